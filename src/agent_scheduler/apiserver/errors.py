@@ -1,0 +1,146 @@
+"""Refusals, as a Kubernetes API server words them.
+
+Every refusal anywhere below the HTTP adapter is an `ApiError`; the adapter alone turns it into a `Status`
+body. Shapes follow apimachinery's `api/errors`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Cause(NamedTuple):
+    """One invalid field. `reason` is a field error type, such as FieldValueRequired or FieldValueInvalid."""
+
+    reason: str
+    field: str
+    message: str
+
+
+class ApiError(Exception):
+    """A request that was refused: HTTP `code`, machine-readable `reason`, and `details` of the Status."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: dict[str, Any] | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.headers = headers or {}
+
+    def status(self) -> dict[str, Any]:
+        """The `Status` object that goes on the wire."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details is not None:
+            body["details"] = self.details
+        body["code"] = self.code
+        return body
+
+
+def qualified(resource: str, group: str) -> str:
+    """`pods`, or `poddisruptionbudgets.policy` for a resource outside the core group."""
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(resource: str, group: str, name: str) -> dict[str, Any]:
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    details["kind"] = resource
+    return details
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def not_found(resource: str, group: str, name: str) -> ApiError:
+    return ApiError(
+        404, "NotFound", f'{qualified(resource, group)} "{name}" not found', _details(resource, group, name)
+    )
+
+
+def already_exists(resource: str, group: str, name: str) -> ApiError:
+    return ApiError(
+        409,
+        "AlreadyExists",
+        f'{qualified(resource, group)} "{name}" already exists',
+        _details(resource, group, name),
+    )
+
+
+def conflict(resource: str, group: str, name: str, why: str) -> ApiError:
+    return ApiError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {why}',
+        _details(resource, group, name),
+    )
+
+
+def stale(resource: str, group: str, name: str) -> ApiError:
+    """The object's resourceVersion is not the one that the writer read."""
+    return conflict(
+        resource,
+        group,
+        name,
+        "the object has been modified; please apply your changes to the latest version and try again",
+    )
+
+
+def forbidden(resource: str, group: str, name: str, why: str) -> ApiError:
+    return ApiError(
+        403,
+        "Forbidden",
+        f'{qualified(resource, group)} "{name}" is forbidden: {why}',
+        _details(resource, group, name),
+    )
+
+
+def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
+    """422 with every cause; `kind` is the Kind, not the plural."""
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    details["kind"] = kind
+    details["causes"] = [
+        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes
+    ]
+    shown = qualified(kind, group)
+    return ApiError(422, "Invalid", f'{shown} "{name}" is invalid: {joined}', details)
+
+
+def gone(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)
+
+
+def not_found_path() -> ApiError:
+    """A group, version or resource that is not served."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def method_not_allowed() -> ApiError:
+    return ApiError(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
+    )
+
+
+def unsupported_media_type() -> ApiError:
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type")

@@ -1,0 +1,80 @@
+"""What the server knows about one kind: its names, and the rules that run when it is written.
+
+A `Resource` is data plus pure functions over plain JSON objects. The verbs (`handlers`) call them in a fixed
+order: decode and prune by schema, `prepare_create` or `prepare_update`, `default`, `validate`, then commit.
+Built-in kinds are listed in `builtin`; a CustomResourceDefinition adds one more `Resource` at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import Cause
+
+Object = dict[str, Any]
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+def _no_change(obj: Object) -> None:
+    """Nothing to default."""
+
+
+def _nothing(obj: Object, old: Object | None) -> list[Cause]:
+    return []
+
+
+def _prepare_create(obj: Object) -> None:
+    """Nothing to reset before a create."""
+
+
+def _prepare_update(obj: Object, old: Object, subresource: str) -> None:
+    """Nothing to carry over from the stored object."""
+
+
+def _metadata_fields(obj: Object) -> dict[str, str]:
+    metadata = obj["metadata"]
+    return {"metadata.name": metadata["name"], "metadata.namespace": metadata.get("namespace", "")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One served kind.
+
+    `default(obj)` fills defaults in place. `prepare_create(obj)` drops what a client may not set (status,
+    say). `prepare_update(obj, old, subresource)` carries over what this kind of write may not touch: with
+    subresource "" the status, with "status" everything but status and some metadata; it also raises
+    `metadata.generation` where the kind keeps one. `validate(obj, old)` returns the causes of a 422; `old` is
+    None on create. `fields(obj)` gives every field that a field selector may name, as strings; `field_names`
+    is the full list, so that a bad selector is refused also where no object exists.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    status: bool = False
+    custom: bool = False
+    default: Callable[[Object], None] = _no_change
+    prepare_create: Callable[[Object], None] = _prepare_create
+    prepare_update: Callable[[Object, Object, str], None] = _prepare_update
+    validate: Callable[[Object, Object | None], list[Cause]] = _nothing
+    field_names: tuple[str, ...] = ("metadata.name", "metadata.namespace")
+    fields: Callable[[Object], dict[str, str]] = _metadata_fields
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def path(self) -> str:
+        """`/api/v1` or `/apis/GROUP/VERSION`."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
