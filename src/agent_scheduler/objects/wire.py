@@ -1,0 +1,195 @@
+"""Typed partial views of Kubernetes objects.
+
+Each struct names only the fields that a decision or a report needs; msgspec skips the rest while it decodes, so
+an object with fields nobody here thought of costs nothing and breaks nothing. Structs are frozen: an object
+from a watch is a value, shared by whoever holds it.
+
+Parts that many pods have in common (affinity, tolerations, containers) stay `Raw` here. Their bytes are the
+key under which `engine.podclass` compiles them once for all pods that spell them the same way.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct
+
+Quantity = str | int | float
+Resources = dict[str, Quantity]
+
+
+class Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Base of all wire structs. `gc=False` is sound because no wire struct can be part of a cycle."""
+
+
+class OwnerReference(Wire):
+    uid: str = ""
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class Metadata(Wire):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class SchedulingGate(Wire):
+    name: str = ""
+
+
+class Condition(Wire):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodSpec(Wire):
+    """`containers`, `init_containers` and the other `Raw` fields are decoded by `engine.podclass`."""
+
+    scheduler_name: str = ""
+    node_name: str | None = None
+    priority: int | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+    containers: Raw = Raw()
+    init_containers: Raw = Raw()
+    overhead: Raw = Raw()
+    resources: Raw = Raw()
+    node_selector: Raw = Raw()
+    affinity: Raw = Raw()
+    tolerations: Raw = Raw()
+    host_network: bool | None = None
+
+
+class ResourceClaimStatus(Wire):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class PodStatus(Wire):
+    phase: str = ""
+    nominated_node_name: str | None = None
+    conditions: list[Condition] | None = None
+    resource_claim_statuses: list[ResourceClaimStatus] | None = None
+    resize: str | None = None
+
+
+class Pod(Wire):
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Taint(Wire):
+    key: str = ""
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(Wire):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class ContainerImage(Wire):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
+class NodeStatus(Wire):
+    allocatable: Resources | None = None
+    capacity: Resources | None = None
+    conditions: list[Condition] | None = None
+    images: list[ContainerImage] | None = None
+
+
+class Node(Wire):
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# What `engine.podclass` finds inside the raw parts of a pod.
+
+
+class ContainerPort(Wire):
+    container_port: int = 0
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
+class ResourceRequirements(Wire):
+    requests: Resources | None = None
+    limits: Resources | None = None
+
+
+class Container(Wire):
+    name: str = ""
+    image: str | None = None
+    restart_policy: str | None = None
+    resources: ResourceRequirements | None = None
+    ports: list[ContainerPort] | None = None
+
+
+class Toleration(Wire):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Requirement(Wire):
+    """One `matchExpressions` or `matchFields` entry."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Wire):
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(Wire):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class PreferredSchedulingTerm(Wire):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Wire):
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[PreferredSchedulingTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire):
+    node_affinity: NodeAffinity | None = None
+
+
+class LeaseSpec(Wire):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Wire):
+    metadata: Metadata
+    spec: LeaseSpec = LeaseSpec()
