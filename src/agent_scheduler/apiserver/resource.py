@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import Cause
 
@@ -39,6 +39,30 @@ def _metadata_fields(obj: Object) -> dict[str, str]:
     return {"metadata.name": metadata["name"], "metadata.namespace": metadata.get("namespace", "")}
 
 
+class Subresource(NamedTuple):
+    """A path below an object, other than `status`: what discovery says of it. `kind` is of what is sent."""
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...]
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A second form of objects that another resource stores, as events.k8s.io/v1 is of core v1 events.
+
+    `stored` is the (group, plural) that owns the storage. Both functions take and return whole objects, may
+    reuse parts of their argument, and set `apiVersion` and `kind`. Rules of a shaped resource run on the
+    stored form.
+    """
+
+    stored: tuple[str, str]
+    to_stored: Callable[[Object], Object]
+    from_stored: Callable[[Object], Object]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
     """One served kind.
@@ -49,6 +73,11 @@ class Resource:
     `metadata.generation` where the kind keeps one. `validate(obj, old)` returns the causes of a 422; `old` is
     None on create. `fields(obj)` gives every field that a field selector may name, as strings; `field_names`
     is the full list, so that a bad selector is refused also where no object exists.
+
+    `subresources` are those that the server implements beside status. `shape`, if set, says that objects live
+    in another resource's storage. `answer`, if set, makes the kind a question: a create stores nothing and
+    returns `answer(obj, user)`. `returns_deleted`: a delete that finished answers the object, not a Status.
+    `grace(obj)`: seconds that a delete without gracePeriodSeconds waits; None: the kind knows no grace.
     """
 
     group: str
@@ -69,6 +98,11 @@ class Resource:
     validate: Callable[[Object, Object | None], list[Cause]] = _nothing
     field_names: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     fields: Callable[[Object], dict[str, str]] = _metadata_fields
+    subresources: tuple[Subresource, ...] = ()
+    shape: Shape | None = None
+    answer: Callable[[Object, str], Object] | None = None
+    returns_deleted: bool = False
+    grace: Callable[[Object], int] | None = None
 
     @property
     def api_version(self) -> str:
