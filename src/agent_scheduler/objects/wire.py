@@ -4,8 +4,8 @@ Each struct names only the fields that a decision or a report needs; msgspec ski
 an object with fields nobody here thought of costs nothing and breaks nothing. Structs are frozen: an object
 from a watch is a value, shared by whoever holds it.
 
-Parts that many pods have in common (affinity, tolerations, containers) stay `Raw` here. Their bytes are the
-key under which `engine.podclass` compiles them once for all pods that spell them the same way.
+Parts that many pods have in common (affinity, tolerations, node selector) stay `Raw` here. Their bytes are part
+of the key under which `engine.podclass` compiles them once for all pods that spell them the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """Base of all wire structs. `gc=False` is sound because no wire struct can be part of a cycle."""
 
 
-class OwnerReference(Wire):
+class OwnerReference(Wire, frozen=True):
     uid: str = ""
     kind: str = ""
     name: str = ""
@@ -29,7 +29,7 @@ class OwnerReference(Wire):
     controller: bool | None = None
 
 
-class Metadata(Wire):
+class Metadata(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -41,26 +41,46 @@ class Metadata(Wire):
     owner_references: list[OwnerReference] | None = None
 
 
-class SchedulingGate(Wire):
+class SchedulingGate(Wire, frozen=True):
     name: str = ""
 
 
-class Condition(Wire):
+class Condition(Wire, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
     message: str | None = None
 
 
-class PodSpec(Wire):
-    """`containers`, `init_containers` and the other `Raw` fields are decoded by `engine.podclass`."""
+class ContainerPort(Wire, frozen=True):
+    container_port: int = 0
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
+class ResourceRequirements(Wire, frozen=True):
+    requests: Resources | None = None
+    limits: Resources | None = None
+
+
+class Container(Wire, frozen=True):
+    name: str = ""
+    image: str | None = None
+    restart_policy: str | None = None
+    resources: ResourceRequirements | None = None
+    ports: list[ContainerPort] | None = None
+
+
+class PodSpec(Wire, frozen=True):
+    """The `Raw` fields are decoded by `engine.podclass`, once for all pods that spell them alike."""
 
     scheduler_name: str = ""
     node_name: str | None = None
     priority: int | None = None
     scheduling_gates: list[SchedulingGate] | None = None
-    containers: Raw = Raw()
-    init_containers: Raw = Raw()
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
     overhead: Raw = Raw()
     resources: Raw = Raw()
     node_selector: Raw = Raw()
@@ -69,12 +89,12 @@ class PodSpec(Wire):
     host_network: bool | None = None
 
 
-class ResourceClaimStatus(Wire):
+class ResourceClaimStatus(Wire, frozen=True):
     name: str = ""
     resource_claim_name: str | None = None
 
 
-class PodStatus(Wire):
+class PodStatus(Wire, frozen=True):
     phase: str = ""
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
@@ -82,36 +102,36 @@ class PodStatus(Wire):
     resize: str | None = None
 
 
-class Pod(Wire):
+class Pod(Wire, frozen=True):
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-class Taint(Wire):
+class Taint(Wire, frozen=True):
     key: str = ""
     effect: str = ""
     value: str | None = None
 
 
-class NodeSpec(Wire):
+class NodeSpec(Wire, frozen=True):
     unschedulable: bool | None = None
     taints: list[Taint] | None = None
 
 
-class ContainerImage(Wire):
+class ContainerImage(Wire, frozen=True):
     names: list[str] | None = None
     size_bytes: int = 0
 
 
-class NodeStatus(Wire):
+class NodeStatus(Wire, frozen=True):
     allocatable: Resources | None = None
     capacity: Resources | None = None
     conditions: list[Condition] | None = None
     images: list[ContainerImage] | None = None
 
 
-class Node(Wire):
+class Node(Wire, frozen=True):
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -120,34 +140,14 @@ class Node(Wire):
 # What `engine.podclass` finds inside the raw parts of a pod.
 
 
-class ContainerPort(Wire):
-    container_port: int = 0
-    host_port: int | None = None
-    host_ip: str | None = msgspec.field(default=None, name="hostIP")
-    protocol: str | None = None
-
-
-class ResourceRequirements(Wire):
-    requests: Resources | None = None
-    limits: Resources | None = None
-
-
-class Container(Wire):
-    name: str = ""
-    image: str | None = None
-    restart_policy: str | None = None
-    resources: ResourceRequirements | None = None
-    ports: list[ContainerPort] | None = None
-
-
-class Toleration(Wire):
+class Toleration(Wire, frozen=True):
     key: str | None = None
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
 
 
-class Requirement(Wire):
+class Requirement(Wire, frozen=True):
     """One `matchExpressions` or `matchFields` entry."""
 
     key: str = ""
@@ -155,21 +155,21 @@ class Requirement(Wire):
     values: list[str] | None = None
 
 
-class NodeSelectorTerm(Wire):
+class NodeSelectorTerm(Wire, frozen=True):
     match_expressions: list[Requirement] | None = None
     match_fields: list[Requirement] | None = None
 
 
-class NodeSelector(Wire):
+class NodeSelector(Wire, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
-class PreferredSchedulingTerm(Wire):
+class PreferredSchedulingTerm(Wire, frozen=True):
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Wire):
+class NodeAffinity(Wire, frozen=True):
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -178,11 +178,11 @@ class NodeAffinity(Wire):
     )
 
 
-class Affinity(Wire):
+class Affinity(Wire, frozen=True):
     node_affinity: NodeAffinity | None = None
 
 
-class LeaseSpec(Wire):
+class LeaseSpec(Wire, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -190,6 +190,6 @@ class LeaseSpec(Wire):
     lease_transitions: int | None = None
 
 
-class Lease(Wire):
+class Lease(Wire, frozen=True):
     metadata: Metadata
     spec: LeaseSpec = LeaseSpec()

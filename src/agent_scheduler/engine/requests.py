@@ -1,0 +1,112 @@
+"""How much a pod asks for.
+
+The rule is that of Kubernetes' `PodRequests` (component-helpers, `resource/helpers.go`): the sum of all
+containers and sidecars, or what the most demanding init step needs, whichever is more; pod-level requests
+replace that for the resources they may name (KEP-2837); overhead comes on top (KEP-688).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from agent_scheduler.objects.quantity import QuantityError, resource_value
+from agent_scheduler.objects.wire import Container, Resources
+
+#: No single amount in the ledger exceeds this, so that sums over a node's pods stay inside int64. It is
+#: 36 million gigabytes, or 36 billion cores: an amount above it fits nowhere, and an allocatable is clamped
+#: to one less (see `NODE_LIMIT`), so clamping never makes a pod fit that would not.
+REQUEST_LIMIT = 2**55
+NODE_LIMIT = REQUEST_LIMIT - 1
+
+#: What a container without a request counts as when nodes are scored, so that a node full of pods without
+#: requests does not look empty: 100 millicores, 200 MiB (kube-scheduler, `util/pod_resources.go`).
+DEFAULT_MILLI_CPU = 100
+DEFAULT_MEMORY = 200 * 1024 * 1024
+
+Amounts = dict[str, int]
+
+
+class RequestError(ValueError):
+    """A request that cannot be read; the text names the field."""
+
+
+def amounts(resources: Resources | None, place: str) -> Amounts:
+    """`{"cpu": "1", ...}` in the ledger's units. Raises `RequestError` naming `place[resource]`."""
+    if not resources:
+        return {}
+    result = {}
+    for resource, quantity in resources.items():
+        try:
+            amount = resource_value(resource, quantity)
+        except QuantityError as error:
+            raise RequestError(f"{place}[{resource}]: {error}") from None
+        if amount < 0:
+            raise RequestError(f"{place}[{resource}]: {quantity!r} is negative; a request must be 0 or more")
+        result[resource] = min(amount, REQUEST_LIMIT)
+    return result
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = min(total.get(resource, 0) + amount, REQUEST_LIMIT)
+
+
+def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
+    for resource, amount in floor.items():
+        if amount > total.get(resource, 0):
+            total[resource] = amount
+
+
+def pod_level_resource(resource: str) -> bool:
+    """Whether `spec.resources` may name it: the other resources belong to containers alone."""
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def pod_requests(
+    containers: Iterable[Amounts],
+    init_containers: Iterable[tuple[Amounts, bool]] = (),
+    *,
+    pod_level: Mapping[str, int] | None = None,
+    overhead: Mapping[str, int] | None = None,
+) -> Amounts:
+    """Total of a pod; `init_containers` are (requests, whether it is a sidecar) in their order."""
+    total: Amounts = {}
+    for requests in containers:
+        _add(total, requests)
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for requests, sidecar in init_containers:
+        if sidecar:
+            _add(total, requests)
+            _add(sidecars, requests)
+            step = sidecars
+        else:
+            step = dict(sidecars)
+            _add(step, requests)
+        _raise_to(peak, step)
+    _raise_to(total, peak)
+    for resource, amount in (pod_level or {}).items():
+        if pod_level_resource(resource):
+            total[resource] = amount
+    _add(total, overhead or {})
+    return total
+
+
+def container_amounts(containers: list[Container] | None, place: str) -> list[tuple[Amounts, bool]]:
+    """Per container its requests and whether it is a sidecar. Raises `RequestError`."""
+    return [
+        (
+            amounts(container.resources.requests, f"{place}[{index}].resources.requests")
+            if container.resources
+            else {},
+            container.restart_policy == "Always",
+        )
+        for index, container in enumerate(containers or ())
+    ]
+
+
+def with_defaults(requests: Amounts) -> Amounts:
+    """The requests a container counts as in scores: missing CPU and memory filled in."""
+    if "cpu" in requests and "memory" in requests:
+        return requests
+    return {"cpu": DEFAULT_MILLI_CPU, "memory": DEFAULT_MEMORY} | requests
