@@ -1,7 +1,8 @@
 """What the server knows about one kind: its names, and the rules that run when it is written.
 
 A `Resource` is data plus pure functions over plain JSON objects. The verbs (`handlers`) call them in a fixed
-order: decode and prune by schema, `prepare_create` or `prepare_update`, `default`, `validate`, then commit.
+order, a real server's: decode and prune by schema, `default`, admission that needs other objects, then
+`prepare_create` or `prepare_update`, `validate`, commit.
 Built-in kinds are listed in `builtin`; a CustomResourceDefinition adds one more `Resource` at run time.
 """
 
