@@ -104,6 +104,10 @@ class Resource:
     answer: Callable[[Object, str], Object] | None = None
     returns_deleted: bool = False
     grace: Callable[[Object], int] | None = None
+    #: A custom resource's structural schema (`crd_schema.Structural`); built-in kinds have none.
+    schema: Any = None
+    #: A custom resource's additional printer columns, as its definition lists them.
+    columns: tuple[Any, ...] = ()
 
     @property
     def api_version(self) -> str:
