@@ -73,8 +73,10 @@ class Resource:
     subresource "" the status, with "status" everything but status and some metadata; it also raises
     `metadata.generation` where the kind keeps one. By then the metadata of a create is complete (name, uid,
     creationTimestamp). `validate(obj, old)` returns the causes of a 422; `old` is None on create.
-    `validate_status` takes its place for a write to the status subresource, where it is set. `fields(obj)` gives every field that a field selector may name, as strings; `field_names`
-    is the full list, so that a bad selector is refused also where no object exists.
+    `validate_status` takes its place
+    for a write to the status subresource, where it is set. `fields(obj)` gives every field that a field
+    selector may name, as strings; `field_names` is the full list, so that a bad selector is refused also where
+    no object exists.
 
     `subresources` are those that the server implements beside status. `shape`, if set, says that objects live
     in another resource's storage. `answer`, if set, makes the kind a question: a create stores nothing and
