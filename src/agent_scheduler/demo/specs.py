@@ -1,0 +1,160 @@
+"""What a workload is made of, before any of it is an API object: nodes, pods, and the order they come in.
+
+Readers (`traces`) and generators (`workloads`) produce these values, `manifests` turns them into objects, and
+`load` sends them. Amounts are integers in the scheduler's own units: millicores for cpu, bytes for memory,
+counts for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+#: The real share of GPUs that a pod asks for, in thousandths of one GPU, summed over its GPUs.
+GPU_MILLI = "alibabacloud.com/gpu-milli"
+#: The same rounded up to an eighth, a quarter, a half or whole GPUs, in eighths (see `traces`).
+GPU_EIGHTH = "alibabacloud.com/gpu-eighth"
+#: The node label that holds the GPU model.
+GPU_MODEL_LABEL = "alibabacloud.com/gpu-card-model"
+#: The share of each single GPU, in thousandths, and how many GPUs: "470x1".
+GPU_SHARE_ANNOTATION = "demo.agent-scheduler.io/gpu-share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One node. `gpus` counts cards; `extended` is what it advertises for them and anything else."""
+
+    name: str
+    cpu_milli: int
+    memory: int
+    pods: int = 110
+    gpus: int = 0
+    extended: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def allocatable(self) -> dict[str, int]:
+        """Every resource by its Kubernetes name."""
+        return {"cpu": self.cpu_milli, "memory": self.memory, "pods": self.pods, **self.extended}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSpec:
+    """One pod.
+
+    `affinity` maps a node label to the values allowed for it; all must hold. `arrival` is in seconds since the
+    workload's start, `life` the seconds that it runs once started; None runs until deleted.
+    """
+
+    name: str
+    requests: Mapping[str, int]
+    arrival: float = 0.0
+    life: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    affinity: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Pods in order of arrival, and the nodes they were made for (empty: any nodes will do)."""
+
+    name: str
+    pods: tuple[PodSpec, ...]
+    nodes: tuple[NodeSpec, ...] = ()
+    #: How the source was mapped to Kubernetes, for the report.
+    notes: tuple[str, ...] = ()
+
+
+def compressed(pods: Sequence[PodSpec], speedup: float) -> tuple[PodSpec, ...]:
+    """The same pods `speedup` times as fast: arrivals and lives divided by it. Raises ValueError unless > 0."""
+    if not speedup > 0:
+        raise ValueError(f"speedup must be more than 0, not {speedup:g}")
+    return tuple(
+        replace(pod, arrival=pod.arrival / speedup, life=None if pod.life is None else pod.life / speedup)
+        for pod in pods
+    )
+
+
+def paced(pods: Sequence[PodSpec], rate: float | None) -> tuple[PodSpec, ...]:
+    """The same pods in the same order, `rate` a second; None is all at once. Lives stay as they are."""
+    if rate is not None and not rate > 0:
+        raise ValueError(f"rate must be more than 0 pods a second, not {rate:g}")
+    gap = 0.0 if rate is None else 1.0 / rate
+    return tuple(replace(pod, arrival=index * gap) for index, pod in enumerate(pods))
+
+
+class Refusals:
+    """Finds the pods that no node of a set could hold even when empty, and says why.
+
+    Nodes are folded into distinct shapes and pods into distinct classes, so that a trace of thousands of each
+    costs a few thousand comparisons.
+    """
+
+    __slots__ = ("_known", "_shapes")
+
+    def __init__(self, nodes: Iterable[NodeSpec]) -> None:
+        shapes: dict[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str], ...]], None] = {}
+        for node in nodes:
+            labels = tuple(
+                sorted(item for item in node.labels.items() if item[0] != "kubernetes.io/hostname")
+            )
+            shapes[(tuple(sorted(node.allocatable().items())), labels)] = None
+        self._shapes = [(dict(amounts), dict(labels)) for amounts, labels in shapes]
+        self._known: dict[object, str | None] = {}
+
+    def why(self, pod: PodSpec) -> str | None:
+        """None where an empty node could hold the pod; else the reason, as a scheduler would group it."""
+        key = (tuple(sorted(pod.requests.items())), tuple(sorted(pod.affinity.items())))
+        if key not in self._known:
+            self._known[key] = self._look(pod)
+        return self._known[key]
+
+    def _look(self, pod: PodSpec) -> str | None:
+        allowed = [
+            amounts
+            for amounts, labels in self._shapes
+            if all(labels.get(label) in values for label, values in pod.affinity.items())
+        ]
+        if not allowed:
+            wanted = ", ".join(f"{label} in {'|'.join(values)}" for label, values in pod.affinity.items())
+            return f"no node has {wanted}" if wanted else "there is no node"
+        wanted_amounts = {"pods": 1, **pod.requests}
+        short: set[str] = set()
+        for amounts in allowed:
+            lacking = {name for name, amount in wanted_amounts.items() if amount > amounts.get(name, 0)}
+            if not lacking:
+                return None
+            short |= lacking
+        return "more than any empty node has of " + ", ".join(sorted(short))
+
+
+def fits_at_all(pod: PodSpec, nodes: Iterable[NodeSpec]) -> bool:
+    """Whether some node, if it were empty, could hold the pod."""
+    return Refusals(nodes).why(pod) is None
+
+
+def cards_hold(shares: Iterable[int], cards: int) -> bool:
+    """Whether GPU shares, in thousandths of one card, can each be put on a single one of `cards` cards.
+
+    Exact (a search over distinct fillings), for the few cards that one machine has.
+    """
+    items = sorted(shares, reverse=True)
+    if sum(items) > 1000 * cards or (items and items[0] > 1000):
+        return False
+    failed: set[tuple[int, tuple[int, ...]]] = set()
+
+    def place(index: int, free: tuple[int, ...]) -> bool:
+        if index == len(items):
+            return True
+        if (index, free) in failed:
+            return False
+        for card in dict.fromkeys(free):
+            if card >= items[index]:
+                rest = list(free)
+                rest[rest.index(card)] -= items[index]
+                if place(index + 1, tuple(sorted(rest))):
+                    return True
+        failed.add((index, free))
+        return False
+
+    return place(0, (1000,) * cards)
