@@ -53,6 +53,7 @@ class PodClass:
         "affinity",
         "error",
         "host_ports",
+        "node_name",
         "node_selector",
         "nonzero",
         "requests",
@@ -68,6 +69,7 @@ class PodClass:
         node_selector: dict[str, str],
         affinity: wire.NodeAffinity | None,
         tolerations: tuple[wire.Toleration, ...],
+        node_name: str = "",
         error: str = "",
     ) -> None:
         #: Amounts in the ledger's units, zeros left out, `PODS` always 1.
@@ -78,6 +80,8 @@ class PodClass:
         self.node_selector = node_selector
         self.affinity = affinity
         self.tolerations = tolerations
+        #: The one node that it may go to; empty for any.
+        self.node_name = node_name
         #: Why no node may be chosen for it; empty for a sound spec.
         self.error = error
 
@@ -94,8 +98,12 @@ class PodClasses:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def of(self, spec: wire.PodSpec) -> PodClass:
-        """The class of a spec. Never raises: what is wrong is in `PodClass.error`."""
+    def of(self, spec: wire.PodSpec, *, node_name: str = "") -> PodClass:
+        """The class of a spec. Never raises: what is wrong is in `PodClass.error`.
+
+        `spec.nodeName` is left out unless given as `node_name`: for a pod that is bound it says where the pod
+        is, not what it wants, and one class a node would share nothing.
+        """
         ports: list[HostPort] = []
         error = ""
         try:
@@ -129,11 +137,14 @@ class PodClasses:
             bytes(spec.node_selector),
             bytes(spec.affinity),
             bytes(spec.tolerations),
+            node_name,
             error,
         )
         found = self._by_key.get(key)
         if found is None:
-            found = self._by_key[key] = _compile(spec, requests, nonzero, key[2], error)
+            found = self._by_key[key] = _compile(
+                spec, requests, nonzero, host_ports=key[2], node_name=node_name, error=error
+            )
         return found
 
 
@@ -163,7 +174,9 @@ def _compile(
     spec: wire.PodSpec,
     requests: Amounts,
     nonzero: tuple[int, int],
+    *,
     host_ports: tuple[HostPort, ...],
+    node_name: str,
     error: str,
 ) -> PodClass:
     selector: dict[str, str] = {}
@@ -185,6 +198,7 @@ def _compile(
         node_selector=selector,
         affinity=affinity,
         tolerations=tolerations,
+        node_name=node_name,
         error=error,
     )
 

@@ -61,7 +61,7 @@ def _scaled(text: str, milli: bool) -> int:
         numerator *= base**power
     else:
         denominator *= base**-power
-    amount = min(-(-numerator // denominator), MAX_INT64)
+    amount = min(int(-(-numerator // denominator)), MAX_INT64)
     return -amount if sign == "-" else amount
 
 

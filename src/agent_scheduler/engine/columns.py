@@ -1,0 +1,191 @@
+"""The state of all nodes as columns: one exact int64 array a resource, one row a node.
+
+Two owners have such columns: the ledger (live) and each snapshot (a copy). Filters and scores read either, so
+the binder's live re-check runs the very rules that chose the node. int64 because float32 cannot tell 16 GiB
+from 16 GiB plus 512 bytes, and a scheduler that rounds overcommits.
+
+Rows are reused after a node goes; `names[row]` is None in between and `present` is False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .nodeinfo import NodeInfo, Taints
+from .podclass import PODS, HostPort
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+
+#: Columns that every cluster has; other resources get the next free column when a node first offers them.
+CPU: Final = 0
+MEMORY: Final = 1
+BASE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", PODS)
+
+#: The pseudo label that holds a node's name, for `matchFields`. No label key can contain a NUL.
+NODE_NAME: Final = "\0metadata.name"
+
+NO_PORTS: Final[frozenset[HostPort]] = frozenset()
+
+
+class Interns:
+    """Small numbers for resources, taint lists and label values. Append-only, shared by ledger and snapshots.
+
+    A number is never given twice, so a mask computed with one holds for as long as anyone keeps it.
+    """
+
+    def __init__(self) -> None:
+        self.resources: dict[str, int] = {name: index for index, name in enumerate(BASE_RESOURCES)}
+        self._taint_ids: dict[Taints, int] = {(): 0}
+        #: taint list by id; id 0 is the empty list.
+        self.taints: list[Taints] = [()]
+        self._value_ids: dict[str, int] = {}
+        #: label value by id - 1; id 0 means that the label is absent.
+        self.values: list[str] = []
+
+    def resource(self, name: str) -> int:
+        return self.resources.setdefault(name, len(self.resources))
+
+    def taint_id(self, taints: Taints) -> int:
+        found = self._taint_ids.get(taints)
+        if found is None:
+            found = self._taint_ids[taints] = len(self.taints)
+            self.taints.append(taints)
+        return found
+
+    def value_id(self, value: str) -> int:
+        """The id of a label value, made if new."""
+        found = self._value_ids.get(value)
+        if found is None:
+            self.values.append(value)
+            found = self._value_ids[value] = len(self.values)
+        return found
+
+    def known_value(self, value: str) -> int:
+        """The id of a label value, or -1 if no node ever had it."""
+        return self._value_ids.get(value, -1)
+
+
+class Columns:
+    """Rows of nodes. All arrays have `capacity` columns; rows at or above `size` were never used."""
+
+    __slots__ = (
+        "_labels",
+        "allocatable",
+        "interns",
+        "nodes",
+        "nonzero",
+        "ports",
+        "present",
+        "requested",
+        "size",
+        "spec_version",
+        "taints",
+        "unschedulable",
+        "version",
+    )
+
+    def __init__(self, interns: Interns) -> None:
+        resources = len(interns.resources)
+        self.interns = interns
+        self.size = 0
+        #: [resource, row], the ledger's units.
+        self.allocatable: Ints = np.zeros((resources, 0), dtype=np.int64)
+        self.requested: Ints = np.zeros((resources, 0), dtype=np.int64)
+        #: [0, row] millicores and [1, row] bytes that the pods count as in scores.
+        self.nonzero: Ints = np.zeros((2, 0), dtype=np.int64)
+        #: Rises whenever anything on the row changes; never repeats, not even for a node that comes back.
+        self.version: Ints = np.zeros(0, dtype=np.int64)
+        #: The version at which the node's own spec last changed (labels, taints, allocatable).
+        self.spec_version: Ints = np.zeros(0, dtype=np.int64)
+        self.present: Bools = np.zeros(0, dtype=np.bool_)
+        self.unschedulable: Bools = np.zeros(0, dtype=np.bool_)
+        #: Id of the taint list in `interns.taints`.
+        self.taints: Ints = np.zeros(0, dtype=np.int64)
+        self.nodes: list[NodeInfo | None] = []
+        #: Host ports taken, only for rows that have any.
+        self.ports: dict[int, frozenset[HostPort]] = {}
+        #: Label key -> value ids, made when a selector first asks for the key.
+        self._labels: dict[str, Ints] = {}
+
+    @property
+    def capacity(self) -> int:
+        return self.version.shape[0]
+
+    def reserve(self, rows: int) -> None:
+        """Make room for `rows` rows and for every resource known by now."""
+        resources = len(self.interns.resources)
+        grown_rows = max(rows, self.capacity)
+        if grown_rows > self.capacity:
+            grown_rows = max(grown_rows, 2 * self.capacity, 64)
+        if grown_rows == self.capacity and resources == self.allocatable.shape[0]:
+            return
+        self.allocatable = _grown(self.allocatable, (resources, grown_rows))
+        self.requested = _grown(self.requested, (resources, grown_rows))
+        self.nonzero = _grown(self.nonzero, (2, grown_rows))
+        for name in ("version", "spec_version", "present", "unschedulable", "taints"):
+            setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
+        self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
+        self.nodes.extend([None] * (grown_rows - len(self.nodes)))
+
+    def all_rows(self) -> Rows:
+        return np.arange(self.size, dtype=np.intp)
+
+    def label(self, key: str) -> Ints:
+        """Value ids of label `key` for the rows in use; 0 where a node lacks it."""
+        column = self._labels.get(key)
+        if column is None:
+            column = np.zeros(self.capacity, dtype=np.int64)
+            for row, node in enumerate(self.nodes[: self.size]):
+                column[row] = self._value(node, key)
+            self._labels[key] = column
+        return column
+
+    def relabel(self, row: int, node: NodeInfo | None) -> None:
+        """Bring the label columns in step with what now stands in `row`."""
+        for key, column in self._labels.items():
+            column[row] = self._value(node, key)
+
+    def _value(self, node: NodeInfo | None, key: str) -> int:
+        if node is None:
+            return 0
+        value = node.name if key == NODE_NAME else node.labels.get(key)
+        return 0 if value is None else self.interns.value_id(value)
+
+    def copy_rows(self, source: Columns, rows: Sequence[int]) -> None:
+        """Make `rows` equal to those of `source`. Cost is per row, not per node of the cluster."""
+        self.reserve(source.size)
+        self.size = source.size
+        if not len(rows):
+            return
+        index = np.asarray(rows, dtype=np.intp)
+        resources = source.allocatable.shape[0]
+        self.requested[:resources, index] = source.requested[:, index]
+        self.nonzero[:, index] = source.nonzero[:, index]
+        self.version[index] = source.version[index]
+        changed = index[self.spec_version[index] != source.spec_version[index]]
+        if changed.size:
+            self.allocatable[:resources, changed] = source.allocatable[:, changed]
+            for name in ("spec_version", "present", "unschedulable", "taints"):
+                getattr(self, name)[changed] = getattr(source, name)[changed]
+            for row in changed.tolist():
+                self.nodes[row] = source.nodes[row]
+                self.relabel(row, source.nodes[row])
+        if source.ports or self.ports:
+            for row in rows:
+                taken = source.ports.get(row)
+                if taken is None:
+                    self.ports.pop(row, None)
+                else:
+                    self.ports[row] = taken
+
+
+def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    bigger = np.zeros(shape, dtype=array.dtype)
+    bigger[tuple(slice(0, length) for length in array.shape)] = array
+    return bigger

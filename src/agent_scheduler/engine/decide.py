@@ -1,0 +1,293 @@
+"""One scheduling cycle, without its surroundings: a class and a snapshot in, candidate nodes or a refusal out.
+
+A `ClassView` keeps what the plugins answered for a class on a worker's snapshot and asks again only for rows
+that changed. Deciding is then one pass over a mask and a score column.
+
+Invariant: after `refresh`, every kept answer equals what the plugin would say about the snapshot as it stands.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .columns import Bools, Columns, Ints, Rows
+from .framework import Depends, Filter, Profile, Score, WeightedScore
+from .podclass import PodClass
+from .snapshot import Snapshot
+
+#: Classes whose views a worker keeps; the least recently used goes first. Dropping one costs a rebuild only.
+VIEWS_KEPT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that passed every filter, with the version of its row at that moment."""
+
+    node_name: str
+    row: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no node will do. `plugins` are those that refused at least one node: their events wake the pod."""
+
+    message: str
+    plugins: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Candidates, best first."""
+
+    candidates: tuple[Candidate, ...]
+    feasible: int
+
+
+class CompiledFilter:
+    """A filter and its state for one class."""
+
+    __slots__ = ("plugin", "state")
+
+    def __init__(self, plugin: Filter, state: Any) -> None:
+        self.plugin = plugin
+        self.state = state
+
+    def feasible(self, nodes: Columns, rows: Rows) -> Bools:
+        return self.plugin.feasible(self.state, nodes, rows)
+
+
+class CompiledScore:
+    """A score, its weight and its state for one class; `raw` is kept by row where it has to be normalised."""
+
+    __slots__ = ("plugin", "raw", "state", "varies", "weight")
+
+    def __init__(self, weighted: WeightedScore, state: Any) -> None:
+        self.plugin: Score = weighted.plugin
+        self.weight = weighted.weight
+        self.state = state
+        self.raw: Ints = np.zeros(0, dtype=np.int64)
+        #: False while every raw score is 0, when normalising gives every node the same.
+        self.varies = False
+
+
+def compile_filters(profile: Profile, pod: PodClass, columns: Columns) -> tuple[CompiledFilter, ...]:
+    """The filters that have something to say about `pod`, in the profile's order."""
+    compiled = []
+    for plugin in profile.filters:
+        state = plugin.prepare(pod, columns.interns)
+        if state is not None:
+            compiled.append(CompiledFilter(plugin, state))
+    return tuple(compiled)
+
+
+class ClassView:
+    """A class on one snapshot. Owner: the worker that owns the snapshot."""
+
+    __slots__ = (
+        "_base",
+        "_filters",
+        "_mask",
+        "_node_mask",
+        "_position",
+        "_scores",
+        "_shape",
+        "_spec_version",
+        "pod",
+    )
+
+    def __init__(self, profile: Profile, pod: PodClass, snapshot: Snapshot) -> None:
+        self.pod = pod
+        columns = snapshot.columns
+        self._filters = compile_filters(profile, pod, columns)
+        self._scores = tuple(
+            CompiledScore(weighted, state)
+            for weighted in profile.scores
+            if (state := weighted.plugin.prepare(pod, columns.interns)) is not None
+        )
+        self._shape = (-1, -1)
+        self._position = -1
+        #: [row] what the filters that depend on the node alone let through.
+        self._node_mask: Bools = np.zeros(0, dtype=np.bool_)
+        #: [row] what all row-wise filters let through; false for rows without a node.
+        self._mask: Bools = np.zeros(0, dtype=np.bool_)
+        #: [row] weighted sum of the scores that need no normalising.
+        self._base: Ints = np.zeros(0, dtype=np.int64)
+        #: [row] spec version that `_node_mask` was computed at.
+        self._spec_version: Ints = np.zeros(0, dtype=np.int64)
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Ask the plugins about the rows that changed since the last time."""
+        columns = snapshot.columns
+        if snapshot.position == self._position and snapshot.shape == self._shape:
+            return
+        touched = snapshot.rows_since(self._position) if self._position >= 0 else None
+        if touched is None or snapshot.shape != self._shape:
+            self._grow(columns.capacity)
+            rows = columns.all_rows()
+            respec = rows
+        else:
+            rows = np.asarray(touched, dtype=np.intp)
+            respec = rows[self._spec_version[rows] != columns.spec_version[rows]]
+        self._shape = snapshot.shape
+        self._position = snapshot.position
+        if respec.size:
+            self._ask_about_nodes(columns, respec)
+        if rows.size:
+            self._ask_about_usage(columns, rows)
+
+    def _grow(self, capacity: int) -> None:
+        self._node_mask = np.zeros(capacity, dtype=np.bool_)
+        self._mask = np.zeros(capacity, dtype=np.bool_)
+        self._base = np.zeros(capacity, dtype=np.int64)
+        self._spec_version = np.zeros(capacity, dtype=np.int64)
+        for score in self._scores:
+            score.raw = np.zeros(capacity, dtype=np.int64)
+
+    def _ask_about_nodes(self, columns: Columns, rows: Rows) -> None:
+        mask = columns.present[rows].copy()
+        for entry in self._filters:
+            if entry.plugin.depends is Depends.NODE:
+                mask &= entry.feasible(columns, rows)
+        self._node_mask[rows] = mask
+        self._spec_version[rows] = columns.spec_version[rows]
+
+    def _ask_about_usage(self, columns: Columns, rows: Rows) -> None:
+        mask = self._node_mask[rows]
+        for entry in self._filters:
+            if entry.plugin.depends is Depends.USAGE:
+                mask &= entry.feasible(columns, rows)
+        self._mask[rows] = mask
+        base: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        for score in self._scores:
+            if score.plugin.depends is Depends.CLUSTER:
+                continue
+            raw = score.plugin.score(score.state, columns, rows)
+            if score.plugin.normalize is None:
+                base += score.weight * raw
+            else:
+                score.raw[rows] = raw
+                score.varies = score.varies or bool(raw.any())
+        self._base[rows] = base
+
+    def feasible_rows(self, columns: Columns) -> Rows:
+        """Rows that pass every filter; call after `refresh`."""
+        rows = np.flatnonzero(self._mask[: columns.size])
+        for entry in self._filters:
+            if entry.plugin.depends is Depends.CLUSTER and rows.size:
+                rows = rows[entry.feasible(columns, rows)]
+        return rows
+
+    def totals(self, columns: Columns, rows: Rows) -> Ints:
+        """Final score of each of the feasible `rows`, up to a constant that all share."""
+        total = self._base[rows]
+        for score in self._scores:
+            plugin = score.plugin
+            if plugin.depends is Depends.CLUSTER:
+                raw = plugin.score(score.state, columns, rows)
+            elif plugin.normalize is None or not score.varies:
+                continue
+            else:
+                raw = score.raw[rows]
+            total += score.weight * (plugin.normalize(raw) if plugin.normalize else raw)
+        return total
+
+    def plugin_scores(self, columns: Columns, rows: Rows) -> dict[str, Ints]:
+        """Weighted, normalised score of each plugin for the feasible `rows`; for explanations."""
+        found = {}
+        for score in self._scores:
+            raw = score.plugin.score(score.state, columns, rows)
+            normalize = score.plugin.normalize
+            found[score.plugin.name] = score.weight * (normalize(raw) if normalize else raw)
+        return found
+
+    def refusal(self, columns: Columns) -> Refusal:
+        """Count, for every node, what the first filter that refuses it says."""
+        rows = np.flatnonzero(columns.present[: columns.size])
+        nodes = rows.shape[0]
+        counts: dict[str, int] = {}
+        plugins = set()
+        for entry in self._filters:
+            if not rows.size:
+                break
+            passed = entry.feasible(columns, rows)
+            refused = rows[~passed]
+            if refused.size:
+                plugins.add(entry.plugin.name)
+                for reason, count in entry.plugin.reasons(entry.state, columns, refused).items():
+                    counts[reason] = counts.get(reason, 0) + count
+            rows = rows[passed]
+        return Refusal(fit_error(nodes, counts), frozenset(plugins))
+
+
+def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
+    """kube-scheduler's `FitError` message: reasons as "<count> <reason>", sorted as texts."""
+    if not nodes:
+        return "no nodes available to schedule pods"
+    reasons = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{nodes} nodes are available: {', '.join(reasons)}."
+
+
+class ClassViews:
+    """The views of one worker for one profile, least recently used first."""
+
+    def __init__(self, profile: Profile, snapshot: Snapshot) -> None:
+        self.profile = profile
+        self._snapshot = snapshot
+        self._views: OrderedDict[PodClass, ClassView] = OrderedDict()
+
+    def of(self, pod: PodClass) -> ClassView:
+        """The view of `pod`'s class, up to date with the snapshot."""
+        view = self._views.get(pod)
+        if view is None:
+            view = self._views[pod] = ClassView(self.profile, pod, self._snapshot)
+            if len(self._views) > VIEWS_KEPT:
+                self._views.popitem(last=False)
+        else:
+            self._views.move_to_end(pod)
+        view.refresh(self._snapshot)
+        return view
+
+
+def decide(
+    view: ClassView, columns: Columns, *, candidates: int, offset: int = 0, nominated: int | None = None
+) -> Placement | Refusal:
+    """The best `candidates` nodes for a pod of the view's class, or why there is none.
+
+    Among nodes of equal score the first at or after row `offset` wins, wrapping around: workers with different
+    offsets then fill different nodes, which is what keeps them from racing for one. A `nominated` row is taken
+    first if it is feasible, as kube-scheduler does.
+    """
+    rows = view.feasible_rows(columns)
+    if not rows.size:
+        return view.refusal(columns)
+    chosen = _best(rows, view.totals(columns, rows), candidates, offset)
+    if nominated is not None and nominated in rows:
+        chosen = [nominated, *(row for row in chosen if row != nominated)][:candidates]
+    return Placement(tuple(_candidates(columns, chosen)), rows.shape[0])
+
+
+def _best(rows: Rows, totals: Ints, count: int, offset: int) -> list[int]:
+    """Up to `count` rows by falling score, ties by distance from `offset`. `totals` is consumed."""
+    start = int(np.searchsorted(rows, offset))
+    if start:
+        rows = np.concatenate((rows[start:], rows[:start]))
+        totals = np.concatenate((totals[start:], totals[:start]))
+    chosen = []
+    for _ in range(min(count, rows.shape[0])):
+        best = int(totals.argmax())
+        chosen.append(int(rows[best]))
+        totals[best] = np.iinfo(np.int64).min
+    return chosen
+
+
+def _candidates(columns: Columns, rows: list[int]) -> Iterator[Candidate]:
+    for row in rows:
+        node = columns.nodes[row]
+        assert node is not None, "a feasible row has a node"
+        yield Candidate(node.name, row, int(columns.version[row]))

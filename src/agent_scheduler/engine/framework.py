@@ -1,0 +1,124 @@
+"""What a plugin is, and what a profile makes of plugins.
+
+The extension points are kube-scheduler's, seen from columns: a filter answers for many nodes at once, a score
+gives one number a node. The contracts below are what lets answers be kept from pod to pod:
+
+- `prepare` compiles what a plugin reads from a pod class. None means that the plugin has nothing to say about
+  such pods and is left out (upstream's Skip).
+- `depends` says what an answer for a row can depend on. NODE: the node's own spec. USAGE: also what runs on
+  the row. CLUSTER: also other rows, so it is asked for all rows again in every cycle in which any row changed.
+- `feasible`, `score` and `reasons` are pure in (state, columns, rows).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from .columns import Bools, Columns, Interns, Ints, Rows
+from .podclass import PodClass
+from .podinfo import PodInfo
+from .queueing.hints import ClusterEventWithHint, HintMap
+
+MAX_NODE_SCORE = 100
+
+
+class Depends(enum.Enum):
+    """What the answer for one row depends on."""
+
+    NODE = enum.auto()
+    USAGE = enum.auto()
+    CLUSTER = enum.auto()
+
+
+class Filter(Protocol):
+    """Refuses nodes. `name` is kube-scheduler's plugin name."""
+
+    name: str
+    depends: Depends
+
+    def prepare(self, pod: PodClass, interns: Interns) -> Any | None:
+        """State for `feasible`, shared by all pods of the class; None to leave the plugin out."""
+
+    def feasible(self, state: Any, nodes: Columns, rows: Rows) -> Bools:
+        """One bool for each of `rows`: whether this plugin lets the pod go there."""
+
+    def reasons(self, state: Any, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        """Reason, in kube-scheduler's words, and on how many of `rows` it holds; `rows` are all refused."""
+
+
+class Score(Protocol):
+    """Ranks nodes that every filter has passed."""
+
+    name: str
+    depends: Depends
+    #: Turns raw scores of the feasible nodes into 0..100, or None where they are that already.
+    normalize: Callable[[Ints], Ints] | None
+
+    def prepare(self, pod: PodClass, interns: Interns) -> Any | None:
+        """State for `score`; None where every node would get the same."""
+
+    def score(self, state: Any, nodes: Columns, rows: Rows) -> Ints:
+        """One raw score for each of `rows`."""
+
+
+@runtime_checkable
+class EnqueueExtensions(Protocol):
+    """A plugin that can say which events may make a pod it refused schedulable (KEP-4247)."""
+
+    name: str
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]: ...
+
+
+@runtime_checkable
+class PreEnqueue(Protocol):
+    """A plugin that can keep a pod out of the queue."""
+
+    name: str
+
+    def pre_enqueue(self, pod: PodInfo) -> str | None:
+        """Why the pod has to wait, or None."""
+
+
+def default_normalize(scores: Ints) -> Ints:
+    """Scale so that the best has 100; all zero stays zero (kube-scheduler, `DefaultNormalizeScore`)."""
+    top = int(scores.max(initial=0))
+    return scores if top == 0 else scores * MAX_NODE_SCORE // top
+
+
+def default_normalize_reversed(scores: Ints) -> Ints:
+    """As `default_normalize`, where less is better: all zero is all 100."""
+    top = int(scores.max(initial=0))
+    if top == 0:
+        return np.full_like(scores, MAX_NODE_SCORE)
+    return MAX_NODE_SCORE - scores * MAX_NODE_SCORE // top
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScore:
+    plugin: Score
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The plugins that decide for the pods of one schedulerName, in the order in which they are asked."""
+
+    scheduler_name: str
+    filters: tuple[Filter, ...]
+    scores: tuple[WeightedScore, ...]
+    pre_enqueue: tuple[PreEnqueue, ...] = ()
+
+    def hint_map(self) -> HintMap:
+        """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
+        events: dict[str, Sequence[ClusterEventWithHint] | None] = {}
+        for plugin in (*self.pre_enqueue, *self.filters):
+            events[plugin.name] = (
+                plugin.events_to_register() if isinstance(plugin, EnqueueExtensions) else None
+            )
+        return HintMap(events)

@@ -1,0 +1,300 @@
+"""The one owner of capacity: what every node offers, and what every pod on it takes.
+
+A pod's way through it:
+
+    assume ──> confirm (the watch, or the answer to the bind, says it is bound) ──> remove
+       └─────> forget  (the bind was refused)
+
+`assume` is the moment of truth: whoever wants room takes it here, between two awaits, before anything is sent.
+So two binds can never count on the same room, whatever the API server would accept (it checks neither capacity
+nor that the node exists).
+
+Invariants, checked by `check`:
+- columns equal the sum over `placements`, for every resource, host ports included;
+- every pod is placed at most once, keyed by UID: a pod deleted and made again is another pod;
+- a version is never given twice, so a candidate seen on a node that went and came back is seen as outdated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .columns import NO_PORTS, Columns, Interns, Ints
+from .nodeinfo import NodeInfo, same_for_scheduling
+from .podclass import HostPort, PodClass
+
+#: Changes kept for snapshots that lag; one that lags more copies everything.
+_LOG_LIMIT = 1 << 16
+
+
+class Placement:
+    """A pod on a node. `assumed` until the API server is known to have it there."""
+
+    __slots__ = ("assumed", "cls", "node_name", "uid")
+
+    def __init__(self, uid: str, node_name: str, cls: PodClass, assumed: bool) -> None:
+        self.uid = uid
+        self.node_name = node_name
+        self.cls = cls
+        self.assumed = assumed
+
+
+class Ledger:
+    """Single-threaded: called only between awaits of one loop."""
+
+    def __init__(self, interns: Interns | None = None) -> None:
+        self.columns = Columns(interns or Interns())
+        #: Where each known pod is. Pods on nodes that are not known (yet) are here too, without a row.
+        self.placements: dict[str, Placement] = {}
+        #: Node name -> its row, for nodes that are known.
+        self.rows: dict[str, int] = {}
+        self._pods_on: dict[str, dict[str, Placement]] = {}
+        self._free_rows: list[int] = []
+        self._counter = 0
+        #: [row]: the version that the last bind on the row was decided against; see `used`.
+        self._used: Ints = np.zeros(0, dtype=np.int64)
+        #: Rows in the order they changed; entry i is change number `_log_start + i`.
+        self._log: list[int] = []
+        self._log_start = 0
+        self.assumed = 0
+
+    # ---- nodes
+
+    def set_node(self, node: NodeInfo) -> bool:
+        """Add or replace a node. Returns whether anything that a decision reads has changed."""
+        row = self.rows.get(node.name)
+        columns = self.columns
+        if row is not None:
+            old = columns.nodes[row]
+            assert old is not None
+            if same_for_scheduling(node, old):
+                columns.nodes[row] = node
+                return False
+        else:
+            row = self._new_row()
+            self.rows[node.name] = row
+        self._add_resources(node)
+        columns.nodes[row] = node
+        columns.present[row] = True
+        columns.unschedulable[row] = node.unschedulable
+        columns.taints[row] = columns.interns.taint_id(node.taints)
+        columns.allocatable[:, row] = 0
+        for resource, amount in node.allocatable.items():
+            columns.allocatable[columns.interns.resources[resource], row] = amount
+        columns.relabel(row, node)
+        self._recount(row, node.name)
+        self._changed(row, spec=True)
+        return True
+
+    def remove_node(self, name: str) -> bool:
+        """Forget a node; its pods stay known and count again should it come back."""
+        row = self.rows.pop(name, None)
+        if row is None:
+            return False
+        columns = self.columns
+        columns.nodes[row] = None
+        columns.present[row] = False
+        columns.unschedulable[row] = False
+        columns.taints[row] = 0
+        columns.allocatable[:, row] = 0
+        columns.requested[:, row] = 0
+        columns.nonzero[:, row] = 0
+        columns.ports.pop(row, None)
+        columns.relabel(row, None)
+        self._changed(row, spec=True)
+        self._free_rows.append(row)
+        return True
+
+    def node(self, name: str) -> NodeInfo | None:
+        row = self.rows.get(name)
+        return None if row is None else self.columns.nodes[row]
+
+    # ---- pods
+
+    def assume(self, uid: str, cls: PodClass, row: int) -> int:
+        """Take the room of `cls` on `row` for a bind that is about to be sent. Returns the new version."""
+        node = self.columns.nodes[row]
+        assert node is not None, "assume on a row without a node"
+        assert uid not in self.placements, "a pod is placed at most once"
+        self._used[row] = self.columns.version[row]
+        self.assumed += 1
+        self._place(Placement(uid, node.name, cls, True))
+        return int(self.columns.version[row])
+
+    def used(self, row: int, version: int) -> bool:
+        """Whether a bind was accepted on `row` since a decision saw it at `version` (the design's rule 3)."""
+        return bool(version <= self._used[row])
+
+    def confirm(self, uid: str) -> None:
+        """The API server has the pod where it was assumed. Without effect for a pod that has gone since."""
+        placement = self.placements.get(uid)
+        if placement is not None and placement.assumed:
+            placement.assumed = False
+            self.assumed -= 1
+
+    def forget(self, uid: str) -> str | None:
+        """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
+        placement = self.placements.get(uid)
+        if placement is None or not placement.assumed:
+            return None
+        self.remove_pod(uid)
+        return placement.node_name
+
+    def set_pod(self, uid: str, node_name: str, cls: PodClass) -> bool:
+        """A pod is bound to `node_name`, as the API server says. Returns whether the columns changed.
+
+        Confirms an assumed pod; corrects it if it was assumed elsewhere or has been resized since.
+        """
+        placement = self.placements.get(uid)
+        if placement is not None:
+            if placement.node_name == node_name and placement.cls.requests == cls.requests:
+                self.confirm(uid)
+                return False
+            self.remove_pod(uid)
+        self._place(Placement(uid, node_name, cls, False))
+        return True
+
+    def remove_pod(self, uid: str) -> Placement | None:
+        """A pod is gone, finished or no longer there. Returns where it was."""
+        placement = self.placements.pop(uid, None)
+        if placement is None:
+            return None
+        if placement.assumed:
+            self.assumed -= 1
+        there = self._pods_on[placement.node_name]
+        del there[uid]
+        if not there:
+            del self._pods_on[placement.node_name]
+        row = self.rows.get(placement.node_name)
+        if row is not None:
+            self._count(row, placement.cls, -1)
+            if placement.cls.host_ports:
+                self._recount_ports(row, placement.node_name)
+            self._changed(row)
+        return placement
+
+    def pods_on(self, node_name: str) -> Iterable[Placement]:
+        return self._pods_on.get(node_name, {}).values()
+
+    # ---- what changed
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next change."""
+        return self._log_start + len(self._log)
+
+    def rows_since(self, sequence: int) -> list[int] | None:
+        """Rows changed from change number `sequence` on, each once; None if too long ago to tell."""
+        start = sequence - self._log_start
+        if start < 0:
+            return None
+        changed = self._log[start:]
+        return changed if len(changed) < 2 else list(dict.fromkeys(changed))
+
+    # ---- inside
+
+    def _new_row(self) -> int:
+        if self._free_rows:
+            return self._free_rows.pop()
+        row = self.columns.size
+        self.columns.reserve(row + 1)
+        self.columns.size = row + 1
+        if self._used.shape[0] < self.columns.capacity:
+            bigger = np.zeros(self.columns.capacity, dtype=np.int64)
+            bigger[: self._used.shape[0]] = self._used
+            self._used = bigger
+        return row
+
+    def _add_resources(self, node: NodeInfo) -> None:
+        """Give every resource that `node` offers a column, counting the pods that asked for it already."""
+        columns = self.columns
+        known = len(columns.interns.resources)
+        for resource in node.allocatable:
+            columns.interns.resource(resource)
+        columns.reserve(columns.size)
+        if len(columns.interns.resources) > known:
+            for name in self._pods_on:
+                row = self.rows.get(name)
+                if row is not None:
+                    self._recount(row, name)
+                    self._changed(row)
+
+    def _place(self, placement: Placement) -> None:
+        self.placements[placement.uid] = placement
+        self._pods_on.setdefault(placement.node_name, {})[placement.uid] = placement
+        row = self.rows.get(placement.node_name)
+        if row is not None:
+            self._count(row, placement.cls, 1)
+            if placement.cls.host_ports:
+                taken = self.columns.ports.get(row, NO_PORTS)
+                self.columns.ports[row] = taken.union(placement.cls.host_ports)
+            self._changed(row)
+
+    def _count(self, row: int, cls: PodClass, sign: int) -> None:
+        columns = self.columns
+        resources = columns.interns.resources
+        requested = columns.requested
+        for resource, amount in cls.requests.items():
+            index = resources.get(resource)
+            # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
+            if index is not None and index < requested.shape[0]:
+                requested[index, row] += sign * amount
+        columns.nonzero[0, row] += sign * cls.nonzero[0]
+        columns.nonzero[1, row] += sign * cls.nonzero[1]
+
+    def _recount(self, row: int, name: str) -> None:
+        """Count a row from its pods: its node is new, or a resource has got its column just now."""
+        self.columns.requested[:, row] = 0
+        self.columns.nonzero[:, row] = 0
+        for placement in self.pods_on(name):
+            self._count(row, placement.cls, 1)
+        self._recount_ports(row, name)
+
+    def _recount_ports(self, row: int, name: str) -> None:
+        taken: set[HostPort] = set()
+        for placement in self.pods_on(name):
+            taken.update(placement.cls.host_ports)
+        if taken:
+            self.columns.ports[row] = frozenset(taken)
+        else:
+            self.columns.ports.pop(row, None)
+
+    def _changed(self, row: int, *, spec: bool = False) -> None:
+        self._counter += 1
+        self.columns.version[row] = self._counter
+        if spec:
+            self.columns.spec_version[row] = self._counter
+        self._log.append(row)
+        if len(self._log) > _LOG_LIMIT:
+            dropped = len(self._log) // 2
+            del self._log[:dropped]
+            self._log_start += dropped
+
+    def check(self) -> list[str]:
+        """What contradicts the invariants; empty when all hold. Costs a pass over all pods."""
+        problems = []
+        columns = self.columns
+        resources = columns.interns.resources
+        for name, row in self.rows.items():
+            node = columns.nodes[row]
+            if node is None or node.name != name:
+                problems.append(f"row {row} should hold node {name}")
+                continue
+            sums = dict.fromkeys(resources, 0)
+            ports: set[HostPort] = set()
+            for placement in self.pods_on(name):
+                ports.update(placement.cls.host_ports)
+                for resource, amount in placement.cls.requests.items():
+                    if resource in sums:
+                        sums[resource] += amount
+            for resource, amount in sums.items():
+                counted = int(columns.requested[resources[resource], row])
+                if counted != amount:
+                    problems.append(f"node {name}: {resource} is counted as {counted}, its pods ask {amount}")
+            if columns.ports.get(row, NO_PORTS) != ports:
+                problems.append(f"node {name}: host ports are out of step with its pods")
+        if self.assumed != sum(placement.assumed for placement in self.placements.values()):
+            problems.append("the count of assumed pods is out of step")
+        return problems

@@ -1,0 +1,69 @@
+"""A node as the scheduler remembers it, compiled once from each change of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from agent_scheduler.objects import wire
+from agent_scheduler.objects.quantity import QuantityError, resource_value
+
+from .requests import NODE_LIMIT, Amounts
+
+#: A node's taints, in their order; the unit in which TaintToleration decides.
+Taints = tuple[wire.Taint, ...]
+
+
+class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
+    """One node at one resourceVersion."""
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: Taints
+    unschedulable: bool
+    #: Amounts in the ledger's units; a quantity that cannot be read counts as none.
+    allocatable: Amounts
+    #: type -> status.
+    conditions: Mapping[str, str]
+    #: What could not be read, for one log line a node.
+    errors: tuple[str, ...]
+
+
+def node_info(node: wire.Node) -> NodeInfo:
+    """What to remember of `node`. Never raises: what is wrong is in `errors`."""
+    allocatable: Amounts = {}
+    errors = []
+    for resource, quantity in (node.status.allocatable or {}).items():
+        try:
+            amount = resource_value(resource, quantity)
+        except QuantityError as error:
+            errors.append(f"status.allocatable[{resource}]: {error}")
+            continue
+        allocatable[resource] = min(max(amount, 0), NODE_LIMIT)
+    return NodeInfo(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        resource_version=node.metadata.resource_version,
+        labels=node.metadata.labels or {},
+        annotations=node.metadata.annotations or {},
+        taints=tuple(node.spec.taints or ()),
+        unschedulable=bool(node.spec.unschedulable),
+        allocatable=allocatable,
+        conditions={condition.type: condition.status for condition in node.status.conditions or ()},
+        errors=tuple(errors),
+    )
+
+
+def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
+    """Whether no decision can tell them apart: a heartbeat changes nothing here."""
+    return (
+        new.uid == old.uid
+        and new.unschedulable == old.unschedulable
+        and new.allocatable == old.allocatable
+        and new.taints == old.taints
+        and new.labels == old.labels
+    )

@@ -1,0 +1,69 @@
+"""Node selectors over columns: a requirement is answered for all rows by comparing small numbers.
+
+Semantics are those of apimachinery's node selectors: terms are ORed, what stands in one term is ANDed, an empty
+term matches no node; a node without the label satisfies NotIn and DoesNotExist, and neither Gt nor Lt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
+
+from .columns import NODE_NAME, Bools, Columns, Ints, Rows
+from .podclass import parse_int
+
+
+def match_labels(labels: Mapping[str, str], nodes: Columns, rows: Rows) -> Bools:
+    """Nodes that carry every one of `labels`."""
+    mask = np.ones(rows.shape[0], dtype=np.bool_)
+    for key, value in labels.items():
+        mask &= nodes.label(key)[rows] == nodes.interns.known_value(value)
+    return mask
+
+
+def match_selector(selector: NodeSelector, nodes: Columns, rows: Rows) -> Bools:
+    """Nodes that at least one term matches."""
+    mask = np.zeros(rows.shape[0], dtype=np.bool_)
+    for term in selector.node_selector_terms or ():
+        mask |= match_term(term, nodes, rows)
+    return mask
+
+
+def match_term(term: NodeSelectorTerm, nodes: Columns, rows: Rows) -> Bools:
+    if not term.match_expressions and not term.match_fields:
+        return np.zeros(rows.shape[0], dtype=np.bool_)
+    mask = np.ones(rows.shape[0], dtype=np.bool_)
+    for requirement in term.match_expressions or ():
+        mask &= _match(requirement, nodes, nodes.label(requirement.key)[rows])
+    for requirement in term.match_fields or ():
+        mask &= _match(requirement, nodes, nodes.label(NODE_NAME)[rows])
+    return mask
+
+
+def _match(requirement: Requirement, nodes: Columns, values: Ints) -> Bools:
+    operator = requirement.operator
+    if operator == "Exists":
+        return values != 0
+    if operator == "DoesNotExist":
+        return values == 0
+    if operator in ("In", "NotIn"):
+        wanted = [nodes.interns.known_value(value) for value in requirement.values or ()]
+        found: Bools = values == wanted[0] if len(wanted) == 1 else np.isin(values, wanted)
+        return found if operator == "In" else ~found
+    bound = parse_int((requirement.values or [""])[0])
+    assert bound is not None, "checked when the class was compiled"
+    distinct, where = np.unique(values, return_inverse=True)
+    passed = np.fromiter(
+        (_compares(nodes, int(value), operator, bound) for value in distinct), np.bool_, distinct.shape[0]
+    )
+    return passed[where]
+
+
+def _compares(nodes: Columns, value_id: int, operator: str, bound: int) -> bool:
+    value = parse_int(nodes.interns.values[value_id - 1]) if value_id else None
+    if value is None:
+        return False
+    return value > bound if operator == "Gt" else value < bound

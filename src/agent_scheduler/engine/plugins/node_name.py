@@ -1,0 +1,31 @@
+"""NodeName: a pod that names its node goes there or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..columns import NODE_NAME, Bools, Columns, Interns, Rows
+from ..framework import Depends
+from ..podclass import PodClass
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint
+
+REASON = "node(s) didn't match the requested node name"
+
+
+class NodeName:
+    name = "NodeName"
+    depends = Depends.NODE
+
+    def prepare(self, pod: PodClass, interns: Interns) -> str | None:
+        return pod.node_name or None
+
+    def feasible(self, state: str, nodes: Columns, rows: Rows) -> Bools:
+        mask: Bools = nodes.label(NODE_NAME)[rows] == nodes.interns.known_value(state)
+        return mask
+
+    def reasons(self, state: str, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        return {REASON: rows.shape[0]}
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD), None),)

@@ -1,0 +1,59 @@
+"""NodePorts: a host port is taken once a node, an address and a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ..columns import Bools, Columns, Interns, Rows
+from ..framework import Depends
+from ..podclass import HostPort, PodClass
+from ..podinfo import PodInfo
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+
+REASON = "node(s) didn't have free ports for the requested pod ports"
+
+#: The address that takes a port on every address of the node.
+_EVERY = "0.0.0.0"  # noqa: S104 - compared with, never listened on
+
+
+def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    """Whether a wanted port is taken, on the same address or on all of them."""
+    return any(
+        port == other_port and protocol == other_protocol and (ip == other_ip or _EVERY in (ip, other_ip))
+        for ip, protocol, port in wanted
+        for other_ip, other_protocol, other_port in taken
+    )
+
+
+class NodePorts:
+    name = "NodePorts"
+    depends = Depends.USAGE
+
+    def prepare(self, pod: PodClass, interns: Interns) -> tuple[HostPort, ...] | None:
+        return pod.host_ports or None
+
+    def feasible(self, state: tuple[HostPort, ...], nodes: Columns, rows: Rows) -> Bools:
+        mask = np.ones(rows.shape[0], dtype=np.bool_)
+        if nodes.ports:
+            for index, row in enumerate(rows.tolist()):
+                taken = nodes.ports.get(row)
+                if taken is not None and conflict(state, taken):
+                    mask[index] = False
+        return mask
+
+    def reasons(self, state: tuple[HostPort, ...], nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        return {REASON: rows.shape[0]}
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), _ports_freed),
+            ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD), None),
+        )
+
+
+def _ports_freed(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(pod, PodInfo) and isinstance(old, PodInfo)
+    return QueueingHint.QUEUE if conflict(pod.cls.host_ports, old.cls.host_ports) else QueueingHint.SKIP

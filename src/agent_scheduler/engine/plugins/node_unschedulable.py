@@ -1,0 +1,57 @@
+"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agent_scheduler.objects.wire import Taint
+
+from ..columns import Bools, Columns, Interns, Rows
+from ..framework import Depends
+from ..nodeinfo import NodeInfo
+from ..podclass import PodClass
+from ..podinfo import PodInfo
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..tolerance import tolerated
+
+REASON = "node(s) were unschedulable"
+
+#: What a cordoned node counts as having.
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class NodeUnschedulable:
+    name = "NodeUnschedulable"
+    depends = Depends.NODE
+
+    def prepare(self, pod: PodClass, interns: Interns) -> object | None:
+        return None if tolerated(UNSCHEDULABLE, pod.tolerations) else self
+
+    def feasible(self, state: object, nodes: Columns, rows: Rows) -> Bools:
+        return ~nodes.unschedulable[rows]
+
+    def reasons(self, state: object, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        return {REASON: rows.shape[0]}
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            ClusterEventWithHint(
+                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT), _uncordoned
+            ),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_TOLERATION), _own_toleration
+            ),
+        )
+
+
+def _uncordoned(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(new, NodeInfo)
+    was_open = isinstance(old, NodeInfo) and not old.unschedulable
+    return QueueingHint.SKIP if new.unschedulable or was_open else QueueingHint.QUEUE
+
+
+def _own_toleration(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(pod, PodInfo) and isinstance(new, PodInfo)
+    own = new.uid == pod.uid and tolerated(UNSCHEDULABLE, new.tolerations)
+    return QueueingHint.QUEUE if own else QueueingHint.SKIP

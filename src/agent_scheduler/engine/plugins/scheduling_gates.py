@@ -1,0 +1,28 @@
+"""SchedulingGates: a pod with gates is not looked at until the last one is lifted (KEP-3521)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..podinfo import PodInfo
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+
+
+class SchedulingGates:
+    name = "SchedulingGates"
+
+    def pre_enqueue(self, pod: PodInfo) -> str | None:
+        return f"waiting for scheduling gates: {list(pod.gates)}" if pod.gates else None
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            ClusterEventWithHint(
+                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED), _own
+            ),
+        )
+
+
+def _own(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(pod, PodInfo) and isinstance(new, PodInfo)
+    return QueueingHint.QUEUE if new.uid == pod.uid else QueueingHint.SKIP

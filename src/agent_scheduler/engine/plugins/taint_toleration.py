@@ -1,0 +1,101 @@
+"""TaintToleration: refuses nodes whose NoSchedule and NoExecute taints are not all tolerated, and prefers
+those with fewer untolerated PreferNoSchedule taints.
+
+Nodes share few taint lists, so a class decides on each list once and rows look their answer up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from agent_scheduler.objects.wire import Toleration
+
+from ..columns import Bools, Columns, Interns, Ints, Rows
+from ..framework import Depends, default_normalize_reversed
+from ..nodeinfo import NodeInfo, Taints
+from ..podclass import PodClass
+from ..podinfo import PodInfo
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..tolerance import tolerated
+
+REASON = "node(s) had untolerated taint(s)"
+
+
+class TaintAnswers:
+    """A class's answer for each interned taint list; grows with the interns, never changes an entry."""
+
+    __slots__ = ("allowed", "preferring", "tolerations", "untolerated")
+
+    def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
+        self.tolerations = tolerations
+        self.preferring = tuple(
+            toleration for toleration in tolerations if toleration.effect in (None, "", "PreferNoSchedule")
+        )
+        self.allowed: Bools = np.zeros(0, dtype=np.bool_)
+        self.untolerated: Ints = np.zeros(0, dtype=np.int64)
+
+    def catch_up(self, interns: Interns) -> None:
+        known = self.allowed.shape[0]
+        fresh = interns.taints[known:]
+        if fresh:
+            self.allowed = np.append(
+                self.allowed, [schedulable(taints, self.tolerations) for taints in fresh]
+            )
+            self.untolerated = np.append(
+                self.untolerated, [_untolerated_preferences(taints, self.preferring) for taints in fresh]
+            )
+
+
+def schedulable(taints: Taints, tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether every taint that keeps pods away is tolerated."""
+    return all(
+        tolerated(taint, tolerations) for taint in taints if taint.effect in ("NoSchedule", "NoExecute")
+    )
+
+
+def _untolerated_preferences(taints: Taints, tolerations: tuple[Toleration, ...]) -> int:
+    return sum(taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations) for taint in taints)
+
+
+class TaintToleration:
+    name = "TaintToleration"
+    depends = Depends.NODE
+    normalize = staticmethod(default_normalize_reversed)
+
+    def prepare(self, pod: PodClass, interns: Interns) -> TaintAnswers:
+        return TaintAnswers(pod.tolerations)
+
+    def feasible(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Bools:
+        state.catch_up(nodes.interns)
+        return state.allowed[nodes.taints[rows]]
+
+    def reasons(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        return {REASON: rows.shape[0]}
+
+    def score(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Ints:
+        state.catch_up(nodes.interns)
+        return state.untolerated[nodes.taints[rows]]
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            ClusterEventWithHint(
+                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT), _now_tolerated
+            ),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_TOLERATION), _own_toleration
+            ),
+        )
+
+
+def _now_tolerated(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
+    was = isinstance(old, NodeInfo) and schedulable(old.taints, pod.tolerations)
+    return QueueingHint.QUEUE if not was and schedulable(new.taints, pod.tolerations) else QueueingHint.SKIP
+
+
+def _own_toleration(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(pod, PodInfo) and isinstance(new, PodInfo)
+    return QueueingHint.QUEUE if new.uid == pod.uid else QueueingHint.SKIP
