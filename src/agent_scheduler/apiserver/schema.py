@@ -1,0 +1,391 @@
+"""The typed decoding that a real API server gives every object of a built-in kind.
+
+A real server decodes JSON into Go structs and encodes those again. What a client sees of that: unknown fields
+vanish (or are reported), a wrong JSON type is a 400, quantities and times are rewritten canonically, unset
+optional fields leave no trace, and some zero values are always written. `check` does the same to a plain JSON
+object, in place. Custom resources are pruned by their structural schema instead.
+
+Cost: a plain pod takes about 10 µs. Each struct is compiled once, into one dict from field name to
+(exact type, keeps its zero, decoder); scalars are settled by one type comparison.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+from . import schema_source as source
+from .errors import ApiError, bad_request
+from .quantities import QuantityFormatError, canonical_quantity
+from .resource import Object, Resource
+from .times import TimeFormatError, micro_time, seconds_time
+
+__all__ = ["canonical_quantity", "check", "check_kind", "is_builtin"]
+
+#: Where a value is: (where its parent is, its key or index); None is the root.
+Where = tuple[Any, Any] | None
+
+_DROP = object()
+
+
+class _Wrong(Exception):
+    """A value that Go's decoder refuses: `found` is how it calls the JSON, `go` the type that it wanted."""
+
+    def __init__(self, found: str, go: str) -> None:
+        super().__init__(found, go)
+        self.found = found
+        self.go = go
+
+
+class _Refused(Exception):
+    """The text of a refusal that is complete as it stands."""
+
+
+#: Decodes one value in place; returns it, its replacement, or `_DROP`.
+Decoder = Callable[[Any, Where, list[str]], Any]
+
+#: How a field is decoded: the exact type that needs no decoder, whether its zero stays, the decoder of all else.
+#: A plain tuple, since the interpreter indexes those fastest.
+Entry = tuple[type | None, bool, Decoder]
+
+
+def check(resource: Resource, obj: Object) -> list[str]:
+    """Decode `obj` in place as a real server would; returns what it dropped, one text an unknown field.
+
+    The texts are those of field validation: `unknown field "spec.foo"`. Raises a 400 `ApiError` for JSON of the
+    wrong type, for a quantity that is none and for a time that is none. Of a custom resource only unknown fields
+    are dropped; its types are checked by validation, with a 422.
+    """
+    if resource.custom:
+        return resource.schema.prune(obj) if resource.schema is not None else []
+    return check_kind(resource.group, resource.version, resource.kind, obj)
+
+
+def check_kind(group: str, version: str, kind: str, obj: Object) -> list[str]:
+    """`check` for a kind that is not stored: Binding, Eviction, DeleteOptions, Scale."""
+    decode = _kind(group, version, kind)
+    unknown: list[str] = []
+    if decode is None:
+        return unknown
+    try:
+        decode(obj, None, unknown)
+    except _Refused as refused:
+        raise _cannot_be_handled(version if not group else f"{group}/{version}", kind, str(refused)) from None
+    return unknown
+
+
+def is_builtin(group: str, version: str, kind: str) -> bool:
+    """Whether the installed models know the kind."""
+    return source.model_name(group, version, kind) is not None
+
+
+def _cannot_be_handled(api_version: str, kind: str, why: str) -> ApiError:
+    version = api_version.rsplit("/", 1)[-1]
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
+
+
+@lru_cache(maxsize=1024)
+def _kind(group: str, version: str, kind: str) -> Decoder | None:
+    # DeleteOptions belongs to meta.k8s.io yet is accepted under every group.
+    model = source.model_name(group, version, kind) or source.model_name("", "v1", kind)
+    return None if model is None else _struct(model)
+
+
+_PLAIN: dict[str, type] = {"string": str, "boolean": bool}
+
+
+@cache
+def _struct(model: str) -> Decoder:
+    """The decoder of a struct. Its fields are compiled at first use, for JSONSchemaProps holds itself."""
+    go = source.go_name(model)
+    entries: dict[str, Entry] = {}
+    fill: list[tuple[str, Any]] = []
+
+    def compile_fields() -> None:
+        for name, field in source.struct(model).fields.items():
+            decoder = _decoder(field.type, field.keep_zero)
+            entries[name] = (_PLAIN.get(field.type.kind), field.keep_zero, decoder)
+            if field.fill:
+                fill.append((name, decoder if field.type.kind == "struct" else _ZEROS.get(field.type.kind)))
+
+    def decode(obj: Any, where: Where, unknown: list[str]) -> Any:
+        if type(obj) is not dict:
+            raise _Wrong(_json_name(obj), f"v1.{go}")
+        if not entries:
+            compile_fields()
+        changed: list[tuple[str, Any]] | None = None
+        for name, value in obj.items():
+            entry = entries.get(name)
+            if entry is None:
+                unknown.append(f'unknown field "{_path((where, name))}"')
+                result = _DROP
+            elif type(value) is entry[0]:
+                if value or entry[1]:
+                    continue
+                result = _DROP
+            elif value is None:
+                result = _DROP
+            else:
+                try:
+                    result = entry[2](value, (where, name), unknown)
+                except _Wrong as wrong:
+                    raise _Refused(
+                        f"json: cannot unmarshal {wrong.found} into Go struct field "
+                        f"{go}.{_path((where, name), indexes=False)} of type {wrong.go}"
+                    ) from None
+                if result is value:
+                    continue
+            if changed is None:
+                changed = []
+            changed.append((name, result))
+        if changed is not None:
+            _apply(obj, changed)
+        for name, zero in fill:
+            if name not in obj:
+                obj[name] = zero({}, (where, name), unknown) if callable(zero) else zero
+        return obj
+
+    return decode
+
+
+#: What an unset scalar field that is always written holds; times hold null.
+_ZEROS: dict[str, Any] = {"string": "", "integer": 0, "boolean": False}
+
+
+def _apply(obj: Object, changed: list[tuple[str, Any]]) -> None:
+    for name, value in changed:
+        if value is _DROP:
+            del obj[name]
+        else:
+            obj[name] = value
+
+
+def _decoder(type_: source.Type, keep: bool) -> Decoder:
+    """The decoder of values of a type. `keep`: an empty list, map or zero number stays."""
+    simple = _SIMPLE.get(type_.kind)
+    if simple is not None:
+        return simple
+    if type_.kind == "integer":
+        return _integer(type_.go, keep)
+    if type_.kind == "list":
+        return _list(type_, keep)
+    if type_.kind == "map":
+        assert type_.item is not None
+        return _MAPS.get(type_.item.kind, _map)(type_, keep)
+    if type_.kind == "schema":
+        return _schema
+    if type_.kind == "struct" and type_.inline is not None:
+        return _raw
+    if type_.kind == "struct":
+        return _struct(type_.struct)
+    return _refuse(type_.go)
+
+
+def _list(type_: source.Type, keep: bool) -> Decoder:
+    item = type_.item
+    assert item is not None
+    plain = _PLAIN.get(item.kind)
+    decode_item = _decoder(item, True)
+    go = type_.go
+
+    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+        if type(value) is not list:
+            raise _Wrong(_json_name(value), go)
+        if not value:
+            return value if keep else _DROP
+        index = 0
+        for element in value:
+            if type(element) is not plain:
+                if element is None and plain is None:
+                    # Go decodes null into a zero struct.
+                    element = value[index] = {}
+                elif element is None:
+                    value[index] = ""
+                    index += 1
+                    continue
+                result = decode_item(element, (where, index), unknown)
+                if result is not element:
+                    value[index] = result
+            index += 1
+        return value
+
+    return decode
+
+
+def _map(type_: source.Type, keep: bool) -> Decoder:
+    item = type_.item
+    assert item is not None
+    decode_item = _decoder(item, True)
+    go = type_.go
+
+    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _Wrong(_json_name(value), go)
+        if not value:
+            return value if keep else _DROP
+        for key, element in value.items():
+            # Replacing a value does not disturb the iteration; only adding or removing keys would.
+            value[key] = decode_item({} if element is None else element, (where, key), unknown)
+        return value
+
+    return decode
+
+
+def _map_of_strings(type_: source.Type, keep: bool) -> Decoder:
+    go = type_.go
+
+    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _Wrong(_json_name(value), go)
+        if not value:
+            return value if keep else _DROP
+        for key, element in value.items():
+            if type(element) is not str:
+                if element is not None:
+                    raise _Wrong(_json_name(element), "string")
+                value[key] = ""
+        return value
+
+    return decode
+
+
+def _map_of_quantities(type_: source.Type, keep: bool) -> Decoder:
+    go = type_.go
+
+    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _Wrong(_json_name(value), go)
+        if not value:
+            return value if keep else _DROP
+        for key, element in value.items():
+            value[key] = _quantity(element, where, unknown)
+        return value
+
+    return decode
+
+
+_MAPS: dict[str, Callable[[source.Type, bool], Decoder]] = {
+    "string": _map_of_strings,
+    "quantity": _map_of_quantities,
+}
+
+
+def _integer(go: str, keep: bool) -> Decoder:
+    bits = 64 if go == "int64" else 32
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+        if type(value) is not int:
+            raise _Wrong(f"number {value}" if type(value) is float else _json_name(value), go)
+        if not low <= value <= high:
+            raise _Wrong(f"number {value}", go)
+        return value if value or keep else _DROP
+
+    return decode
+
+
+def _refuse(go: str) -> Decoder:
+    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+        raise _Wrong(_json_name(value), go)
+
+    return decode
+
+
+def _raw(value: Any, where: Where, unknown: list[str]) -> Any:
+    return value
+
+
+def _number(value: Any, where: Where, unknown: list[str]) -> Any:
+    if type(value) is not int and type(value) is not float:
+        raise _Wrong(_json_name(value), "float64")
+    return value
+
+
+def _quantity(value: Any, where: Where, unknown: list[str]) -> Any:
+    if type(value) is not str:
+        value = "0" if value is None else repr(value)
+    try:
+        return canonical_quantity(value)
+    except QuantityFormatError as error:
+        raise _Refused(str(error)) from None
+
+
+def _int_or_string(value: Any, where: Where, unknown: list[str]) -> Any:
+    if type(value) is not int and type(value) is not str:
+        raise _Wrong(f"number {value}" if type(value) is float else _json_name(value), "int32")
+    return value
+
+
+def _time(value: Any, where: Where, unknown: list[str]) -> Any:
+    if type(value) is not str:
+        raise _Wrong(_json_name(value), "string")
+    try:
+        return seconds_time(value)
+    except TimeFormatError as error:
+        raise _Refused(str(error)) from None
+
+
+def _micro_time(value: Any, where: Where, unknown: list[str]) -> Any:
+    if type(value) is not str:
+        raise _Wrong(_json_name(value), "string")
+    try:
+        return micro_time(value)
+    except TimeFormatError as error:
+        raise _Refused(str(error)) from None
+
+
+def _bytes(value: Any, where: Where, unknown: list[str]) -> Any:
+    if type(value) is not str:
+        raise _Wrong(_json_name(value), "[]uint8")
+    try:
+        binascii.a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=bool(value))
+    except (binascii.Error, ValueError):
+        raise _Refused("illegal base64 data at input byte 0") from None
+    return value
+
+
+def _schema(value: Any, where: Where, unknown: list[str]) -> Any:
+    """A schema, a list of them, or a boolean: JSONSchemaPropsOrArray and JSONSchemaPropsOrBool."""
+    if type(value) is bool:
+        return value
+    if type(value) is list:
+        return [_struct("V1JSONSchemaProps")(one, where, unknown) for one in value]
+    return _struct("V1JSONSchemaProps")(value, where, unknown)
+
+
+_SIMPLE: dict[str, Decoder] = {
+    "raw": _raw,
+    "number": _number,
+    "quantity": _quantity,
+    "intorstring": _int_or_string,
+    "time": _time,
+    "microtime": _micro_time,
+    "bytes": _bytes,
+}
+
+
+def _json_name(value: Any) -> str:
+    """What Go calls the JSON value."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list):
+        return "array"
+    return "object" if isinstance(value, dict) else "null"
+
+
+def _path(where: Where, *, indexes: bool = True) -> str:
+    parts: list[str] = []
+    while where is not None:
+        where, key = where
+        if isinstance(key, int):
+            if indexes:
+                parts.append(f"[{key}]")
+        else:
+            parts.append(f".{key}")
+    return "".join(reversed(parts)).removeprefix(".")

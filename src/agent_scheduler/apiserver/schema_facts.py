@@ -1,0 +1,371 @@
+"""What the published OpenAPI models do not say about the Go types behind them.
+
+The models (see `schema_source`) name fields and JSON types. Which scalars are optional pointers, which
+structs are always written and which strings are quantities is only in the Go types of k8s.io/api and
+k8s.io/apimachinery; these tables restate it, one `struct field...` a line, by model name. How lists and
+structs merge is in `merge_rules`.
+"""
+
+from __future__ import annotations
+
+#: Optional scalars that are pointers in Go: a zero that was written stays. Other optional zeros vanish.
+_POINTERS = """
+V1ObjectMeta deletionGracePeriodSeconds
+V1OwnerReference controller blockOwnerDeletion
+V1PodSpec terminationGracePeriodSeconds activeDeadlineSeconds automountServiceAccountToken
+V1PodSpec shareProcessNamespace
+V1PodSpec hostUsers priority preemptionPolicy enableServiceLinks setHostnameAsFQDN runtimeClassName
+V1PodSpec hostnameOverride
+V1PodSchedulingGroup podGroupName
+V1Container restartPolicy
+V1EphemeralContainer restartPolicy
+V1SecurityContext privileged runAsUser runAsGroup runAsNonRoot readOnlyRootFilesystem
+V1SecurityContext allowPrivilegeEscalation procMount
+V1PodSecurityContext runAsUser runAsGroup runAsNonRoot fsGroup fsGroupChangePolicy supplementalGroupsPolicy
+V1PodSecurityContext seLinuxChangePolicy
+V1SeccompProfile localhostProfile
+V1AppArmorProfile localhostProfile
+V1WindowsSecurityContextOptions gmsaCredentialSpecName gmsaCredentialSpec runAsUserName hostProcess
+V1Probe terminationGracePeriodSeconds
+V1GRPCAction service
+V1Lifecycle stopSignal
+V1Toleration tolerationSeconds
+V1TopologySpreadConstraint minDomains nodeAffinityPolicy nodeTaintsPolicy
+V1VolumeMount mountPropagation recursiveReadOnly
+V1ConfigMapVolumeSource defaultMode optional
+V1SecretVolumeSource defaultMode optional
+V1DownwardAPIVolumeSource defaultMode
+V1ProjectedVolumeSource defaultMode
+V1KeyToPath mode
+V1DownwardAPIVolumeFile mode
+V1ConfigMapKeySelector optional
+V1SecretKeySelector optional
+V1FileKeySelector optional
+V1ConfigMapEnvSource optional
+V1SecretEnvSource optional
+V1ConfigMapProjection optional
+V1SecretProjection optional
+V1ServiceAccountTokenProjection expirationSeconds
+V1ClusterTrustBundleProjection name signerName optional
+V1PodCertificateProjection maxExpirationSeconds
+V1HostPathVolumeSource type
+V1AzureDiskVolumeSource cachingMode fsType readOnly
+V1AzureFilePersistentVolumeSource secretNamespace
+V1GlusterfsPersistentVolumeSource endpointsNamespace
+V1ISCSIVolumeSource initiatorName
+V1ISCSIPersistentVolumeSource initiatorName
+V1CSIVolumeSource readOnly fsType
+V1FCVolumeSource lun
+V1LocalVolumeSource fsType
+V1PodResourceClaim resourceClaimName resourceClaimTemplateName
+V1PodResourceClaimStatus resourceClaimName
+V1EmptyDirVolumeSource sizeLimit
+V1PodDNSConfigOption value
+V1ContainerStatus started stopSignal
+V1VolumeMountStatus recursiveReadOnly
+V1PortStatus error
+V1ServiceSpec internalTrafficPolicy ipFamilyPolicy allocateLoadBalancerNodePorts loadBalancerClass
+V1ServiceSpec trafficDistribution
+V1ServicePort appProtocol
+V1ClientIPConfig timeoutSeconds
+V1LoadBalancerIngress ipMode
+V1ServiceAccount automountServiceAccountToken
+V1Secret immutable
+V1ConfigMap immutable
+V1NodeFeatures supplementalGroupsPolicy
+V1NodeRuntimeHandlerFeatures recursiveReadOnlyMounts userNamespaces
+V1NodeSwapStatus capacity
+V1PersistentVolumeClaimSpec storageClassName volumeMode volumeAttributesClassName
+V1PersistentVolumeClaimStatus currentVolumeAttributesClassName
+V1TypedLocalObjectReference apiGroup
+V1TypedObjectReference apiGroup namespace
+V1PersistentVolumeSpec volumeMode volumeAttributesClassName
+V1StorageClass reclaimPolicy allowVolumeExpansion volumeBindingMode
+V1CSIDriverSpec attachRequired fsGroupPolicy nodeAllocatableUpdatePeriodSeconds podInfoOnMount
+V1CSIDriverSpec requiresRepublish
+V1CSIDriverSpec preventPodSchedulingIfMissing seLinuxMount serviceAccountTokenInSecrets storageCapacity
+V1CSIStorageCapacity capacity maximumVolumeSize
+V1VolumeNodeResources count
+StorageV1TokenRequest expirationSeconds
+V1VolumeAttachmentSource persistentVolumeName
+V1VolumeError errorCode
+V1LeaseSpec holderIdentity leaseDurationSeconds leaseTransitions strategy preferredHolder
+V1PriorityClass preemptionPolicy value
+V1PodDisruptionBudgetSpec unhealthyPodEvictionPolicy
+V1PodDisruptionBudgetStatus disruptionsAllowed currentHealthy desiredHealthy expectedPods
+V1ExactDeviceRequest adminAccess
+V1DeviceConstraint matchAttribute distinctAttribute
+V1DeviceAttribute bool int string version
+V1Device nodeName allNodes bindsToNode allowMultipleAllocations
+V1ResourceSliceSpec nodeName allNodes perDeviceNodeSelection
+V1DeviceRequestAllocationResult adminAccess shareID
+V1AllocatedDeviceStatus shareID
+V1DeviceClassSpec extendedResourceName
+V1DeviceToleration tolerationSeconds
+V1NodeAllocatableResourceMapping capacityKey allocationMultiplier
+V1CapacityRequestPolicy default
+V1CapacityRequestPolicyRange min max step
+V1DeploymentSpec replicas revisionHistoryLimit progressDeadlineSeconds
+V1DeploymentStatus collisionCount terminatingReplicas
+V1ReplicaSetSpec replicas
+V1ReplicaSetStatus terminatingReplicas
+V1ReplicationControllerSpec replicas
+V1DaemonSetSpec revisionHistoryLimit
+V1DaemonSetStatus collisionCount
+V1StatefulSetSpec replicas revisionHistoryLimit
+V1StatefulSetStatus collisionCount availableReplicas
+V1RollingUpdateStatefulSetStrategy partition
+V1JobSpec parallelism completions activeDeadlineSeconds backoffLimit backoffLimitPerIndex maxFailedIndexes
+V1JobSpec manualSelector ttlSecondsAfterFinished completionMode suspend podReplacementPolicy managedBy
+V1JobStatus ready terminating failedIndexes
+V1SuccessPolicyRule succeededIndexes succeededCount
+V1PodFailurePolicyOnExitCodesRequirement containerName
+V1CronJobSpec timeZone startingDeadlineSeconds suspend successfulJobsHistoryLimit failedJobsHistoryLimit
+V1EndpointAddress nodeName
+V1Endpoint hostname nodeName zone
+V1EndpointConditions ready serving terminating
+CoreV1EndpointPort appProtocol
+DiscoveryV1EndpointPort name protocol port appProtocol
+V1CustomResourceDefinitionVersion deprecationWarning
+V1CustomResourceSubresourceScale labelSelectorPath
+V1JSONSchemaProps maximum minimum maxLength minLength maxItems minItems maxProperties minProperties
+V1JSONSchemaProps multipleOf
+V1JSONSchemaProps x-kubernetes-preserve-unknown-fields x-kubernetes-list-type x-kubernetes-map-type $ref
+V1ValidationRule reason optionalOldSelf
+ApiextensionsV1WebhookClientConfig url
+ApiextensionsV1ServiceReference path port
+AdmissionregistrationV1WebhookClientConfig url
+AdmissionregistrationV1ServiceReference path port
+V1ValidatingWebhook failurePolicy matchPolicy sideEffects timeoutSeconds
+V1MutatingWebhook failurePolicy matchPolicy sideEffects timeoutSeconds reinvocationPolicy
+V1RuleWithOperations scope
+V1IngressSpec ingressClassName
+V1HTTPIngressPath pathType
+V1IngressPortStatus error
+V1NetworkPolicyPort protocol endPort
+V1HorizontalPodAutoscalerSpec minReplicas targetCPUUtilizationPercentage
+V1HorizontalPodAutoscalerStatus observedGeneration currentCPUUtilizationPercentage
+V2HorizontalPodAutoscalerSpec minReplicas
+V2HorizontalPodAutoscalerStatus observedGeneration
+V2MetricTarget averageUtilization averageValue value
+V2MetricValueStatus averageUtilization averageValue value
+V2HPAScalingRules stabilizationWindowSeconds selectPolicy tolerance
+V1DeleteOptions gracePeriodSeconds orphanDependents propagationPolicy
+V1DeleteOptions ignoreStoreReadErrorWithClusterBreakingPotential
+V1Preconditions uid resourceVersion
+"""
+
+#: Struct fields that are values in Go, so that they are written even when nothing was set.
+_VALUES = """
+V1Pod spec status
+V1PodTemplateSpec metadata spec
+V1Container resources
+V1ContainerStatus state lastState
+V1Node spec status
+V1NodeStatus daemonEndpoints nodeInfo
+V1NodeDaemonEndpoints kubeletEndpoint
+V1Namespace spec status
+V1Service spec status
+V1ServiceStatus loadBalancer
+V1PersistentVolume spec status
+V1PersistentVolumeClaim spec status
+V1PersistentVolumeClaimSpec resources
+V1PersistentVolumeClaimTemplate metadata spec
+CoreV1Event involvedObject source
+EventsV1Event regarding deprecatedSource
+V1Lease spec
+V1PodDisruptionBudget spec status
+V1CSINode spec
+V1CSIDriver spec
+V1VolumeAttachment spec status
+V1VolumeAttachmentSpec source
+ResourceV1ResourceClaim spec status
+V1ResourceClaimSpec devices
+V1ResourceClaimTemplate spec
+V1ResourceClaimTemplateSpec metadata spec
+V1AllocationResult devices
+V1DeviceClass spec
+V1ResourceSlice spec
+V1ResourceSliceSpec pool
+V1CustomResourceDefinition spec status
+V1CustomResourceDefinitionSpec names
+V1CustomResourceDefinitionStatus acceptedNames
+V1ReplicaSet spec status
+V1ReplicaSetSpec template
+V1DaemonSet spec status
+V1DaemonSetSpec template updateStrategy
+V1StatefulSet spec status
+V1StatefulSetSpec template updateStrategy
+V1Deployment spec status
+V1DeploymentSpec template strategy
+V1ReplicationController spec status
+V1LimitRange spec
+V1ResourceQuota spec status
+V1PreferredSchedulingTerm preference
+V1WeightedPodAffinityTerm podAffinityTerm
+V1SelfSubjectAccessReview spec status
+V1SubjectAccessReview spec status
+V1TokenReview spec status
+V1TokenReviewStatus user
+V1SelfSubjectReview status
+V1SelfSubjectReviewStatus userInfo
+V1Binding target
+V1Job spec status
+V1JobSpec template
+V1CronJob spec status
+V1CronJobSpec jobTemplate
+V1JobTemplateSpec metadata spec
+V1Endpoint conditions
+V1Ingress spec status
+V1IngressStatus loadBalancer
+V1NetworkPolicy spec
+V1HorizontalPodAutoscaler spec status
+V2HorizontalPodAutoscaler spec status
+V1Scale spec status
+V1PodTemplate template
+"""
+
+#: Times that are values in Go and are written as null when unset; other unset times are absent.
+_NULL_TIMES = """
+V1PodCondition lastProbeTime lastTransitionTime
+V1NodeCondition lastHeartbeatTime lastTransitionTime
+V1NamespaceCondition lastTransitionTime
+V1DeploymentCondition lastUpdateTime lastTransitionTime
+V1ReplicaSetCondition lastTransitionTime
+V1DaemonSetCondition lastTransitionTime
+V1StatefulSetCondition lastTransitionTime
+V1ReplicationControllerCondition lastTransitionTime
+V1JobCondition lastProbeTime lastTransitionTime
+V1PersistentVolumeClaimCondition lastProbeTime lastTransitionTime
+V1CustomResourceDefinitionCondition lastTransitionTime
+V2HorizontalPodAutoscalerCondition lastTransitionTime
+V1Condition lastTransitionTime
+V1ContainerStateRunning startedAt
+V1ContainerStateTerminated startedAt finishedAt
+V1VolumeError time
+CoreV1Event firstTimestamp lastTimestamp eventTime
+EventsV1Event deprecatedFirstTimestamp deprecatedLastTimestamp eventTime
+CoreV1EventSeries lastObservedTime
+EventsV1EventSeries lastObservedTime
+"""
+
+#: Optional in the API, yet written also when zero.
+_WRITTEN_ZEROS = """
+CoreV1Event reportingComponent reportingInstance
+V1PriorityClass value
+V1PodDisruptionBudgetStatus disruptionsAllowed currentHealthy desiredHealthy expectedPods
+V1StatefulSetStatus availableReplicas
+"""
+
+_MICRO_TIMES = """
+V1LeaseSpec acquireTime renewTime
+CoreV1Event eventTime
+CoreV1EventSeries lastObservedTime
+EventsV1Event eventTime
+EventsV1EventSeries lastObservedTime
+"""
+
+_QUANTITIES = """
+V1EmptyDirVolumeSource sizeLimit
+V1ResourceFieldSelector divisor
+V1CSIStorageCapacity capacity maximumVolumeSize
+V1DeviceCapacity value
+V1Counter value
+V1CapacityRequestPolicy default
+V1CapacityRequestPolicyRange min max step
+V1NodeAllocatableResourceMapping allocationMultiplier
+V2MetricTarget averageValue value
+V2MetricValueStatus averageValue value
+V2HPAScalingRules tolerance
+V1ResourceRequirements limits requests
+V1VolumeResourceRequirements limits requests
+V1PodSpec overhead
+V1Overhead podFixed
+V1PodStatus allocatedResources
+V1ContainerStatus allocatedResources
+V1NodeStatus allocatable capacity
+V1NodeAllocatableResourceClaimStatus resources
+V1PersistentVolumeSpec capacity
+V1PersistentVolumeClaimStatus allocatedResources capacity
+V1ResourceQuotaSpec hard
+V1ResourceQuotaStatus hard used
+V1LimitRangeItem default defaultRequest max maxLimitRequestRatio min
+V1DeviceRequestAllocationResult consumedCapacity
+V1CapacityRequirements requests
+"""
+
+_INT_OR_STRINGS = """
+V1PodDisruptionBudgetSpec maxUnavailable minAvailable
+V1ServicePort targetPort
+V1RollingUpdateDaemonSet maxSurge maxUnavailable
+V1RollingUpdateStatefulSetStrategy maxUnavailable
+V1RollingUpdateDeployment maxSurge maxUnavailable
+V1NetworkPolicyPort port
+V1HTTPGetAction port
+V1TCPSocketAction port
+"""
+
+_BYTES = """
+V1ConfigMap binaryData
+V1Secret data
+AdmissionregistrationV1WebhookClientConfig caBundle
+ApiextensionsV1WebhookClientConfig caBundle
+"""
+
+_INT64 = """
+V1ObjectMeta generation deletionGracePeriodSeconds
+V1PodSpec activeDeadlineSeconds terminationGracePeriodSeconds
+V1PodStatus observedGeneration
+V1PodCondition observedGeneration
+V1PodSecurityContext fsGroup runAsUser runAsGroup supplementalGroups
+V1SecurityContext runAsUser runAsGroup
+V1Toleration tolerationSeconds
+V1Probe terminationGracePeriodSeconds
+V1SleepAction seconds
+V1ServiceAccountTokenProjection expirationSeconds
+V1LinuxContainerUser gid uid supplementalGroups
+V1ContainerImage sizeBytes
+V1NodeSwapStatus capacity
+V1PodDisruptionBudgetStatus observedGeneration
+V1Condition observedGeneration
+V1CSIDriverSpec nodeAllocatableUpdatePeriodSeconds
+StorageV1TokenRequest expirationSeconds
+V1ResourcePool generation resourceSliceCount
+V1ExactDeviceRequest count
+V1DeviceSubRequest count
+V1DeviceAttribute int
+V1DeviceToleration tolerationSeconds
+V1DeploymentStatus observedGeneration
+V1ReplicaSetStatus observedGeneration
+V1DaemonSetStatus observedGeneration
+V1StatefulSetStatus observedGeneration
+V1ReplicationControllerStatus observedGeneration
+V1JobSpec activeDeadlineSeconds
+V1CronJobSpec startingDeadlineSeconds
+V1ControllerRevision revision
+V1CustomResourceDefinitionStatus observedGeneration
+V1CustomResourceDefinitionCondition observedGeneration
+V1JSONSchemaProps maxItems maxLength maxProperties minItems minLength minProperties
+V1HorizontalPodAutoscalerStatus observedGeneration
+V2HorizontalPodAutoscalerStatus observedGeneration
+V1DeleteOptions gracePeriodSeconds
+"""
+
+
+def _pairs(table: str) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (struct, field)
+        for struct, *fields in (line.split() for line in table.strip().splitlines())
+        for field in fields
+    )
+
+
+POINTERS = _pairs(_POINTERS)
+VALUES = _pairs(_VALUES)
+NULL_TIMES = _pairs(_NULL_TIMES)
+WRITTEN_ZEROS = _pairs(_WRITTEN_ZEROS)
+MICRO_TIMES = _pairs(_MICRO_TIMES)
+QUANTITIES = _pairs(_QUANTITIES)
+INT_OR_STRINGS = _pairs(_INT_OR_STRINGS)
+BYTES = _pairs(_BYTES)
+INT64 = _pairs(_INT64)
