@@ -1,0 +1,81 @@
+"""How much one kind of request may take of the API server: a rate and a number at a time.
+
+Binds, status writes and events each have a budget of their own, so a flood of FailedScheduling never delays a bind
+(one shared client-side limit did that to kube-scheduler, kubernetes#135900). The rate is client-go's token bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agent_scheduler.kube.retry import REAL, Timing
+
+
+class TokenBucket:
+    """`qps` tokens a second, at most `burst` saved up; `qps` 0 or None means without limit.
+
+    Waiters are served in the order of their coming: each takes its token at once, going into debt, and sleeps the
+    debt off. Owner of `_tokens`: this class, on one event loop. Invariant: `_tokens` <= burst.
+    """
+
+    def __init__(self, qps: float | None, burst: int | None = None, *, timing: Timing = REAL) -> None:
+        if qps is not None and qps < 0:
+            raise ValueError(f"qps must be 0 (no limit) or more, not {qps}")
+        if qps and burst is not None and burst < 1:
+            raise ValueError(f"burst must be at least 1, not {burst}")
+        self._qps = qps or 0.0
+        self._burst = float(burst if burst is not None else max(1, int(self._qps)))
+        self._tokens = self._burst
+        self._timing = timing
+        self._at = timing.clock()
+
+    async def take(self) -> None:
+        """Takes one token, waiting for it if need be. A cancelled waiter gives its token back."""
+        if not self._qps:
+            return
+        now = self._timing.clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._qps)
+        self._at = now
+        self._tokens -= 1
+        if self._tokens >= 0:
+            return
+        try:
+            await self._timing.sleep(-self._tokens / self._qps)
+        except asyncio.CancelledError:
+            self._tokens += 1
+            raise
+
+
+class Budget:
+    """A token bucket and a bound on requests under way. `concurrency` None means without bound."""
+
+    def __init__(
+        self,
+        *,
+        qps: float | None = None,
+        burst: int | None = None,
+        concurrency: int | None = None,
+        timing: Timing = REAL,
+    ) -> None:
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        self._bucket = TokenBucket(qps, burst, timing=timing)
+        self._slots = asyncio.Semaphore(concurrency) if concurrency else None
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """Holds a place for one request. Wait for an answer inside, never for a backoff."""
+        # The slot comes first: a token taken before a slot is free would be spent on waiting.
+        if self._slots is None:
+            await self._bucket.take()
+            yield
+            return
+        async with self._slots:
+            await self._bucket.take()
+            yield
+
+
+#: For callers that were given none.
+UNLIMITED = Budget()

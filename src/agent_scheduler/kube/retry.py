@@ -1,0 +1,90 @@
+"""How long to wait before the next attempt, and when to stop trying.
+
+Delays double up to a cap and are drawn at random below it, so that clients which failed together do not come back
+together. Clock, sleep and random are given by the caller: a simulation or a test runs the same code in its own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+Random = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Where time and chance come from. `clock` is monotonic, in seconds; `rng` gives numbers in [0, 1)."""
+
+    clock: Clock = time.monotonic
+    sleep: Sleep = asyncio.sleep
+    rng: Random = random.random
+
+
+REAL = Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """`initial` doubles up to `cap` seconds; of each delay the share `jitter` is random. Raises ValueError."""
+
+    initial: float = 0.1
+    cap: float = 10.0
+    factor: float = 2.0
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.initial <= self.cap:
+            raise ValueError(f"backoff needs 0 < initial <= cap, not {self.initial} and {self.cap}")
+        if self.factor < 1:
+            raise ValueError(f"backoff factor must be at least 1, not {self.factor}")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"backoff jitter must be between 0 and 1, not {self.jitter}")
+
+    def delay(self, attempt: int, rng: Random, *, at_least: float | None = None) -> float:
+        """Seconds before attempt number `attempt` (1 is the first repetition).
+
+        `at_least` is a server's Retry-After: the delay is never shorter, and is spread upwards from it.
+        """
+        # The exponent is bounded because 2.0 ** 1024 overflows, and an outage can last that many attempts.
+        full = min(self.cap, self.initial * self.factor ** min(attempt - 1, 64))
+        delay = full * (1 - self.jitter * rng())
+        if at_least is None or delay >= at_least:
+            return delay
+        return at_least * (1 + 0.1 * rng())
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Counts the attempts at one thing and waits between them, until `deadline` seconds after its making.
+
+    Owner: the coroutine that makes the attempts. Invariant: `wait` never sleeps past the deadline.
+    """
+
+    backoff: Backoff
+    timing: Timing = REAL
+    deadline: float | None = None
+    made: int = 0
+    _ends: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ends = None if self.deadline is None else self.timing.clock() + self.deadline
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, never negative; infinite without one."""
+        return float("inf") if self._ends is None else max(0.0, self._ends - self.timing.clock())
+
+    async def wait(self, retry_after: float | None = None) -> bool:
+        """Sleeps before the next attempt; False at once if that one would start after the deadline."""
+        self.made += 1
+        delay = self.backoff.delay(self.made, self.timing.rng, at_least=retry_after)
+        if delay >= self.left:
+            return False
+        await self.timing.sleep(delay)
+        return True
