@@ -124,9 +124,12 @@ class _Connection(asyncio.Protocol):
 
 
 class Client:
-    """Requests to one API server over at most `connections` connections; streams have one each beside these."""
+    """Requests to one API server over at most `connections` connections; streams have one each beside these.
 
-    def __init__(self, endpoint: Endpoint, *, connections: int = 32) -> None:
+    An answer that is not there after `patience` seconds counts as lost.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, connections: int = 32, patience: float = 30.0) -> None:
         parts = urlsplit(endpoint.url)
         if parts.scheme not in ("http", "https") or parts.hostname is None:
             raise ValueError(f"{endpoint.url!r}: expected http://HOST:PORT or https://HOST:PORT")
@@ -139,6 +142,7 @@ class Client:
         if endpoint.token:
             head += f"Authorization: Bearer {endpoint.token}\r\n"
         self._head = head.encode()
+        self._patience = patience
         # Owned by `request`: connections that no exchange holds, newest last so that the warm ones are reused.
         self._idle: list[_Connection] = []
         self._slots = asyncio.Semaphore(connections)
@@ -166,9 +170,8 @@ class Client:
         *,
         body: bytes | None = None,
         content_type: str = "application/json",
-        timeout: float = 30.0,
     ) -> Response:
-        """One exchange. Raises `ClientError` when no whole answer came within `timeout` seconds."""
+        """One exchange. Raises `ClientError` when no whole answer came in time."""
         async with self._slots:
             connection = None
             while self._idle and connection is None:
@@ -181,11 +184,11 @@ class Client:
             assert connection.transport is not None
             connection.transport.write(self._message(method, path, body, content_type))
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(self._patience):
                     response = await answer
             except TimeoutError:
                 connection.close()
-                raise ClientError(f"{method} {path}: no answer within {timeout:g} s") from None
+                raise ClientError(f"{method} {path}: no answer within {self._patience:g} s") from None
             except BaseException:
                 connection.close()
                 raise
@@ -194,7 +197,7 @@ class Client:
             return response
 
     @asynccontextmanager
-    async def stream(self, path: str, *, timeout: float = 30.0) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, path: str) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """A watch: batches of whole lines, as they come, until the server ends it. Raises `ClientError`."""
         connection = await self._connect()
         loop = asyncio.get_running_loop()
@@ -204,13 +207,13 @@ class Client:
         connection.transport.write(self._message("GET", path, None, ""))
         try:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(self._patience):
                     status = await connection.headers
             except TimeoutError:
-                raise ClientError(f"GET {path}: no answer within {timeout:g} s") from None
+                raise ClientError(f"GET {path}: no answer within {self._patience:g} s") from None
             if status != 200:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(timeout):
+                    async with asyncio.timeout(self._patience):
                         raise ClientError(
                             f"GET {path}: {status} {(await connection.chunks.get() or b'')[:200]!r}"
                         )

@@ -30,7 +30,6 @@ class Transport(Protocol):
         *,
         body: bytes | None = None,
         content_type: str = ...,
-        timeout: float = ...,
     ) -> Response: ...
 
 

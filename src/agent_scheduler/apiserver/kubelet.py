@@ -1,0 +1,403 @@
+"""Simulated kubelets: one controller in the server's process that plays the kubelet of every node.
+
+A bound pod is checked against its node, in the order of the binds, and becomes Running or Failed with the
+kubelet's reason (`OutOfcpu`, `OutOfpods`...): overcommit is seen, not hidden. It ends after the seconds in the
+annotation `agent-scheduler.io/run-seconds`, whatever its restart policy, and without the annotation runs until
+deleted. A deleted pod goes once its containers have stopped, at the latest after its grace. A node becomes
+Ready and renews a Lease in kube-node-lease.
+
+It works on the store itself, not over HTTP, so that thousands of nodes cost next to nothing: O(1) an event, one
+write for a start, one for an end, one heap for all timers. `Kubelets` is synchronous, with the store's clock:
+events are only noted while the store commits (a write from inside a commit would overtake that commit's event
+on its way to the other subscribers), and `advance` does the work. `run` is the loop that calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from heapq import heappop, heappush
+from typing import Literal
+
+import orjson
+
+from ..objects.quantity import QuantityError
+from .kubelet_admission import NodeBook, demand_of
+from .kubelet_status import ended, is_ready, ready_node, refused, running
+from .resource import Object
+from .store import Event, Record, Store
+
+#: Annotation: how many seconds the pod runs before it succeeds.
+RUN_SECONDS = "agent-scheduler.io/run-seconds"
+
+PODS = ("", "pods")
+NODES = ("", "nodes")
+LEASES = ("coordination.k8s.io", "leases")
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+RENEW_SECONDS = 10.0
+
+_Task = Literal["start", "end", "gone", "orphan", "renew"]
+_FINAL = ("Succeeded", "Failed")
+
+
+class _Pod:
+    """A pod that a kubelet has taken on."""
+
+    __slots__ = ("key", "node", "over", "rv", "stopping")
+
+    def __init__(self, key: str, node: str, rv: int) -> None:
+        self.key = key
+        self.node = node
+        #: The version that was looked at last; events up to it say nothing new.
+        self.rv = rv
+        #: Its containers have ended, or never started: it takes nothing of its node.
+        self.over = False
+        self.stopping = False
+
+
+class Kubelets:
+    """The kubelets of all nodes.
+
+    Owned by the server process, on one thread. Invariants: once its events are worked off, every pod that is
+    bound to a node that exists, and that had not ended before, is in `_pods` until it is deleted; a node's book
+    holds exactly those of them that were admitted and are not over.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        start_seconds: float = 0.0,
+        stop_seconds: float = 0.2,
+        orphan_seconds: float = 5.0,
+    ) -> None:
+        """`start_seconds` and `stop_seconds` are what containers take to start and to stop; `orphan_seconds`
+        is how long pods outlive their node. The store must have its pod, node and lease tables.
+        """
+        self._store = store
+        self._start_seconds = start_seconds
+        self._stop_seconds = stop_seconds
+        self._orphan_seconds = orphan_seconds
+        #: Called when there is something new to do; the loop that calls `advance` sets it.
+        self.wake: Callable[[], None] = _nobody
+        self._events: deque[tuple[bool, Event]] = deque()
+        self._books: dict[str, NodeBook] = {}
+        self._pods: dict[str, _Pod] = {}
+        self._timers: list[tuple[float, int, _Task, str]] = []
+        self._sequence = 0
+        self._host_ips: dict[str, str] = {}
+        self._pod_ips = 0
+        self._pod_table, self._node_table = store.tables[PODS], store.tables[NODES]
+        self._node_field = self._pod_table.field_names.index("spec.nodeName")
+        self._phase_field = self._pod_table.field_names.index("status.phase")
+        # What is there already is taken in as if it had just come, pods in the order of their last change.
+        for record in self._node_table.scan(""):
+            self._note_node(Event(record.rv, "ADDED", record, None))
+        for record in sorted(self._pod_table.scan(""), key=lambda record: record.rv):
+            self._note_pod(Event(record.rv, "ADDED", record, None))
+        self._node_table.subscribers.append(self._note_node)
+        self._pod_table.subscribers.append(self._note_pod)
+
+    def _note_pod(self, event: Event) -> None:
+        if event.record.fields[self._node_field]:
+            self._events.append((False, event))
+            self.wake()
+
+    def _note_node(self, event: Event) -> None:
+        self._events.append((True, event))
+        self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """Works off up to `most` events, and as many timers that are due.
+
+        Returns the time (of the store's clock) at which to call again: past if more is to be done at once,
+        None if only a wake can bring anything.
+        """
+        for _ in range(min(most, len(self._events))):
+            is_node, event = self._events.popleft()
+            if is_node:
+                self._see_node(event)
+            else:
+                self._see_pod(event)
+        now = self._store.clock()
+        for _ in range(most):
+            if not self._timers or self._timers[0][0] > now:
+                break
+            _, _, task, subject = heappop(self._timers)
+            self._fire(task, subject)
+        if self._events:
+            return -math.inf
+        return self._timers[0][0] if self._timers else None
+
+    def _later(self, seconds: float, task: _Task, subject: str) -> None:
+        self._sequence += 1
+        heappush(self._timers, (self._store.clock() + seconds, self._sequence, task, subject))
+
+    def _fire(self, task: _Task, subject: str) -> None:
+        if task == "start":
+            self._start(subject)
+        elif task == "end":
+            self._end(subject)
+        elif task == "gone":
+            self._remove(subject)
+        elif task == "renew":
+            self._renew(subject)
+        else:
+            self._remove_orphans(subject)
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._store.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # Pods
+
+    def _see_pod(self, event: Event) -> None:
+        uid = event.record.uid
+        pod = self._pods.get(uid)
+        if event.type == "DELETED":
+            self._forget(uid)
+            return
+        if pod is not None and event.rv <= pod.rv:
+            return
+        # Only the newest state counts; of an event that is behind it, a later one follows.
+        record = self._pod_table.records.get(event.record.key)
+        if record is None or record.uid != uid:
+            return
+        if pod is None:
+            self._take_on(record)
+            return
+        pod.rv = record.rv
+        if record.fields[self._phase_field] in _FINAL:
+            self._over(uid, pod)
+        if not pod.stopping and b'"deletionTimestamp":"' in record.data:
+            self._stop(uid, pod, orjson.loads(record.data))
+
+    def _take_on(self, record: Record) -> None:
+        phase, node = record.fields[self._phase_field], record.fields[self._node_field]
+        book = self._books.get(node)
+        if book is None:
+            return  # its node does not exist; if it ever comes, `_see_node` looks again
+        uid = record.uid
+        obj = orjson.loads(record.data)
+        pod = self._pods[uid] = _Pod(record.key, node, record.rv)
+        if phase in _FINAL:
+            pod.over = True
+        else:
+            self._admit(uid, book, obj, runs=phase == "Running")
+        if obj["metadata"].get("deletionTimestamp"):
+            self._stop(uid, pod, obj)
+
+    def _admit(self, uid: str, book: NodeBook, obj: Object, *, runs: bool) -> None:
+        pod = self._pods[uid]
+        try:
+            demand = demand_of(obj)
+            life = _run_seconds(obj)
+        except (QuantityError, _BadAnnotation) as error:
+            pod.over = True
+            status = refused(obj, reason="InvalidPod", message=f"Pod was rejected: {error}", now=self._now())
+            self._write(uid, obj, status)
+            return
+        if runs:
+            book.hold(uid, demand)
+            if life is not None:
+                self._later(life, "end", uid)
+            return
+        refusal = book.admit(uid, demand)
+        if refusal is not None:
+            pod.over = True
+            status = refused(obj, reason=refusal.reason, message=refusal.message, now=self._now())
+            self._write(uid, obj, status)
+        elif obj["metadata"].get("deletionTimestamp"):
+            pass  # never started; `_stop` follows
+        elif self._start_seconds > 0:
+            self._later(self._start_seconds, "start", uid)
+        else:
+            self._run(uid, obj, life)
+
+    def _start(self, uid: str) -> None:
+        current = self._current(uid)
+        if current is not None and not self._pods[uid].over and not self._pods[uid].stopping:
+            obj = orjson.loads(current.data)
+            self._run(uid, obj, _run_seconds(obj))
+
+    def _run(self, uid: str, obj: Object, life: float | None) -> None:
+        self._pod_ips += 1
+        number = self._pod_ips
+        ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        host_ip = self._host_ips[self._pods[uid].node]
+        self._write(uid, obj, running(obj, ip=ip, host_ip=host_ip, now=self._now()))
+        if life is not None:
+            self._later(life, "end", uid)
+
+    def _end(self, uid: str) -> None:
+        pod, current = self._pods.get(uid), self._current(uid)
+        if pod is None or current is None or pod.over or pod.stopping:
+            return
+        self._over(uid, pod)
+        obj = orjson.loads(current.data)
+        self._write(uid, obj, ended(obj, now=self._now()))
+
+    def _stop(self, uid: str, pod: _Pod, obj: Object) -> None:
+        grace = obj["metadata"].get("deletionGracePeriodSeconds") or 0
+        pod.stopping = True
+        self._later(0.0 if pod.over else min(grace, self._stop_seconds), "gone", uid)
+
+    def _remove(self, uid: str) -> None:
+        """The containers have stopped: the object goes, unless finalizers still hold it."""
+        pod, current = self._pods.get(uid), self._current(uid)
+        if pod is None or current is None:
+            return
+        obj = orjson.loads(current.data)
+        if not obj["metadata"].get("finalizers"):
+            self._store.remove(PODS, current)
+            return
+        was_over = pod.over
+        self._over(uid, pod)
+        obj["metadata"]["deletionGracePeriodSeconds"] = 0
+        self._write(uid, obj, obj.get("status", {}) if was_over else ended(obj, now=self._now()))
+
+    def _current(self, uid: str) -> Record | None:
+        pod = self._pods.get(uid)
+        record = self._pod_table.records.get(pod.key) if pod is not None else None
+        return record if record is not None and record.uid == uid else None
+
+    def _write(self, uid: str, obj: Object, status: Object) -> None:
+        current = self._current(uid)
+        if current is not None:
+            obj["status"] = status
+            self._pods[uid].rv = self._store.replace(PODS, current, obj).rv
+
+    def _over(self, uid: str, pod: _Pod) -> None:
+        pod.over = True
+        book = self._books.get(pod.node)
+        if book is not None:
+            book.release(uid)
+
+    def _forget(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._over(uid, pod)
+
+    # Nodes
+
+    def _see_node(self, event: Event) -> None:
+        name = event.record.name
+        record = self._node_table.records.get(name)
+        if record is None:
+            if self._books.pop(name, None) is not None:
+                self._host_ips.pop(name)
+                self._drop_lease(name)
+                self._later(self._orphan_seconds, "orphan", name)
+            return
+        obj = orjson.loads(record.data)
+        book = self._books.get(name)
+        if book is not None:
+            book.resize(obj)
+            return
+        book = self._books[name] = NodeBook()
+        book.resize(obj)
+        number = len(self._host_ips) + 1
+        self._host_ips[name] = f"172.{16 + (number >> 16 & 15)}.{number >> 8 & 255}.{number & 255}"
+        if not is_ready(obj):
+            self._store.replace(NODES, record, ready_node(obj, host_ip=self._host_ips[name], now=self._now()))
+        # Nodes come in bulk; their renewals must not.
+        self._later(RENEW_SECONDS * (self._sequence * 0.618 % 1.0), "renew", name)
+        for bound in self._bound_to(name):
+            known = self._pods.get(bound.uid)
+            if known is None:
+                self._take_on(bound)
+            elif not known.over:
+                book.hold(bound.uid, demand_of(orjson.loads(bound.data)))
+
+    def _bound_to(self, node: str) -> list[Record]:
+        indexed = self._pod_table.having(self._node_field, node)
+        if indexed is None:
+            indexed = [r for r in self._pod_table.scan("") if r.fields[self._node_field] == node]
+        return sorted(indexed, key=lambda record: record.rv)
+
+    def _remove_orphans(self, node: str) -> None:
+        """What the pod garbage collector does with the pods of a node that is gone for good."""
+        if node not in self._books:
+            for record in self._bound_to(node):
+                self._store.remove(PODS, record)
+
+    def _renew(self, node: str) -> None:
+        if node not in self._books:
+            return
+        micros = datetime.fromtimestamp(self._store.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        leases = self._store.tables[LEASES]
+        record = leases.get(LEASE_NAMESPACE, node)
+        if record is None:
+            owner = self._node_table.records[node]
+            reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner.uid}
+            metadata = {
+                "name": node,
+                "namespace": LEASE_NAMESPACE,
+                "uid": self._store.uid(),
+                "creationTimestamp": self._now(),
+                "ownerReferences": [reference],
+            }
+            spec = {"holderIdentity": node, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": micros}
+            self._store.insert(LEASES, {"metadata": metadata, "spec": spec})
+        else:
+            lease = orjson.loads(record.data)
+            lease["spec"] = {**lease.get("spec", {}), "holderIdentity": node, "renewTime": micros}
+            self._store.replace(LEASES, record, lease)
+        self._later(RENEW_SECONDS, "renew", node)
+
+    def _drop_lease(self, node: str) -> None:
+        record = self._store.tables[LEASES].get(LEASE_NAMESPACE, node)
+        if record is not None:
+            self._store.remove(LEASES, record)
+
+
+class _BadAnnotation(ValueError):
+    """`RUN_SECONDS` holds no duration."""
+
+
+def _run_seconds(pod: Object) -> float | None:
+    text = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise _BadAnnotation(f"annotation {RUN_SECONDS}: expected seconds of at least 0, found {text[:80]!r}")
+    return seconds
+
+
+def _nobody() -> None:
+    """No loop runs yet."""
+
+
+async def run(
+    kubelets: Kubelets,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Drives the kubelets until cancelled. `clock` is the store's.
+
+    Work is gathered for a moment and done in slices, with the loop's other work between them: what kubelets
+    do is background, and must not add to the answer time of a request.
+    """
+    woken = asyncio.Event()
+    kubelets.wake = woken.set
+    while True:
+        woken.clear()
+        deadline = kubelets.advance()
+        wait = None if deadline is None else deadline - clock()
+        if wait is not None and wait <= 0:
+            await sleep(0.0)
+            continue
+        try:
+            async with asyncio.timeout(wait):
+                await woken.wait()
+        except TimeoutError:
+            continue
+        await sleep(0.01)

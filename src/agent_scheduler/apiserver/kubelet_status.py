@@ -1,0 +1,158 @@
+"""The statuses that a kubelet writes, as plain objects: of a pod that started, ended or was refused, of a node.
+
+Minimal, but what `kubectl get`, `describe` and `wait` read is there. Times are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .resource import Object
+
+KUBELET_VERSION = "v1.36.2-simulated"
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+
+
+def _condition(kind: str, status: str, now: str, reason: str = "") -> dict[str, Any]:
+    condition = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": now}
+    if reason:
+        condition["reason"] = reason
+    return condition
+
+
+def _conditions(old: Object, ready: tuple[str, str], now: str) -> list[dict[str, Any]]:
+    """The kubelet's own conditions; others, such as PodScheduled and a client's, stay as they are."""
+    status, reason = ready
+    mine = [
+        _condition("PodReadyToStartContainers", status, now),
+        _condition("Initialized", "True", now, reason if status == "False" else ""),
+        _condition("Ready", status, now, reason),
+        _condition("ContainersReady", status, now, reason),
+    ]
+    names = {condition["type"] for condition in mine}
+    kept = [condition for condition in old.get("conditions") or () if condition["type"] not in names]
+    return mine + kept
+
+
+def _container_status(container: Object, uid: str, state: dict[str, Any], *, running: bool) -> dict[str, Any]:
+    image = container.get("image", "")
+    return {
+        "name": container["name"],
+        "state": state,
+        "lastState": {},
+        "ready": running,
+        "restartCount": 0,
+        "image": image,
+        "imageID": image,
+        "containerID": f"simulated://{uid}/{container['name']}",
+        "started": running,
+    }
+
+
+def running(pod: Object, *, ip: str, host_ip: str, now: str) -> Object:
+    """The status of a pod whose containers have all started."""
+    status = dict(pod.get("status") or {})
+    spec, uid = pod["spec"], pod["metadata"]["uid"]
+    started = {"running": {"startedAt": now}}
+    status.update(
+        phase="Running",
+        conditions=_conditions(status, ("True", ""), now),
+        hostIP=host_ip,
+        hostIPs=[{"ip": host_ip}],
+        podIP=host_ip if spec.get("hostNetwork") else ip,
+        podIPs=[{"ip": host_ip if spec.get("hostNetwork") else ip}],
+        startTime=now,
+        containerStatuses=[_container_status(c, uid, started, running=True) for c in spec["containers"]],
+    )
+    if spec.get("initContainers"):
+        done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
+        status["initContainerStatuses"] = [
+            _container_status(c, uid, started, running=True)
+            if c.get("restartPolicy") == "Always"
+            else _container_status(c, uid, done, running=False) | {"ready": True}
+            for c in spec["initContainers"]
+        ]
+    # A pod that runs has used up its nomination.
+    status.pop("nominatedNodeName", None)
+    return status
+
+
+def ended(pod: Object, *, now: str) -> Object:
+    """The status of a pod whose containers have all exited with 0."""
+    status = dict(pod.get("status") or {})
+    start = status.get("startTime") or now
+    exited = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": start, "finishedAt": now}}
+    uid = pod["metadata"]["uid"]
+    status.update(
+        phase="Succeeded",
+        conditions=_conditions(status, ("False", "PodCompleted"), now),
+        containerStatuses=[
+            _container_status(c, uid, exited, running=False) for c in pod["spec"]["containers"]
+        ],
+    )
+    return status
+
+
+def refused(pod: Object, *, reason: str, message: str, now: str) -> Object:
+    """The status of a pod that its node did not admit."""
+    old = pod.get("status") or {}
+    status = {key: old[key] for key in ("conditions", "qosClass") if key in old}
+    return {**status, "phase": "Failed", "reason": reason, "message": message, "startTime": now}
+
+
+def is_ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def ready_node(node: Object, *, host_ip: str, now: str) -> Object:
+    """The node as its kubelet registers it: Ready, with addresses, and without the not-ready taint.
+
+    In a real cluster the node lifecycle controller takes the taint off; here nobody else would.
+    """
+    status = dict(node.get("status") or {})
+    conditions = [
+        {
+            "type": kind,
+            "status": "False",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+            "reason": reason,
+            "message": message,
+        }
+        for kind, reason, message in (
+            ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            ("Ready", "KubeletReady", "kubelet is posting ready status"),
+        )
+    ]
+    conditions[-1]["status"] = "True"
+    mine = {condition["type"] for condition in conditions}
+    kept = [condition for condition in status.get("conditions") or () if condition["type"] not in mine]
+    status["conditions"] = kept + conditions
+    status.setdefault(
+        "addresses",
+        [
+            {"type": "InternalIP", "address": host_ip},
+            {"type": "Hostname", "address": node["metadata"]["name"]},
+        ],
+    )
+    info = dict(status.get("nodeInfo") or {})
+    for key, value in (
+        ("kubeletVersion", KUBELET_VERSION),
+        ("operatingSystem", "linux"),
+        ("architecture", "amd64"),
+        ("osImage", "simulated"),
+        ("kernelVersion", "simulated"),
+        ("containerRuntimeVersion", "simulated://1"),
+    ):
+        info[key] = info.get(key) or value
+    status["nodeInfo"] = info
+    spec = dict(node.get("spec") or {})
+    taints = [taint for taint in spec.get("taints") or () if taint["key"] != NOT_READY_TAINT]
+    if taints:
+        spec["taints"] = taints
+    else:
+        spec.pop("taints", None)
+    return {**node, "spec": spec, "status": status}
