@@ -1,0 +1,128 @@
+"""A pod while it waits: what the queue needs to know of the pod, and what it remembers about it.
+
+The pod is a value that the queue never changes; everything that a retry must remember (attempts, who refused
+it, urgency) lives on its `QueuedPodInfo`, never in the pod's annotations, where a tenant could write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from .events import ClusterEvent
+
+
+class PodLike(Protocol):
+    """What the queue reads of a pod. Equal UIDs are the same pod; a changed pod is another value."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def resource_version(self) -> str:
+        """Empty, or a text that no other version of this pod has."""
+
+    @property
+    def scheduler_name(self) -> str:
+        """The profile that the pod asks for."""
+
+    @property
+    def priority(self) -> int: ...
+    @property
+    def nominated_node_name(self) -> str:
+        """`status.nominatedNodeName`, empty when there is none."""
+
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The names in `spec.schedulingGates`."""
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requested amounts by resource, in the ledger's units."""
+
+    @property
+    def tolerations(self) -> Any:
+        """Opaque; only compared."""
+
+    @property
+    def claim_statuses(self) -> tuple[Any, ...]:
+        """`status.resourceClaimStatuses`; only compared."""
+
+
+PodT = TypeVar("PodT", bound=PodLike)
+
+
+class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False):
+    """One waiting pod. Owner: the one structure of the queue that holds it, or its attempt while in flight.
+
+    Instants are the queue's clock, in seconds; 0.0 or None is "not set" as each field says.
+    """
+
+    uid: str
+    pod: PodT
+    #: When the pod was last put into the queue; decides between equal priorities.
+    timestamp: float
+    attempts: int = 0
+    #: When the pod first entered activeQ; waiting behind a gate does not count. Never changes once set.
+    initial_attempt_timestamp: float | None = None
+    #: First instant at which the pod no longer backs off; 0.0 when it does not back off.
+    backoff_expiration: float = 0.0
+    #: Attempts that plugins refused. An error in between does not reset it.
+    unschedulable_count: int = 0
+    #: Attempts in a row that failed without a plugin refusing.
+    consecutive_errors_count: int = 0
+    unschedulable_plugins: frozenset[str] = frozenset()
+    #: Plugins that wait for something of their own (Permit, PreBind): when they say so, the pod skips backoff.
+    pending_plugins: frozenset[str] = frozenset()
+    #: The PreEnqueue plugin that keeps the pod out of activeQ; empty when none does.
+    gating_plugin: str = ""
+    #: The events after which the gating plugin may think otherwise.
+    gating_events: tuple[ClusterEvent, ...] = ()
+    gating_message: str = ""
+    was_flushed: bool = False
+    flush_timestamp: float = 0.0
+    #: Above 0: goes before every pod of a lower level, whatever the priority. See `SchedulingQueue.requeue_urgent`.
+    urgent: int = 0
+    #: Urgent retries since the pod was last refused by a plugin.
+    urgent_retries: int = 0
+    #: All who refused the pod, pending plugins first and otherwise sorted: the order in which hints are asked,
+    #: so that the answer that cannot get better comes early. Follows the three plugin fields above.
+    rejectors: tuple[str, ...] = ()
+    #: The plugins under which the unschedulable_pods gauge counts this pod right now.
+    counted: tuple[str, ...] = ()
+
+    @property
+    def gated(self) -> bool:
+        return bool(self.gating_plugin)
+
+    def refused_by(self, *, unschedulable: frozenset[str], pending: frozenset[str]) -> None:
+        """Remember who refused the last attempt. Both empty: the attempt failed for another reason."""
+        self.unschedulable_plugins = unschedulable
+        self.pending_plugins = pending
+        self._follow()
+
+    def gate(self, plugin: str, *, events: tuple[ClusterEvent, ...], message: str) -> None:
+        self.gating_plugin = plugin
+        self.gating_events = events
+        self.gating_message = message
+        self._follow()
+
+    def ungate(self) -> None:
+        self.gating_plugin = ""
+        self.gating_events = ()
+        self.gating_message = ""
+        self._follow()
+
+    def _follow(self) -> None:
+        pending = sorted(self.pending_plugins)
+        others = set(self.unschedulable_plugins)
+        if self.gating_plugin:
+            others.add(self.gating_plugin)
+        self.rejectors = (*pending, *sorted(others - self.pending_plugins))

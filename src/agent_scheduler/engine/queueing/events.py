@@ -1,0 +1,151 @@
+"""What can happen in a cluster, as the queue and the plugins speak of it.
+
+A plugin registers `ClusterEvent`s that may cure its refusal; whoever sees an object change tells the queue the
+`ClusterEvent` that happened. Names and labels are kube-scheduler's (`framework.ClusterEvent`), so that its
+metrics and logs read the same here.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag, StrEnum
+
+from msgspec import Struct
+
+
+class Resource(StrEnum):
+    """The kind of object that an event is about.
+
+    Pods come in three: ASSIGNED_POD has a node, TARGET_POD is the waiting pod itself, UNSCHEDULED_POD is another
+    waiting pod. POD stands for all three.
+    """
+
+    POD = "Pod"
+    ASSIGNED_POD = "AssignedPod"
+    TARGET_POD = "TargetPod"
+    UNSCHEDULED_POD = "UnscheduledPod"
+    NODE = "Node"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    STORAGE_CLASS = "StorageClass"
+    CSI_NODE = "CSINode"
+    CSI_DRIVER = "CSIDriver"
+    CSI_STORAGE_CAPACITY = "CSIStorageCapacity"
+    VOLUME_ATTACHMENT = "VolumeAttachment"
+    RESOURCE_CLAIM = "ResourceClaim"
+    RESOURCE_SLICE = "ResourceSlice"
+    DEVICE_CLASS = "DeviceClass"
+    WILDCARD = "*"
+
+    def overlaps(self, other: Resource) -> bool:
+        """Whether one of the two includes the other: equal, either a wildcard, or POD and a kind of pod."""
+        return (
+            self is other
+            or Resource.WILDCARD in (self, other)
+            or (self is Resource.POD and other in _POD_KINDS)
+            or (other is Resource.POD and self in _POD_KINDS)
+        )
+
+
+_POD_KINDS = frozenset({Resource.ASSIGNED_POD, Resource.TARGET_POD, Resource.UNSCHEDULED_POD})
+
+
+class ActionType(IntFlag):
+    """What was done to the object; a bitmask. UPDATE includes every narrower update, ALL everything."""
+
+    ADD = 1 << 0
+    DELETE = 1 << 1
+    UPDATE_NODE_ALLOCATABLE = 1 << 2
+    UPDATE_NODE_LABEL = 1 << 3
+    UPDATE_NODE_TAINT = 1 << 4
+    UPDATE_NODE_CONDITION = 1 << 5
+    UPDATE_NODE_ANNOTATION = 1 << 6
+    UPDATE_POD_LABEL = 1 << 7
+    UPDATE_POD_SCALE_DOWN = 1 << 8
+    UPDATE_POD_SCALE_UP = 1 << 9
+    UPDATE_POD_TOLERATION = 1 << 10
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
+    #: A change that none of the narrower updates names; wakes only those who registered UPDATE.
+    UPDATE_POD_OTHER = 1 << 13
+    UPDATE = (1 << 14) - 1 - ADD - DELETE
+    ALL = (1 << 14) - 1
+
+
+_NODE_UPDATES = {
+    ActionType.UPDATE_NODE_ALLOCATABLE: "UpdateAllocatable",
+    ActionType.UPDATE_NODE_LABEL: "UpdateLabel",
+    ActionType.UPDATE_NODE_TAINT: "UpdateTaint",
+    ActionType.UPDATE_NODE_CONDITION: "UpdateCondition",
+    ActionType.UPDATE_NODE_ANNOTATION: "UpdateAnnotation",
+}
+
+
+class ClusterEvent(Struct, frozen=True):
+    """`action` happened to an object of kind `resource`. `label` names it in metrics; empty: derived."""
+
+    resource: Resource
+    action: ActionType
+    label: str = ""
+
+    @property
+    def is_wildcard(self) -> bool:
+        """True for an event that may concern every pod, whatever refused it."""
+        return self.resource is Resource.WILDCARD and self.action == ActionType.ALL
+
+    def matches(self, happened: ClusterEvent) -> bool:
+        """Whether whoever registered this event wants to hear of `happened`.
+
+        The kinds overlap and the actions have a bit in common. kube-scheduler also asks that `happened` be no
+        broader than what was registered; here an event that names several changes at once reaches everyone
+        who registered one of them, since a needless retry costs less than a pod that nobody wakes.
+        """
+        return bool(self.action & happened.action) and self.resource.overlaps(happened.resource)
+
+    def __str__(self) -> str:
+        return self.label or _derived_label(self.resource, self.action)
+
+
+def _derived_label(resource: Resource, action: ActionType) -> str:
+    subject = "UnscheduledPod" if resource is Resource.TARGET_POD else str(resource)
+    if action == ActionType.ADD:
+        return subject + "Add"
+    if action == ActionType.DELETE:
+        return subject + "Delete"
+    if resource is Resource.NODE and action in _NODE_UPDATES:
+        return subject + _NODE_UPDATES[action]
+    if not action & ~ActionType.UPDATE:
+        return subject + "Update"
+    return subject + "All"
+
+
+def _event(resource: Resource, action: ActionType) -> ClusterEvent:
+    return ClusterEvent(resource, action, _derived_label(resource, action))
+
+
+ASSIGNED_POD_ADD = _event(Resource.ASSIGNED_POD, ActionType.ADD)
+ASSIGNED_POD_UPDATE = _event(Resource.ASSIGNED_POD, ActionType.UPDATE)
+ASSIGNED_POD_DELETE = _event(Resource.ASSIGNED_POD, ActionType.DELETE)
+UNSCHEDULED_POD_ADD = _event(Resource.UNSCHEDULED_POD, ActionType.ADD)
+UNSCHEDULED_POD_UPDATE = _event(Resource.UNSCHEDULED_POD, ActionType.UPDATE)
+UNSCHEDULED_POD_DELETE = _event(Resource.UNSCHEDULED_POD, ActionType.DELETE)
+NODE_ADD = _event(Resource.NODE, ActionType.ADD)
+NODE_DELETE = _event(Resource.NODE, ActionType.DELETE)
+NODE_UPDATE_ALLOCATABLE = _event(Resource.NODE, ActionType.UPDATE_NODE_ALLOCATABLE)
+NODE_UPDATE_LABEL = _event(Resource.NODE, ActionType.UPDATE_NODE_LABEL)
+NODE_UPDATE_TAINT = _event(Resource.NODE, ActionType.UPDATE_NODE_TAINT)
+NODE_UPDATE_CONDITION = _event(Resource.NODE, ActionType.UPDATE_NODE_CONDITION)
+NODE_UPDATE_ANNOTATION = _event(Resource.NODE, ActionType.UPDATE_NODE_ANNOTATION)
+
+#: What a plugin that does not say what may cure its refusal is taken to have registered.
+ANY = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "All")
+FORCE_ACTIVATE = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "ForceActivate")
+UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "UnschedulableTimeout")
+
+# Labels of moves that no cluster event caused.
+SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
+BACKOFF_COMPLETE = "BackoffComplete"
+POP_FROM_BACKOFF = "PopFromBackoffQ"
+URGENT_RETRY = "UrgentRetry"
+
+#: Label under which pods in flight are counted among in-flight events.
+POD_POPPED = "PodPopped"

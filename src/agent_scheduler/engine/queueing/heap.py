@@ -1,0 +1,86 @@
+"""A heap of waiting pods that can also be asked for, or rid of, any pod by UID.
+
+Deletion is lazy: a removed pod's item stays in the heap until it surfaces or until dead items outnumber the
+living ones, which costs less than keeping positions (about 0.6 µs a push and pop, heapq in C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any, Generic
+
+from .entry import PodT, QueuedPodInfo
+
+#: Dead items below which compacting is not worth a pass over the heap.
+_SLACK = 64
+
+
+class EntryHeap(Generic[PodT]):
+    """Pods by ascending key; equal keys leave in the order in which they came."""
+
+    __slots__ = ("_heap", "_live", "_sequence")
+
+    def __init__(self) -> None:
+        # Items are (*key, sequence, entry), never compared beyond the sequence. An item counts only while
+        # `_live` maps its UID to this very item; every other item in `_heap` is dead.
+        self._heap: list[tuple[Any, ...]] = []
+        self._live: dict[str, tuple[Any, ...]] = {}
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._live
+
+    def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
+        """All pods, in no particular order."""
+        return (item[-1] for item in self._live.values())
+
+    def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        item = self._live.get(uid)
+        return None if item is None else item[-1]
+
+    def push(self, entry: QueuedPodInfo[PodT], *key: float) -> None:
+        """Put `entry` in; `key` has the same length for every pod of one heap. The UID must not be in yet."""
+        self._sequence += 1
+        item = (*key, self._sequence, entry)
+        self._live[entry.uid] = item
+        heappush(self._heap, item)
+
+    def first_key(self) -> float | None:
+        """The first component of the smallest key, or None when empty."""
+        self._drop_dead()
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self) -> QueuedPodInfo[PodT] | None:
+        """The pod with the smallest key, or None when empty."""
+        heap, live = self._heap, self._live
+        while heap:
+            item = heappop(heap)
+            entry: QueuedPodInfo[PodT] = item[-1]
+            if live.get(entry.uid) is item:
+                del live[entry.uid]
+                return entry
+        return None
+
+    def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        """Take out `uid`; None when it was not in."""
+        item = self._live.pop(uid, None)
+        if item is None:
+            return None
+        if len(self._heap) > 2 * len(self._live) + _SLACK:
+            self._heap = list(self._live.values())
+            heapify(self._heap)
+        entry: QueuedPodInfo[PodT] = item[-1]
+        return entry
+
+    def sorted(self) -> list[QueuedPodInfo[PodT]]:
+        """All pods in the order in which they would leave; O(n log n)."""
+        return [item[-1] for item in sorted(self._live.values())]
+
+    def _drop_dead(self) -> None:
+        heap, live = self._heap, self._live
+        while heap and live.get(heap[0][-1].uid) is not heap[0]:
+            heappop(heap)

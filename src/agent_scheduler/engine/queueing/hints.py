@@ -1,0 +1,78 @@
+"""Queueing hints: which plugin may be cured by which event, and whether this one cures it for this pod.
+
+After KEP-4247. A `HintMap` is built once a profile; afterwards it only answers `lookup`, once an event and not
+once a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+from msgspec import Struct
+
+from .events import ANY, ActionType, ClusterEvent, Resource
+
+
+class QueueingHint(Enum):
+    """A plugin's answer; the value is the label that kube-scheduler's histogram carries."""
+
+    SKIP = "QueueSkip"
+    QUEUE = "Queue"
+
+
+#: Histogram label of a hint that raised; it counts as QUEUE, so that a faulty plugin delays nobody.
+ERROR = "Error"
+
+#: (waiting pod, object before, object after) -> hint. The object is None where it did not exist. The pod is
+#: whatever value the queue holds; hints are written against that concrete type.
+HintFn = Callable[[Any, object | None, object | None], QueueingHint]
+
+#: For one event: the plugins that registered it, each with its hint functions; None stands for "always QUEUE".
+PluginHints = Mapping[str, tuple[HintFn | None, ...]]
+
+
+class ClusterEventWithHint(Struct, frozen=True):
+    """One entry of a plugin's `events_to_register()`."""
+
+    event: ClusterEvent
+    hint_fn: HintFn | None = None
+
+
+class HintMap:
+    """The events that the plugins of one profile registered."""
+
+    def __init__(self, plugins: Mapping[str, Iterable[ClusterEventWithHint] | None]) -> None:
+        """`plugins`: name to its events. None: the plugin does not say, so every event concerns it; empty: none
+        does, and only a flush or an activation wakes what it refused."""
+        self._registered: dict[str, tuple[ClusterEventWithHint, ...]] = {
+            name: (ClusterEventWithHint(ANY),) if events is None else tuple(events)
+            for name, events in plugins.items()
+        }
+        # Owner: lookup(). Grows by one entry a distinct (resource, action), of which there are a few dozen.
+        self._lookups: dict[tuple[Resource, ActionType], PluginHints] = {}
+
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[tuple[str, ClusterEventWithHint]]) -> HintMap:
+        """From (plugin, event) pairs, one for each event that a plugin registered."""
+        plugins: dict[str, list[ClusterEventWithHint]] = {}
+        for name, registered in pairs:
+            plugins.setdefault(name, []).append(registered)
+        return cls(plugins)
+
+    def lookup(self, event: ClusterEvent) -> PluginHints:
+        """The plugins that want to hear of `event`, in the order in which they were given."""
+        key = (event.resource, event.action)
+        found = self._lookups.get(key)
+        if found is None:
+            found = self._lookups[key] = {
+                name: fns
+                for name, registered in self._registered.items()
+                if (fns := tuple(entry.hint_fn for entry in registered if entry.event.matches(event)))
+            }
+        return found
+
+    def events_of(self, plugin: str) -> tuple[ClusterEvent, ...]:
+        """What `plugin` registered; empty for a plugin that this map does not know."""
+        return tuple(entry.event for entry in self._registered.get(plugin, ()))

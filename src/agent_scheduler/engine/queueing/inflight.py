@@ -1,0 +1,173 @@
+"""Pods in flight, and the events that arrived meanwhile.
+
+An event that happens while a pod is being tried may be the one that its refusal needed, and the attempt cannot
+have seen it. So events are kept while any pod is in flight, and a pod that fails is asked about those that came
+after it was popped.
+
+kube-scheduler interleaves pods and events in one linked list. Here an event has a position in one log and a pod
+remembers the position at which it was popped; pods popped between the same two events share one `_Mark`. The
+log is pruned up to the oldest mark that still has a pod, so popping and finishing a pod costs no list surgery.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Generic, NamedTuple
+
+from msgspec import Struct
+
+from .entry import PodT, QueuedPodInfo
+from .events import POD_POPPED, ClusterEvent
+from .record import QueueRecorder
+
+
+class InFlightEvent(NamedTuple):
+    """An event and the object that it is about; the same three values that a hint function gets."""
+
+    event: ClusterEvent
+    old: object | None
+    new: object | None
+
+
+class _Mark(Struct, eq=False):
+    """A position in the log and how many pods in flight were popped there."""
+
+    position: int
+    pods: int
+
+
+class InFlightPod(Struct, Generic[PodT], eq=False):
+    """One pod being tried. `newest` is what the pod has become since it was popped."""
+
+    entry: QueuedPodInfo[PodT]
+    newest: PodT
+    mark: _Mark
+    #: What happened to this very pod: updates and activations. Nobody else is asked about them.
+    own: list[InFlightEvent]
+    deleted: bool = False
+
+
+class InFlight(Generic[PodT]):
+    """Owner of the pods in flight and of the event log.
+
+    Invariants: marks are in order of position, and each but the last has at least one pod; the log begins at
+    the first mark; without pods both are empty.
+    """
+
+    def __init__(self, *, recorder: QueueRecorder, max_events: int) -> None:
+        """`max_events`: how many events to keep for the slowest pod. Beyond, the oldest are forgotten, and a pod
+        that could have needed them is tried again after its backoff instead of waiting for an event."""
+        if max_events < 1:
+            raise ValueError(f"max_events is {max_events}: it must be at least 1")
+        self._recorder = recorder
+        self._max_events = max_events
+        self._pods: dict[str, InFlightPod[PodT]] = {}
+        self._marks: deque[_Mark] = deque()
+        self._log: deque[InFlightEvent] = deque()
+        #: Position of the first event in the log.
+        self._base = 0
+        #: Events forgotten because of `max_events`, ever.
+        self.forgotten = 0
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
+
+    def __iter__(self) -> Iterator[InFlightPod[PodT]]:
+        """In the order in which they were popped."""
+        return iter(self._pods.values())
+
+    def get(self, uid: str) -> InFlightPod[PodT] | None:
+        return self._pods.get(uid)
+
+    @property
+    def events(self) -> int:
+        """How many events are kept, those of single pods not counted."""
+        return len(self._log)
+
+    def start(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry` was popped; it must not be in flight yet."""
+        end = self._base + len(self._log)
+        if self._marks and self._marks[-1].position == end:
+            mark = self._marks[-1]
+            mark.pods += 1
+        else:
+            mark = _Mark(end, 1)
+            self._marks.append(mark)
+        self._pods[entry.uid] = InFlightPod(entry, entry.pod, mark, [])
+        self._recorder.inflight_events(POD_POPPED, 1)
+
+    def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
+        """`event` happened. Kept only while a pod is in flight; the caller knows that some plugin wants it."""
+        if not self._pods:
+            return
+        self._log.append(InFlightEvent(event, old, new))
+        self._recorder.inflight_events(str(event), 1)
+        if len(self._log) > self._max_events:
+            self.forgotten += 1
+            self._drop(1)
+
+    def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:
+        """`event` happened to `uid` itself, which is in flight."""
+        self._pods[uid].own.append(InFlightEvent(event, old, new))
+        self._recorder.inflight_events(str(event), 1)
+
+    def events_for(self, uid: str) -> list[InFlightEvent] | None:
+        """What happened since `uid` was popped; None when it is not in flight or its history was forgotten."""
+        pod = self._pods.get(uid)
+        if pod is None or pod.mark.position < self._base:
+            return None
+        return pod.own + list(islice(self._log, pod.mark.position - self._base, None))
+
+    def done(self, uid: str) -> None:
+        """`uid` is no longer being tried. Unknown is fine: an attempt may end on more than one path."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        self._recorder.inflight_events(POD_POPPED, -1)
+        for own in pod.own:
+            self._recorder.inflight_events(str(own.event), -1)
+        pod.mark.pods -= 1
+        marks = self._marks
+        while marks and marks[0].pods == 0:
+            marks.popleft()
+        if marks:
+            self._drop(marks[0].position - self._base)
+        else:
+            self._drop(len(self._log))
+
+    def timeline(self) -> list[str | ClusterEvent]:
+        """UIDs and events, interleaved as they came: for a debug page and for tests."""
+        line: list[str | ClusterEvent] = []
+        position = self._base
+        log = iter(self._log)
+        for uid, pod in self._pods.items():
+            while position < pod.mark.position:
+                line.append(next(log).event)
+                position += 1
+            line.append(uid)
+        line.extend(event for event, _, _ in log)
+        return line
+
+    def check_invariants(self) -> None:
+        by_mark: dict[int, int] = {}
+        for pod in self._pods.values():
+            by_mark[id(pod.mark)] = by_mark.get(id(pod.mark), 0) + 1
+        for index, mark in enumerate(self._marks):
+            assert mark.pods == by_mark.pop(id(mark), 0), f"mark {index} miscounts its pods"
+            assert index == 0 or self._marks[index - 1].position < mark.position, "marks out of order"
+        assert not by_mark, "a pod in flight has a mark that was dropped"
+        assert bool(self._marks) == bool(self._pods), "marks without pods, or pods without marks"
+        assert self._pods or not self._log, "events are kept for nobody"
+        assert not self._marks or self._marks[0].pods, "the log is not pruned up to the oldest pod"
+        assert not self._marks or self._marks[0].position <= self._base + len(self._log)
+
+    def _drop(self, count: int) -> None:
+        """Forget the `count` oldest events; negative where more than that is forgotten already."""
+        for _ in range(count):
+            self._recorder.inflight_events(str(self._log.popleft().event), -1)
+            self._base += 1

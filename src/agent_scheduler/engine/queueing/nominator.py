@@ -1,0 +1,68 @@
+"""Nominations: pods that are to run on a node which has no room for them yet.
+
+Preemption nominates a node while its victims leave. Whoever filters that node meanwhile must count the
+nominated pods in, or a lesser pod takes the room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic
+
+from .entry import PodT
+
+
+class Nominator(Generic[PodT]):
+    """Owner of the nominations. Invariant: a pod is nominated to at most one node, and both maps agree."""
+
+    def __init__(self, *, is_pending: Callable[[str], bool] = lambda uid: True) -> None:
+        """`is_pending`: whether a UID is a pod that exists and has no node, as the watch last said."""
+        self._is_pending = is_pending
+        self._by_node: dict[str, dict[str, PodT]] = {}
+        self._node_of: dict[str, str] = {}
+
+    def add(self, pod: PodT, node_name: str = "") -> None:
+        """Nominate `pod` to `node_name`, or where that is empty to what its status says, in place of any earlier one.
+
+        Does nothing more where neither names a node, nor for a pod that is gone or bound: a late caller must
+        not reserve room for it.
+        """
+        self.delete(pod.uid)
+        node = node_name or pod.nominated_node_name
+        if node and self._is_pending(pod.uid):
+            self._node_of[pod.uid] = node
+            self._by_node.setdefault(node, {})[pod.uid] = pod
+
+    def delete(self, uid: str) -> None:
+        node = self._node_of.pop(uid, None)
+        if node is not None:
+            pods = self._by_node[node]
+            del pods[uid]
+            if not pods:
+                del self._by_node[node]
+
+    def update(self, old: PodT, new: PodT) -> None:
+        """`old` became `new`.
+
+        Where neither's status names a node, a nomination made in memory stays: its status write may still be
+        on the way.
+        """
+        kept = ""
+        if not old.nominated_node_name and not new.nominated_node_name:
+            kept = self._node_of.get(old.uid, "")
+            if not kept:
+                return
+        self.add(new, kept)
+
+    def node_of(self, uid: str) -> str:
+        """The node that `uid` is nominated to, or an empty text."""
+        return self._node_of.get(uid, "")
+
+    def pods_for(self, node_name: str) -> tuple[PodT, ...]:
+        """The pods nominated to `node_name`, in the order of their nominations."""
+        return tuple(self._by_node.get(node_name, {}).values())
+
+    def check_invariants(self) -> None:
+        filed = {uid: node for node, pods in self._by_node.items() for uid in pods}
+        assert filed == self._node_of, "the nominator's maps disagree"
+        assert all(self._by_node.values()), "a node without nominated pods is kept"

@@ -1,0 +1,200 @@
+"""The places in which a pod can be, and the moves between them.
+
+Every move goes through here, so the rules that hold for all of them are kept in one file: PreEnqueue is asked
+before a pod becomes ready, each transition is reported once, the unschedulable_pods gauge follows the pod, and
+whoever sleeps until the next flush hears of an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from math import inf
+from typing import Generic
+
+from .active import ActiveQueue
+from .backoff import BackoffQueue, BackoffSettings
+from .entry import PodT, QueuedPodInfo
+from .events import POP_FROM_BACKOFF
+from .gating import Gatekeeper
+from .inflight import InFlight
+from .record import QueueRecorder
+from .requeue import Strategy
+from .unschedulable import UnschedulablePool
+from .views import PendingCounts, Place, PodView, view
+
+
+class Places(Generic[PodT]):
+    """Owner of all pods that wait or are in flight. Invariant: a UID is in exactly one of the four places."""
+
+    def __init__(
+        self,
+        *,
+        gatekeeper: Gatekeeper,
+        recorder: QueueRecorder,
+        backoff: BackoffSettings,
+        max_in_unschedulable: float,
+        max_inflight_events: int,
+        on_deadline: Callable[[], None],
+    ) -> None:
+        """Arguments as in `SchedulingQueue`. Raises ValueError."""
+        if max_in_unschedulable <= 0:
+            raise ValueError(f"max_in_unschedulable is {max_in_unschedulable}: it must be above 0 seconds")
+        self._gatekeeper = gatekeeper
+        self._recorder = recorder
+        self._max_in_unschedulable = max_in_unschedulable
+        self._on_deadline = on_deadline
+        self.active: ActiveQueue[PodT] = ActiveQueue()
+        self.backoff: BackoffQueue[PodT] = BackoffQueue(backoff)
+        self.pool: UnschedulablePool[PodT] = UnschedulablePool()
+        self.in_flight: InFlight[PodT] = InFlight(recorder=recorder, max_events=max_inflight_events)
+        #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
+        self._known_deadline = inf
+
+    # -- moves ---------------------------------------------------------------------------------------------
+
+    def pop(self) -> QueuedPodInfo[PodT] | None:
+        """The best active pod, or else one that may leave its backoff early; in flight from here on."""
+        entry = self.active.pop()
+        if entry is None:
+            entry = self.backoff.pop_early()
+            if entry is None:
+                return None
+            self._recorder.incoming(Place.ACTIVE, POP_FROM_BACKOFF)
+        entry.attempts += 1
+        entry.backoff_expiration = 0.0
+        if entry.counted:
+            self._count(entry, ())
+        self.in_flight.start(entry)
+        return entry
+
+    def remove(self, uid: str) -> None:
+        """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""
+        entry = self.active.remove(uid) or self.backoff.remove(uid) or self.pool.remove(uid)
+        if entry is not None:
+            self._count(entry, ())
+
+    def requeue(self, entry: QueuedPodInfo[PodT], strategy: Strategy, *, label: str, now: float) -> bool:
+        """Put `entry`, which is in the pool or waits nowhere, where `strategy` says; returns whether it can be popped.
+
+        PreEnqueue has the last word: a pod that it refuses stays in, or goes to, the pool.
+        """
+        if strategy is Strategy.SKIP or not self._gatekeeper.lets_in(entry):
+            self._to_pool(entry, label=label)
+            return False
+        self.pool.remove(entry.uid)
+        if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(entry, now):
+            self._to_backoff(entry, label=label)
+            return self.backoff.may_leave_early(entry)
+        self.to_active(entry, label=label, now=now)
+        return True
+
+    def to_active(self, entry: QueuedPodInfo[PodT], *, label: str, now: float) -> None:
+        """`entry`, which waits nowhere any more and which PreEnqueue let in, may be tried."""
+        if entry.initial_attempt_timestamp is None:
+            entry.initial_attempt_timestamp = now
+        self.active.push(entry)
+        if entry.counted != entry.rejectors:
+            self._count(entry, entry.rejectors)
+        self._recorder.incoming(Place.ACTIVE, label)
+
+    def _to_pool(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
+        if entry.uid not in self.pool:
+            self._recorder.incoming(Place.UNSCHEDULABLE, label)
+        stale_at = max(entry.timestamp, entry.flush_timestamp) + self._max_in_unschedulable
+        self.pool.put(entry, stale_at=stale_at)
+        self._count(entry, entry.rejectors)
+        self._tell_deadline(stale_at)
+
+    def _to_backoff(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
+        self.backoff.push(entry)
+        self._count(entry, entry.rejectors)
+        self._recorder.incoming(Place.BACKOFF, label)
+        self._tell_deadline(entry.backoff_expiration)
+
+    def _count(self, entry: QueuedPodInfo[PodT], plugins: tuple[str, ...]) -> None:
+        """Have the unschedulable_pods gauge count `entry` under `plugins` and no others."""
+        counted = entry.counted
+        if counted == plugins:
+            return
+        profile = entry.pod.scheduler_name
+        for plugin in counted:
+            if plugin not in plugins:
+                self._recorder.unschedulable(plugin, profile, -1)
+        for plugin in plugins:
+            if plugin not in counted:
+                self._recorder.unschedulable(plugin, profile, 1)
+        entry.counted = plugins
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """The instant at which a pod's backoff ends or its wait in the pool becomes too long, or None."""
+        deadlines = (self.backoff.next_expiration(), self.pool.next_stale())
+        soonest = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        self._known_deadline = inf if soonest is None else soonest
+        return soonest
+
+    def _tell_deadline(self, deadline: float) -> None:
+        if deadline < self._known_deadline:
+            self._known_deadline = deadline
+            self._on_deadline()
+
+    # -- what people see -----------------------------------------------------------------------------------
+
+    def pending(self) -> PendingCounts:
+        gated = self.pool.gated
+        return PendingCounts(
+            active=len(self.active),
+            backoff=len(self.backoff),
+            unschedulable=len(self.pool) - gated,
+            gated=gated,
+            in_flight=len(self.in_flight),
+        )
+
+    def where(self, uid: str) -> Place | None:
+        """Where `uid` is; None when it does not wait."""
+        if uid in self.in_flight:
+            return Place.IN_FLIGHT
+        if uid in self.active:
+            return Place.ACTIVE
+        if uid in self.backoff:
+            return Place.BACKOFF
+        entry = self.pool.get(uid)
+        if entry is None:
+            return None
+        return Place.GATED if entry.gated else Place.UNSCHEDULABLE
+
+    def dump(self, limit: int = 100) -> dict[Place, list[PodView]]:
+        """The first `limit` pods of each place, active and backoff in their order; `pending` counts them all."""
+        pool = list(self.pool)
+        chosen: dict[Place, Iterable[QueuedPodInfo[PodT]]] = {
+            Place.ACTIVE: self.active.sorted(),
+            Place.BACKOFF: self.backoff.sorted(),
+            Place.UNSCHEDULABLE: (entry for entry in pool if not entry.gated),
+            Place.GATED: (entry for entry in pool if entry.gated),
+            Place.IN_FLIGHT: (flying.entry for flying in self.in_flight),
+        }
+        return {place: [view(entry) for entry in islice(pods, limit)] for place, pods in chosen.items()}
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError where the places contradict one another or themselves; O(n)."""
+        seen: dict[str, str] = {}
+        waiting = (("active", self.active), ("backoff", self.backoff), ("pool", self.pool))
+        for name, entries in waiting:
+            for entry in entries:
+                assert seen.setdefault(entry.uid, name) == name, (
+                    f"{entry.uid} is in {seen[entry.uid]} and {name}"
+                )
+                assert entry.uid == entry.pod.uid, f"{entry.uid} carries the pod {entry.pod.uid}"
+                assert entry.counted == entry.rejectors, f"{entry.uid} is miscounted in unschedulable_pods"
+                assert name == "pool" or not entry.gated, f"{entry.uid} is gated in {name}"
+        for flying in self.in_flight:
+            assert flying.entry.uid not in seen, (
+                f"{flying.entry.uid} is in {seen[flying.entry.uid]} and in flight"
+            )
+            assert not flying.entry.counted, f"{flying.entry.uid} is in flight and still counted as refused"
+        for entry in self.backoff:
+            assert entry.backoff_expiration > 0.0, f"{entry.uid} is in backoff without an expiration"
+        self.pool.check_invariants()
+        self.in_flight.check_invariants()

@@ -1,0 +1,450 @@
+"""The scheduling queue: every pod that waits for a node, and what decides when it is tried.
+
+After kube-scheduler's `PriorityQueue`. Synchronous and without locks: one thread owns it, so a method is atomic
+for everyone else. It never waits; `pop` answers at once, `on_ready` says when asking again may help, and
+`next_deadline` says when a flush is due.
+
+What it guarantees:
+- a pod is in exactly one of active, backoff, unschedulable (gated included) and in flight, by UID;
+- an event that arrives while a pod is in flight is put to that pod if its attempt fails;
+- a pod that was deleted does not come back, and a pod never loses its attempts by being seen again;
+- no pod goes ahead of its turn without bound: see `requeue_urgent`.
+
+Whoever owns the loop calls `done`, `add_unschedulable` or `requeue_urgent` for every popped pod, and does not
+offer (`add`, `update`) a pod that it has assumed on a node: the queue no longer knows it after `done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic
+
+from . import events as ev
+from .backoff import BackoffSettings
+from .entry import PodT, QueuedPodInfo
+from .events import ClusterEvent
+from .gating import Gatekeeper, PreEnqueuePlugin
+from .hints import HintMap, PluginHints
+from .nominator import Nominator
+from .places import Places
+from .pod_events import pod_change_events
+from .record import NullRecorder, QueueRecorder
+from .requeue import RequeueJudge, Strategy
+from .views import PendingCounts, Place, PodView
+
+_NONE: frozenset[str] = frozenset()
+# Labels of the hot path and of loops, derived once.
+_ADD = str(ev.UNSCHEDULED_POD_ADD)
+_FORCE_ACTIVATE = str(ev.FORCE_ACTIVATE)
+_TIMEOUT = str(ev.UNSCHEDULABLE_TIMEOUT)
+
+
+class QueueError(ValueError):
+    """The queue was asked for something that its callers must not ask for."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def _always(uid: str) -> bool:
+    return True
+
+
+class SchedulingQueue(Generic[PodT]):
+    """Owner of all waiting pods and of the nominations."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        hint_maps: Mapping[str, HintMap],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]] | None = None,
+        backoff: BackoffSettings | None = None,
+        max_in_unschedulable: float = 300.0,
+        max_urgent_retries: int = 5,
+        max_inflight_events: int = 10_000,
+        on_ready: Callable[[], None] = _nothing,
+        on_deadline: Callable[[], None] = _nothing,
+        recorder: QueueRecorder | None = None,
+        is_pending: Callable[[str], bool] = _always,
+    ) -> None:
+        """One queue for the profiles that `hint_maps` names; `pre_enqueue` is by profile, too.
+
+        `clock` gives seconds and never goes back. `max_in_unschedulable`: seconds after which a pod is retried
+        though no event woke it. `max_inflight_events`: see `InFlight`. `on_ready` is called once at the end of
+        each call that made a pod poppable, and by `close`; `on_deadline` when `next_deadline` has become
+        earlier than it last answered. `is_pending` says of a UID whether the pod exists without a node, as the
+        watch last said. Raises ValueError for a setting out of range and for a profile that is not there.
+        """
+        if max_urgent_retries < 0:
+            raise ValueError(f"max_urgent_retries is {max_urgent_retries}: it must not be negative")
+        self._clock = clock
+        self._hint_maps = dict(hint_maps)
+        self._max_urgent_retries = max_urgent_retries
+        self._on_ready = on_ready
+        self._recorder: QueueRecorder = NullRecorder() if recorder is None else recorder
+        self._is_pending = is_pending
+        self._judge = RequeueJudge(hint_maps=self._hint_maps, clock=clock, recorder=self._recorder)
+        self._places: Places[PodT] = Places(
+            gatekeeper=Gatekeeper(
+                hint_maps=self._hint_maps, pre_enqueue=pre_enqueue or {}, recorder=self._recorder
+            ),
+            recorder=self._recorder,
+            backoff=BackoffSettings() if backoff is None else backoff,
+            max_in_unschedulable=max_in_unschedulable,
+            max_inflight_events=max_inflight_events,
+            on_deadline=on_deadline,
+        )
+        self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
+        self._closed = False
+
+    # -- the watch's side ----------------------------------------------------------------------------------
+
+    def add(self, pod: PodT) -> None:
+        """`pod` waits for a node. One that is known already is updated and keeps its place and its history.
+
+        Raises QueueError for a pod of a profile that this queue does not have.
+        """
+        if self._update_known(pod):
+            return
+        if pod.scheduler_name not in self._hint_maps:
+            raise QueueError(
+                f"pod {pod.namespace}/{pod.name} asks for scheduler {pod.scheduler_name!r}: "
+                f"this queue has {sorted(self._hint_maps)}"
+            )
+        self.nominator.add(pod)
+        now = self._clock()
+        entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=now)
+        if self._places.requeue(entry, Strategy.IMMEDIATELY, label=_ADD, now=now):
+            self._on_ready()
+
+    def update(self, old: PodT | None, new: PodT) -> None:
+        """A waiting pod changed; one that the queue does not know is added. Raises as `add`.
+
+        `old` with another UID is another pod, which is gone: the watch skipped its deletion.
+        """
+        if old is not None and old.uid != new.uid:
+            self.delete(old.uid)
+        self.add(new)
+
+    def delete(self, uid: str) -> None:
+        """`uid` is gone or has a node. Unknown is fine. An attempt in flight goes on, but cannot requeue the pod."""
+        self.nominator.delete(uid)
+        flying = self._places.in_flight.get(uid)
+        if flying is not None:
+            flying.deleted = True
+        else:
+            self._places.remove(uid)
+
+    def of_interest(self, event: ClusterEvent) -> bool:
+        """Whether `move_all` with this event could do anything: some plugin of some profile registered it."""
+        return self._judge.of_interest(event)
+
+    def move_all(
+        self,
+        event: ClusterEvent,
+        old: object | None = None,
+        new: object | None = None,
+        *,
+        pre_check: Callable[[PodT], bool] | None = None,
+    ) -> int:
+        """`event` made `old` into `new`: wake the refused pods that it can help, and remember it for pods in flight.
+
+        `pre_check` leaves out the pods for which it is False. Returns how many pods left the pool.
+        """
+        places, judge = self._places, self._judge
+        if not judge.of_interest(event):
+            return 0
+        now = self._clock()
+        label = str(event)
+        moved = 0
+        ready = False
+        for entry, hints in self._candidates(event):
+            if pre_check is not None and not pre_check(entry.pod):
+                continue
+            strategy = judge.after(entry, event, old, new, hints=hints)
+            if strategy is not Strategy.SKIP:
+                ready |= places.requeue(entry, strategy, label=label, now=now)
+                moved += entry.uid not in places.pool
+        places.in_flight.record(event, old, new)
+        if ready:
+            self._on_ready()
+        return moved
+
+    def assigned_pod_added(self, pod: object) -> int:
+        """A pod that has a node appeared. Returns how many pods left the pool."""
+        return self.move_all(ev.ASSIGNED_POD_ADD, None, pod)
+
+    def assigned_pod_updated(self, old: PodT, new: PodT) -> int:
+        """A pod that has a node changed, in one or more properties. Returns how many pods left the pool."""
+        changes = pod_change_events(new, old, resource=ev.Resource.ASSIGNED_POD)
+        return sum(self.move_all(event, old, new) for event in changes)
+
+    def assigned_pod_deleted(self, pod: object) -> int:
+        """A pod that had a node is gone. Returns how many pods left the pool."""
+        return self.move_all(ev.ASSIGNED_POD_DELETE, pod, None)
+
+    # -- the scheduling loop's side ------------------------------------------------------------------------
+
+    def pop(self) -> QueuedPodInfo[PodT] | None:
+        """The best pod that may be tried now, in flight from here on; None when there is none or after `close`.
+
+        When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
+        """
+        return None if self._closed else self._places.pop()
+
+    def done(self, uid: str) -> None:
+        """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""
+        self._places.in_flight.done(uid)
+
+    def add_unschedulable(
+        self,
+        entry: QueuedPodInfo[PodT],
+        *,
+        unschedulable_plugins: Iterable[str] = _NONE,
+        pending_plugins: Iterable[str] = _NONE,
+    ) -> Place | None:
+        """The attempt on `entry` failed: keep the pod until it is worth another one (AddUnschedulablePodIfNotPresent).
+
+        Without any plugin the attempt counts as an error, and the pod comes back after its backoff. Otherwise
+        the events since it was popped decide; after an early `done`, which forgot them, it comes back after
+        its backoff, too. Returns where the pod went, None when it no longer waits for a node. Raises
+        QueueError when the pod waits already, or is in flight on another attempt.
+        """
+        if not self._taken_back(entry):
+            return None
+        return self._fail(
+            entry, unschedulable=frozenset(unschedulable_plugins), pending=frozenset(pending_plugins)
+        )
+
+    def requeue_urgent(self, entry: QueuedPodInfo[PodT]) -> bool:
+        """`entry` lost a race for its nodes: try it again before all others, without backoff.
+
+        An urgent pod is popped before every pod that is not, whatever their priorities; urgent pods among
+        themselves go by priority and age. To keep one that always loses from starving the rest, this is
+        granted `max_urgent_retries` times; then the pod backs off as after an error, and nothing more is
+        granted until a plugin has refused the pod. Attempts and first attempt are kept, and nothing of this
+        is ever read from or written to the pod. Returns whether the pod is urgent now. Raises as
+        `add_unschedulable`.
+        """
+        if not self._taken_back(entry):
+            return False
+        granted = entry.urgent_retries < self._max_urgent_retries
+        self._recorder.urgent_retry(granted)
+        if not granted:
+            self._fail(entry, unschedulable=_NONE, pending=_NONE)
+            return False
+        entry.urgent_retries += 1
+        entry.urgent = 1
+        entry.refused_by(unschedulable=_NONE, pending=_NONE)
+        ready = self._places.requeue(entry, Strategy.IMMEDIATELY, label=ev.URGENT_RETRY, now=self._clock())
+        # A pod that a gate stopped on the way comes back like any other.
+        entry.urgent = int(ready)
+        self._places.in_flight.done(entry.uid)
+        if ready:
+            self._on_ready()
+        return ready
+
+    def activate(self, uids: Iterable[str]) -> int:
+        """Move these pods to activeQ whatever refused them; PreEnqueue may still hold back those in the pool.
+
+        A pod in flight gets the request when its attempt fails. Unknown and active pods are left alone.
+        Returns how many became active.
+        """
+        places = self._places
+        now = self._clock()
+        activated = 0
+        for uid in uids:
+            flying = places.in_flight.get(uid)
+            if flying is not None:
+                places.in_flight.record_own(uid, ev.FORCE_ACTIVATE, None, flying.newest)
+            elif (refused := places.pool.get(uid)) is not None:
+                activated += places.requeue(refused, Strategy.IMMEDIATELY, label=_FORCE_ACTIVATE, now=now)
+            elif (waiting := places.backoff.remove(uid)) is not None:
+                places.to_active(waiting, label=_FORCE_ACTIVATE, now=now)
+                activated += 1
+        if activated:
+            self._on_ready()
+        return activated
+
+    def scheduled(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry` is bound: report its attempts, and the seconds since it could first be tried."""
+        first = entry.initial_attempt_timestamp
+        waited = 0.0 if first is None else self._clock() - first
+        self._recorder.scheduled(entry.attempts, waited, entry.was_flushed)
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def flush_backoff(self) -> int:
+        """Move every pod whose backoff has ended to activeQ; returns how many."""
+        now = self._clock()
+        expired = self._places.backoff.pop_expired(now)
+        for entry in expired:
+            self._places.to_active(entry, label=ev.BACKOFF_COMPLETE, now=now)
+        if expired:
+            self._on_ready()
+        return len(expired)
+
+    def flush_unschedulable_leftovers(self) -> int:
+        """Retry every pod that no event woke for `max_in_unschedulable`; returns how many left the pool.
+
+        A pod that is still gated stays and is looked at again after as long. Pods in flight are not told: that
+        others waited too long says nothing about them.
+        """
+        places = self._places
+        now = self._clock()
+        moved = 0
+        ready = False
+        for entry in places.pool.stale(now):
+            entry.flush_timestamp = now
+            ready |= places.requeue(entry, Strategy.AFTER_BACKOFF, label=_TIMEOUT, now=now)
+            # Not set for a pod that stays gated: the flag finds events that hints missed, and the one that
+            # lifts the gate later will not have been missed.
+            entry.was_flushed = entry.uid not in places.pool
+            moved += entry.was_flushed
+        if ready:
+            self._on_ready()
+        return moved
+
+    def next_deadline(self) -> float | None:
+        """The instant of the clock at which one of the two flushes has something to do; None when neither will."""
+        return self._places.next_deadline()
+
+    def close(self) -> None:
+        """From now on `pop` gives None; everyone who waits is told to ask."""
+        self._closed = True
+        self._on_ready()
+
+    # -- what people see -----------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def pending(self) -> PendingCounts:
+        return self._places.pending()
+
+    def where(self, uid: str) -> Place | None:
+        """Where `uid` is; None when it does not wait."""
+        return self._places.where(uid)
+
+    def dump(self, limit: int = 100) -> dict[Place, list[PodView]]:
+        """The first `limit` pods of each place, active and backoff in their order; `pending` counts them all."""
+        return self._places.dump(limit)
+
+    def in_flight_timeline(self) -> list[str | ClusterEvent]:
+        """The UIDs in flight and the events kept for them, interleaved as they came."""
+        return self._places.in_flight.timeline()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError where the queue contradicts itself. For tests and for a debug switch: O(n)."""
+        self._places.check_invariants()
+        self.nominator.check_invariants()
+
+    # -- decisions -----------------------------------------------------------------------------------------
+
+    def _candidates(self, event: ClusterEvent) -> Iterator[tuple[QueuedPodInfo[PodT], PluginHints]]:
+        """The pods in the pool that `event` is put to, each with the hints that it is put to.
+
+        The one place where an event's candidates are chosen. A pod may leave the pool once it was given out.
+        """
+        pool = self._places.pool
+        for profile in self._hint_maps:
+            hints = self._judge.lookup(profile, event)
+            if event.is_wildcard:
+                for entry in pool.of_profile(profile):
+                    yield entry, hints
+            elif hints:
+                for entry in pool.refused_by(profile, hints):
+                    yield entry, hints
+
+    def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
+        """The attempt on `entry` did not place it: give it its newest pod. False, and done, when it is gone."""
+        uid = entry.uid
+        flying = self._places.in_flight.get(uid)
+        if flying is None:
+            place = self._places.where(uid)
+            if place is not None:
+                raise QueueError(f"pod {entry.pod.namespace}/{entry.pod.name} ({uid}) waits already: {place}")
+        elif flying.entry is not entry:
+            raise QueueError(
+                f"pod {entry.pod.namespace}/{entry.pod.name} ({uid}) is in flight on another attempt"
+            )
+        else:
+            entry.pod = flying.newest
+        if (flying is not None and flying.deleted) or not self._is_pending(uid):
+            self.nominator.delete(uid)
+            self._places.in_flight.done(uid)
+            return False
+        return True
+
+    def _fail(
+        self, entry: QueuedPodInfo[PodT], *, unschedulable: frozenset[str], pending: frozenset[str]
+    ) -> Place:
+        """`entry` was refused, or its attempt ended in an error; it has been taken back."""
+        uid = entry.uid
+        entry.refused_by(unschedulable=unschedulable, pending=pending)
+        if entry.rejectors:
+            entry.unschedulable_count += 1
+            entry.consecutive_errors_count = 0
+            entry.urgent_retries = 0
+        else:
+            entry.consecutive_errors_count += 1
+        now = self._clock()
+        entry.timestamp = now
+        entry.backoff_expiration = 0.0
+        entry.was_flushed = False
+        entry.flush_timestamp = 0.0
+        entry.urgent = 0
+        strategy = Strategy.AFTER_BACKOFF
+        if entry.rejectors:
+            happened = self._places.in_flight.events_for(uid)
+            if happened is not None:
+                strategy = self._judge.after_all(entry, happened)
+        ready = self._places.requeue(entry, strategy, label=ev.SCHEDULE_ATTEMPT_FAILURE, now=now)
+        self._places.in_flight.done(uid)
+        if ready:
+            self._on_ready()
+        place = self._places.where(uid)
+        assert place is not None, f"{uid} was lost on its way back"
+        return place
+
+    def _update_known(self, pod: PodT) -> bool:
+        """Take in the new version of a pod that waits or is in flight; False when it is neither."""
+        places = self._places
+        uid = pod.uid
+        flying = places.in_flight.get(uid)
+        if flying is not None:
+            old = flying.newest
+            for event in pod_change_events(pod, old):
+                places.in_flight.record_own(uid, event, old, pod)
+            self.nominator.update(old, pod)
+            flying.newest = pod
+            flying.deleted = False
+            return True
+        if (entry := places.active.get(uid)) is not None:
+            self.nominator.update(entry.pod, pod)
+            places.active.update(entry, pod)
+        elif (entry := places.backoff.get(uid)) is not None:
+            self.nominator.update(entry.pod, pod)
+            places.backoff.update(entry, pod)
+        elif (entry := places.pool.get(uid)) is not None:
+            self._update_refused(entry, pod)
+        return entry is not None
+
+    def _update_refused(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
+        """`entry`, which is in the pool, has become `pod`; that may be what its refusal needed."""
+        old = entry.pod
+        self.nominator.update(old, pod)
+        entry.pod = pod
+        now = self._clock()
+        for event in pod_change_events(pod, old):
+            hints = self._judge.lookup(pod.scheduler_name, event)
+            strategy = self._judge.after(entry, event, old, pod, hints=hints)
+            if strategy is Strategy.SKIP:
+                continue
+            if self._places.requeue(entry, strategy, label=str(event), now=now):
+                self._on_ready()
+            if entry.uid not in self._places.pool:
+                return

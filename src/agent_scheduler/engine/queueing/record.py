@@ -1,0 +1,56 @@
+"""What the queue reports about itself, as plain calls; telemetry turns them into kube-scheduler's metrics."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class QueueRecorder(Protocol):
+    """Receives facts as they happen, on the queue's own call stack: must be quick and must not raise."""
+
+    def incoming(self, queue: str, event: str) -> None:
+        """A pod entered `queue` (active, backoff, unschedulable) because of `event`: queue_incoming_pods_total."""
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        """`delta` (+1 or -1) pods are waiting because of `plugin`: unschedulable_pods."""
+
+    def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        """One hint function ran; `hint` is Queue, QueueSkip or Error: queueing_hint_execution_duration_seconds."""
+
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
+        """`plugin` raised in `where` (QueueingHint, PreEnqueue). The queue went on; someone should see the error."""
+
+    def inflight_events(self, event: str, delta: int) -> None:
+        """`delta` more (or fewer) events are kept for pods in flight: inflight_events."""
+
+    def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
+        """A pod got its node after `attempts`: pod_scheduling_attempts, pod_scheduling_sli_duration_seconds and,
+        with `after_flush`, pod_scheduled_after_flush_total, which counts wake-ups that hints missed."""
+
+    def urgent_retry(self, granted: bool) -> None:
+        """A pod lost a race for a node; `granted` False: its urgent retries are spent and it backs off."""
+
+
+class NullRecorder:
+    """Reports to nobody."""
+
+    def incoming(self, queue: str, event: str) -> None:
+        pass
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        pass
+
+    def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        pass
+
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
+        pass
+
+    def inflight_events(self, event: str, delta: int) -> None:
+        pass
+
+    def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
+        pass
+
+    def urgent_retry(self, granted: bool) -> None:
+        pass

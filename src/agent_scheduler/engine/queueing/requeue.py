@@ -1,0 +1,105 @@
+"""Whether an event makes a refused pod worth another attempt, and how soon.
+
+After kube-scheduler's `isPodWorthRequeuing`. Only the plugins that refused the pod are asked, and asking stops
+at an answer that the rest cannot improve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Any
+
+from .entry import QueuedPodInfo
+from .events import ClusterEvent
+from .hints import ERROR, HintFn, HintMap, PluginHints, QueueingHint
+from .inflight import InFlightEvent
+from .record import QueueRecorder
+
+
+class Strategy(IntEnum):
+    """Where a pod goes; the largest of several answers counts."""
+
+    #: To the unschedulable pool.
+    SKIP = 0
+    #: To backoffQ while it backs off, then to activeQ.
+    AFTER_BACKOFF = 1
+    #: To activeQ.
+    IMMEDIATELY = 2
+
+
+class RequeueJudge:
+    """Asks hints. Holds nothing that changes."""
+
+    def __init__(
+        self, *, hint_maps: Mapping[str, HintMap], clock: Callable[[], float], recorder: QueueRecorder
+    ) -> None:
+        self._hint_maps = hint_maps
+        self._clock = clock
+        self._recorder = recorder
+
+    def of_interest(self, event: ClusterEvent) -> bool:
+        """Whether any plugin of any profile registered `event`; always true of a wildcard."""
+        return event.is_wildcard or any(hint_map.lookup(event) for hint_map in self._hint_maps.values())
+
+    def lookup(self, profile: str, event: ClusterEvent) -> PluginHints:
+        return self._hint_maps[profile].lookup(event)
+
+    def after(
+        self,
+        entry: QueuedPodInfo[Any],
+        event: ClusterEvent,
+        old: object | None,
+        new: object | None,
+        *,
+        hints: PluginHints,
+    ) -> Strategy:
+        """What `event` means for `entry`. `hints`: what `lookup` gives for the event, or a part of it."""
+        rejectors = entry.rejectors
+        if not rejectors:
+            return Strategy.AFTER_BACKOFF
+        if event.is_wildcard:
+            # A wildcard that carries a pod is meant for that pod alone.
+            elsewhere = type(new) is type(entry.pod) and getattr(new, "uid", entry.uid) != entry.uid
+            return Strategy.SKIP if elsewhere else Strategy.AFTER_BACKOFF
+        pending = entry.pending_plugins
+        for plugin in rejectors:
+            for hint_fn in hints.get(plugin, ()):
+                if hint_fn is not None and not self._queues(plugin, hint_fn, entry, event, old, new):
+                    continue
+                if plugin in pending:
+                    return Strategy.IMMEDIATELY
+                # Pending plugins come first among the rejectors, so none is left that could say Immediately.
+                return Strategy.AFTER_BACKOFF
+        return Strategy.SKIP
+
+    def after_all(self, entry: QueuedPodInfo[Any], events: Iterable[InFlightEvent]) -> Strategy:
+        """What the best of `events`, which happened while `entry` was in flight, means for it."""
+        strategy = Strategy.SKIP
+        hint_map = self._hint_maps[entry.pod.scheduler_name]
+        for event, old, new in events:
+            found = self.after(entry, event, old, new, hints=hint_map.lookup(event))
+            strategy = max(strategy, found)
+            if strategy is Strategy.IMMEDIATELY or (strategy and not entry.pending_plugins):
+                break
+        return strategy
+
+    def _queues(
+        self,
+        plugin: str,
+        hint_fn: HintFn,
+        entry: QueuedPodInfo[Any],
+        event: ClusterEvent,
+        old: object | None,
+        new: object | None,
+    ) -> bool:
+        started = self._clock()
+        try:
+            hint = hint_fn(entry.pod, old, new)
+            label = hint.value
+        except Exception as error:
+            # A plugin's bug must not leave a pod waiting for an event that has passed.
+            hint, label = QueueingHint.QUEUE, ERROR
+            self._recorder.plugin_raised(plugin, "QueueingHint", error)
+        self._recorder.hint_evaluated(plugin, str(event), label, self._clock() - started)
+        return hint is QueueingHint.QUEUE

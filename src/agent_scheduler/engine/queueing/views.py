@@ -1,0 +1,65 @@
+"""What the queue tells people: where a pod is, how many wait, and a page of details."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from .entry import QueuedPodInfo
+
+
+class Place(StrEnum):
+    """The one place in which a pod is while it waits; the label of pending_pods."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+    IN_FLIGHT = "in_flight"
+
+
+class PendingCounts(NamedTuple):
+    """Pods by place. `unschedulable` leaves out the gated ones."""
+
+    active: int
+    backoff: int
+    unschedulable: int
+    gated: int
+    in_flight: int
+
+
+class PodView(Struct, frozen=True):
+    """One waiting pod, as a debug page shows it. Instants are the queue's clock, in seconds."""
+
+    uid: str
+    key: str
+    profile: str
+    priority: int
+    timestamp: float
+    attempts: int
+    urgent: int
+    backoff_expiration: float
+    unschedulable_plugins: tuple[str, ...]
+    pending_plugins: tuple[str, ...]
+    gating_plugin: str
+    gating_message: str
+
+
+def view(entry: QueuedPodInfo[Any]) -> PodView:
+    pod = entry.pod
+    return PodView(
+        uid=entry.uid,
+        key=f"{pod.namespace}/{pod.name}",
+        profile=pod.scheduler_name,
+        priority=pod.priority,
+        timestamp=entry.timestamp,
+        attempts=entry.attempts,
+        urgent=entry.urgent,
+        backoff_expiration=entry.backoff_expiration,
+        unschedulable_plugins=tuple(sorted(entry.unschedulable_plugins)),
+        pending_plugins=tuple(sorted(entry.pending_plugins)),
+        gating_plugin=entry.gating_plugin,
+        gating_message=entry.gating_message,
+    )
