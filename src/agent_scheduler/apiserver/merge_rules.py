@@ -106,13 +106,30 @@ LISTS: dict[str, dict[str, ListRule]] = {
 
 #: Structs and maps that server-side apply owns as one value.
 ATOMIC_STRUCTS = frozenset(
-    """
-    V1LabelSelector V1NodeSelector V1NodeSelectorTerm V1ObjectReference V1LocalObjectReference
-    V1SecretReference V1TypedLocalObjectReference V1ObjectFieldSelector V1ResourceFieldSelector
-    V1ConfigMapKeySelector V1SecretKeySelector V1FileKeySelector V1TopologySelectorTerm V1ScopeSelector
-    V1ScopedResourceSelectorRequirement V1RoleRef RbacV1Subject V1CrossVersionObjectReference
-    V2CrossVersionObjectReference V1IPBlock V1ServiceBackendPort V1NonResourceAttributes
-    """.split()
+    {
+        "V1LabelSelector",
+        "V1NodeSelector",
+        "V1NodeSelectorTerm",
+        "V1ObjectReference",
+        "V1LocalObjectReference",
+        "V1SecretReference",
+        "V1TypedLocalObjectReference",
+        "V1ObjectFieldSelector",
+        "V1ResourceFieldSelector",
+        "V1ConfigMapKeySelector",
+        "V1SecretKeySelector",
+        "V1FileKeySelector",
+        "V1TopologySelectorTerm",
+        "V1ScopeSelector",
+        "V1ScopedResourceSelectorRequirement",
+        "V1RoleRef",
+        "RbacV1Subject",
+        "V1CrossVersionObjectReference",
+        "V2CrossVersionObjectReference",
+        "V1IPBlock",
+        "V1ServiceBackendPort",
+        "V1NonResourceAttributes",
+    }
 )
 ATOMIC_MAPS = frozenset(
     {

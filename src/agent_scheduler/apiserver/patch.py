@@ -1,0 +1,231 @@
+"""JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386), with the answers of a real API server.
+
+`strategic_merge_patch` is re-exported, so that callers find every patch type here. All functions take plain JSON
+objects, leave them as they were, and return a new object that shares nothing with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from .errors import ApiError, bad_request
+from .resource import Object
+from .strategic import strategic_merge_patch
+
+__all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
+
+#: A server refuses longer JSON patches (apiserver's maxJSONPatchOperations).
+MAX_OPERATIONS = 10_000
+
+
+def json_patch(doc: Object, operations: object) -> Object:
+    """Apply the operations in order. A malformed patch is a 400; one that does not apply is a 422."""
+    if not isinstance(operations, list):
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {_json_name(operations)}"
+            " into Go value of type []handlers.jsonPatchOp"
+        )
+    for operation in operations:
+        _check_operation(operation)
+    if len(operations) > MAX_OPERATIONS:
+        raise ApiError(
+            413,
+            "RequestEntityTooLarge",
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}",
+        )
+    result: Object = copy_json(doc)
+    for operation in operations:
+        apply = _OPERATIONS.get(operation.get("op", ""))
+        if apply is None:
+            raise _does_not_apply()
+        apply(result, operation)
+    return result
+
+
+def merge_patch(doc: Object, patch: object) -> Object:
+    """RFC 7386: objects merge, null removes, all else replaces. A patch that is no object is a 400."""
+    if not isinstance(patch, dict):
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {_json_name(patch)}"
+            " into Go value of type map[string]interface {}"
+        )
+    result: Object = copy_json(doc)
+    _merge(result, copy_json(patch))
+    return result
+
+
+def copy_json(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value))
+
+
+def _merge(target: Object, patch: Object) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict) and isinstance(target.get(key), dict):
+            _merge(target[key], value)
+        else:
+            _prune_nulls(value)
+            target[key] = value
+
+
+def _prune_nulls(value: Any) -> None:
+    """Nulls inside a value that is new to the document mean absent, too."""
+    if isinstance(value, dict):
+        for key in [key for key, inner in value.items() if inner is None]:
+            del value[key]
+        for inner in value.values():
+            _prune_nulls(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _prune_nulls(inner)
+
+
+def _does_not_apply() -> ApiError:
+    # The real server keeps the cause to itself.
+    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+
+
+def _check_operation(operation: object) -> None:
+    if not isinstance(operation, dict):
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {_json_name(operation)}"
+            " into Go value of type handlers.jsonPatchOp"
+        )
+    for name in ("op", "path", "from"):
+        value = operation.get(name, "")
+        if value is not None and not isinstance(value, str):
+            raise bad_request(
+                f"error decoding patch: json: cannot unmarshal {_json_name(value)}"
+                f" into Go struct field jsonPatchOp.{name} of type string"
+            )
+
+
+def _find(doc: Any, pointer: object) -> tuple[Any, str]:
+    """The container that holds a pointer's target, and the last token. 422 if there is no such container."""
+    if not isinstance(pointer, str) or not pointer.startswith("/"):
+        raise _does_not_apply()
+    *parents, last = (token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
+    for token in parents:
+        doc = _get(doc, token)
+    if not isinstance(doc, dict | list):
+        raise _does_not_apply()
+    return doc, last
+
+
+def _index(items: list[Any], token: str, size: int) -> int:
+    """The index that a token names among `size` places. Negative ones count from the end, as a server allows."""
+    try:
+        index = int(token) if token.lstrip("+-").isascii() and token.lstrip("+-").isdigit() else None
+    except ValueError:
+        index = None
+    if index is None or not -size <= index < size:
+        raise _does_not_apply()
+    return index + size if index < 0 else index
+
+
+_MISSING = object()
+
+
+def _get(container: Any, token: str) -> Any:
+    if isinstance(container, dict):
+        value = container.get(token, _MISSING)
+        if value is _MISSING:
+            raise _does_not_apply()
+        return value
+    if isinstance(container, list):
+        return container[_index(container, token, len(container))]
+    raise _does_not_apply()
+
+
+def _put(doc: Object, pointer: object, value: Any) -> None:
+    container, token = _find(doc, pointer)
+    if isinstance(container, dict):
+        container[token] = value
+    elif token == "-":  # noqa: S105 - a place in a list, not a secret
+        container.append(value)
+    else:
+        container.insert(_index(container, token, len(container) + 1), value)
+
+
+def _take(doc: Object, pointer: object) -> Any:
+    container, token = _find(doc, pointer)
+    if isinstance(container, dict):
+        if token not in container:
+            raise _does_not_apply()
+        return container.pop(token)
+    return container.pop(_index(container, token, len(container)))
+
+
+def _add(doc: Object, operation: Object) -> None:
+    _put(doc, operation.get("path"), copy_json(operation.get("value")))
+
+
+def _remove(doc: Object, operation: Object) -> None:
+    _take(doc, operation.get("path"))
+
+
+def _replace(doc: Object, operation: Object) -> None:
+    container, token = _find(doc, operation.get("path"))
+    _get(container, token)
+    if isinstance(container, dict):
+        container[token] = copy_json(operation.get("value"))
+    else:
+        container[_index(container, token, len(container))] = copy_json(operation.get("value"))
+
+
+def _move(doc: Object, operation: Object) -> None:
+    _put(doc, operation.get("path"), _take(doc, operation.get("from")))
+
+
+def _copy(doc: Object, operation: Object) -> None:
+    container, token = _find(doc, operation.get("from"))
+    _put(doc, operation.get("path"), copy_json(_get(container, token)))
+
+
+def _test(doc: Object, operation: Object) -> None:
+    container, token = _find(doc, operation.get("path"))
+    if isinstance(container, dict):
+        # An absent field passes a test for null.
+        found = container.get(token)
+    else:
+        found = _get(container, token)
+    if not _equal(found, operation.get("value")):
+        raise _does_not_apply()
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """JSON equality: Python holds True and 1 for equal, JSON does not."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)
+
+
+_OPERATIONS: dict[str, Callable[[Object, Object], None]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+
+def _json_name(value: object) -> str:
+    """What Go's decoder calls the JSON value."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list):
+        return "array"
+    return "object" if isinstance(value, dict) else "null"
