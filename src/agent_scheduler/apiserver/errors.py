@@ -18,7 +18,10 @@ class Cause(NamedTuple):
 
 
 class ApiError(Exception):
-    """A request that was refused: HTTP `code`, machine-readable `reason`, and `details` of the Status."""
+    """A request that was refused: HTTP `code`, machine-readable `reason`, and `details` of the Status.
+
+    An empty `reason` is left out, as a real server does where it answers 500 for an error it did not foresee.
+    """
 
     def __init__(
         self,
@@ -44,8 +47,9 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if self.details is not None:
             body["details"] = self.details
         body["code"] = self.code
@@ -143,4 +147,4 @@ def method_not_allowed() -> ApiError:
 
 
 def unsupported_media_type() -> ApiError:
-    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})

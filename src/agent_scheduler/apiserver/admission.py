@@ -1,0 +1,48 @@
+"""Admission that needs other objects: is the namespace there, which priority has the pod's class.
+
+Follows the admission plugins NamespaceLifecycle and Priority, in their order. What a kind can decide alone is
+in its `Resource`.
+"""
+
+from __future__ import annotations
+
+from .errors import ApiError, not_found, qualified
+from .registry import NAMESPACES, Registry, Served
+from .resource import Object
+
+
+def admit_create(registry: Registry, served: Served, obj: Object) -> None:
+    """Raises 404 for a missing namespace, 403 for one that is being deleted; completes a pod's priority."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace", "")
+    if namespace:
+        if registry.namespace(namespace) is None:
+            raise not_found("namespaces", "", namespace)
+        if namespace in registry.terminating:
+            _refuse_terminating(served, namespace, metadata.get("name", ""))
+
+
+def _refuse_terminating(served: Served, namespace: str, name: str) -> None:
+    resource = served.resource
+    shown = qualified(resource.plural, resource.group)
+    details: Object = {"name": name} if name else {}
+    if resource.group:
+        details["group"] = resource.group
+    details["kind"] = resource.plural
+    details["causes"] = [
+        {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+    raise ApiError(
+        403,
+        "Forbidden",
+        f'{shown} "{name}" is forbidden: unable to create new content in namespace {namespace} because it is '
+        "being terminated",
+        details,
+    )
+
+
+__all__ = ["NAMESPACES", "admit_create"]

@@ -1,0 +1,170 @@
+"""Request bodies to objects: media types, names of kinds, unknown fields.
+
+The refusals before any rule of the kind runs, in a real server's order: media type (415), syntax, kind and
+version (400), then the schema's unknown fields by `fieldValidation` and its types (400).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import yaml
+
+from . import schema
+from .errors import ApiError, Cause, bad_request, invalid
+from .requests import Request
+from .resource import Object, Resource
+
+_YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
+_VALIDATIONS = ("", "Warn", "Strict", "Ignore")
+
+
+def media_type(request: Request) -> str:
+    return request.content_type.partition(";")[0].strip().lower()
+
+
+def _yaml(body: bytes, kind: str) -> Any:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        document = yaml.load(body, Loader=loader)  # noqa: S506  a safe loader
+        # YAML has dates and keys that JSON has not; a round trip leaves what JSON can say.
+        return orjson.loads(orjson.dumps(document))
+    except (yaml.YAMLError, TypeError, RecursionError) as error:
+        raise bad_request(f"error converting YAML to JSON for {kind}: {error}") from None
+
+
+def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
+    """The body as plain JSON values. Raises 415 or 400."""
+    media = media_type(request)
+    if media in _YAML_TYPES or may_be_yaml:
+        try:
+            return orjson.loads(request.body)
+        except ValueError:
+            return _yaml(request.body, kind)
+    if media not in ("", "application/json"):
+        raise ApiError(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: application/json, "
+            "application/yaml",
+        )
+    try:
+        return orjson.loads(request.body)
+    except ValueError as error:
+        shown = request.body[:64].decode("utf-8", "replace")
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json "
+            f"parse error: {error} ({shown})"
+        ) from None
+
+
+def check_names(obj: Any, resource: Resource) -> Object:
+    """That the object is of the expected kind. A built-in kind may leave both names out."""
+    if not isinstance(obj, dict):
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): it is not a JSON object"
+        )
+    kind, version = obj.get("kind"), obj.get("apiVersion")
+    if kind == resource.kind and version == resource.api_version:
+        return obj
+    if resource.custom and (not kind or not version):
+        missing = "Kind" if not kind else "apiVersion"
+        raise bad_request(f"Object '{missing}' is missing in the body sent for {resource.kind}")
+    if kind and kind != resource.kind:
+        # Words of a real server's decoder, which tries to convert one Go type into another.
+        shown, target = str(version or resource.api_version), resource.group or "core"
+        raise bad_request(
+            f'{kind} in version "{shown}" cannot be handled as a {resource.kind}: converting '
+            f"({shown}.{kind}) to ({target}.{resource.kind}): unknown conversion"
+        )
+    if version and version != resource.api_version:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
+    return obj
+
+
+def check_fields(request: Request, obj: Object, resource: Resource) -> tuple[tuple[str, str], ...]:
+    """Drop unknown fields; the answer is the Warning headers due. Raises 400 under fieldValidation=Strict."""
+    unknown = schema.check(resource, obj)
+    mode = request.parameters.get("fieldValidation", "") if request.parameters else ""
+    if mode not in _VALIDATIONS:
+        raise invalid(
+            {"POST": "CreateOptions", "PUT": "UpdateOptions"}.get(request.method, "PatchOptions"),
+            "meta.k8s.io",
+            "",
+            [
+                Cause(
+                    "FieldValueNotSupported",
+                    "fieldValidation",
+                    f'Unsupported value: "{mode}": supported values: "", "Ignore", "Strict", "Warn"',
+                )
+            ],
+        )
+    if not isinstance(obj.get("metadata"), dict):
+        obj["metadata"] = {}
+    if not unknown or mode == "Ignore":
+        return ()
+    found = [text if text.startswith("unknown field") else f'unknown field "{text}"' for text in unknown]
+    if mode == "Strict":
+        raise bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: strict '
+            f"decoding error: {', '.join(found)}"
+        )
+    return tuple([("Warning", '299 - "' + text.replace('"', '\\"') + '"') for text in found])
+
+
+def decode(request: Request, resource: Resource) -> tuple[Object, tuple[tuple[str, str], ...]]:
+    """The object that a create or an update sends, with the Warning headers due."""
+    obj = check_names(parse(request, resource.kind), resource)
+    return obj, check_fields(request, obj, resource)
+
+
+def delete_options(request: Request) -> Object:
+    """DeleteOptions from the body, or from the query where there is none."""
+    options: Object = {}
+    if request.body:
+        body = parse(request, "DeleteOptions")
+        if not isinstance(body, dict):
+            raise bad_request("the body of a delete must be a DeleteOptions object")
+        kind = body.get("kind")
+        if kind not in (None, "", "DeleteOptions"):
+            raise bad_request(f"the body of a delete must be a DeleteOptions object, not {kind}")
+        options.update(body)
+    else:
+        grace = request.number("gracePeriodSeconds")
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        for name in ("propagationPolicy", "orphanDependents"):
+            if name in request.parameters:
+                text = request.parameters[name]
+                options[name] = text if name == "propagationPolicy" else request.flag(name)
+    if "dryRun" in request.parameters:
+        options["dryRun"] = [request.parameters["dryRun"]]
+    grace = options.get("gracePeriodSeconds")
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
+        raise bad_request("DeleteOptions: gracePeriodSeconds must be a whole number")
+    preconditions = options.get("preconditions")
+    if preconditions is not None and not isinstance(preconditions, dict):
+        raise bad_request("DeleteOptions: preconditions must be an object")
+    dry_run = options.get("dryRun")
+    if dry_run is not None and not (isinstance(dry_run, list) and all(isinstance(x, str) for x in dry_run)):
+        raise bad_request("DeleteOptions: dryRun must be a list of strings")
+    policy = options.get("propagationPolicy")
+    if policy is not None and policy not in ("Background", "Foreground", "Orphan"):
+        raise invalid(
+            "DeleteOptions",
+            "meta.k8s.io",
+            "",
+            [
+                Cause(
+                    "FieldValueNotSupported",
+                    "propagationPolicy",
+                    f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"',
+                )
+            ],
+        )
+    return options

@@ -1,0 +1,266 @@
+"""What a real cluster's controller manager finishes after a delete: dependents, and contents of namespaces.
+
+Dependents of an object that has gone are deleted once none of their owners is left (background propagation); an
+owner that waits with the finalizer `foregroundDeletion` or `orphan` has its dependents deleted or let go first;
+a namespace that is being deleted is emptied, then finalized; objects of a definition that went, go. Follows
+pkg/controller/garbagecollector and pkg/controller/namespace, without their delays.
+
+Only the deletion of an owner that was stored here has effects: a reference to a UID that never existed is left
+alone, where a real collector would delete the object. Subscribers only note what happened: a write from inside
+a commit would overtake that commit's event on its way to the other subscribers. `step` does the work, in small
+bites, so that emptying a large namespace holds nobody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from .deletion import FOREGROUND, ORPHAN, delete_record, may_go, store_released
+from .registry import NAMESPACES, Registry, Served
+from .resource import Object
+from .store import Event
+from .subresources import NODES, PODS
+
+Name = tuple[str, str]
+_Job = tuple[Literal["gone", "waits", "namespace", "definition"], Name, str]
+
+_MARK = b'"deletionTimestamp":'
+_FINALIZERS = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
+
+
+class Collector:
+    """Pending jobs over one registry. `wake` is called when the first one is queued."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.wake: Callable[[], None] = _nobody
+        #: Jobs in order of arrival, each at most once. A job that is running has left it, so that an event
+        #: during its run queues it again.
+        self._jobs: dict[_Job, None] = {}
+        self._running: Iterator[None] | None = None
+        #: UIDs of owners that wait for their dependents, with their places. Dropped when they go.
+        self._waiting: dict[str, tuple[Name, str]] = {}
+        self._followed: set[Name] = set()
+        registry.orphaned = self._definition_gone
+        registry.added = self._follow
+        for served in registry.tables():
+            self._follow(served.name)
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None or bool(self._jobs)
+
+    def step(self, bites: int = 64) -> bool:
+        """Do up to `bites` writes' worth of work. True if more is left."""
+        while bites > 0:
+            if self._running is None:
+                if not self._jobs:
+                    return False
+                job = next(iter(self._jobs))
+                del self._jobs[job]
+                self._running = self._work(job)
+            for _ in self._running:
+                bites -= 1
+                if bites <= 0:
+                    return True
+            self._running = None
+        return self.busy
+
+    def drain(self) -> None:
+        """Work until nothing is left."""
+        while self.step():
+            pass
+
+    def _add(self, job: _Job) -> None:
+        idle = not self.busy
+        self._jobs[job] = None
+        if idle:
+            self.wake()
+
+    def _follow(self, name: Name) -> None:
+        if name not in self._followed:
+            self._followed.add(name)
+            self._registry.store.tables[name].subscribers.append(self._noting(name))
+
+    def _definition_gone(self, name: Name) -> None:
+        self._add(("definition", name, ""))
+
+    def _noting(self, name: Name) -> Callable[[Event], None]:
+        registry, waiting = self._registry, self._waiting
+        terminating, dependents = registry.terminating, registry.store.dependents
+        table = registry.store.tables[name]
+
+        def note(event: Event) -> None:
+            record = event.record
+            if event.type == "MODIFIED":
+                # A test of bytes: nearly no event of a busy table has the mark, and decoding it would cost more
+                # than the write did.
+                if _MARK in record.data:
+                    if any(finalizer in record.data for finalizer in _FINALIZERS):
+                        waiting[record.uid] = (name, record.key)
+                        self._add(("waits", name, record.key))
+                    if name == NAMESPACES:
+                        self._add(("namespace", NAMESPACES, record.name))
+            elif event.type == "DELETED":
+                waiting.pop(record.uid, None)
+                if record.uid in dependents:
+                    self._add(("gone", name, record.uid))
+                for owner in record.owners:
+                    if owner in waiting:
+                        self._add(("waits", *waiting[owner]))
+                namespace = record.namespace
+                if namespace and namespace in terminating and not table.remaining(namespace, ""):
+                    self._add(("namespace", NAMESPACES, namespace))
+
+        return note
+
+    def _work(self, job: _Job) -> Iterator[None]:
+        kind, name, subject = job
+        if kind == "gone":
+            return self._owner_gone(subject)
+        if kind == "waits":
+            return self._owner_waits(name, subject)
+        if kind == "namespace":
+            return self._empty_namespace(subject)
+        return self._remove_all(name)
+
+    def _dependents(self, uid: str) -> list[tuple[Served, str]]:
+        """Where the objects are that name this owner, in a fixed order."""
+        held = sorted(self._registry.store.dependents.get(uid, ()))
+        known = {served.name: served for served in self._registry.tables()}
+        return [(known[name], key) for name, key in held if name in known]
+
+    def _exists(self, reference: Object, namespace: str) -> bool:
+        """Whether an owner is there. One of a kind that is not served is taken to be."""
+        group, _, version = str(reference.get("apiVersion", "")).rpartition("/")
+        kinds = self._registry.served.get((group, version), {})
+        for served in kinds.values():
+            if served.resource.kind == reference.get("kind"):
+                place = namespace if served.resource.namespaced else ""
+                record = served.table.get(place, str(reference.get("name", "")))
+                return record is not None and record.uid == reference.get("uid")
+        return True
+
+    def _owner_gone(self, uid: str) -> Iterator[None]:
+        for served, key in self._dependents(uid):
+            record = served.table.records.get(key)
+            if record is None or uid not in record.owners:
+                continue
+            obj = served.stored.decode(record.data)
+            references = obj["metadata"]["ownerReferences"]
+            left = [
+                reference
+                for reference in references
+                if reference["uid"] != uid and self._exists(reference, record.namespace)
+            ]
+            if not left:
+                delete_record(self._registry, served, record, {"propagationPolicy": "Background"})
+            else:
+                obj["metadata"]["ownerReferences"] = left
+                self._registry.store.replace(served.name, record, obj)
+            yield
+
+    def _owner_waits(self, name: Name, key: str) -> Iterator[None]:
+        served = self._registry.stored(name)
+        record = served.table.records.get(key)
+        if record is None:
+            return
+        finalizers = served.stored.decode(record.data)["metadata"].get("finalizers", ())
+        done = None
+        if ORPHAN in finalizers:
+            yield from self._orphan(record.uid)
+            done = ORPHAN
+        elif FOREGROUND in finalizers:
+            blocked = False
+            for dependent, place in self._dependents(record.uid):
+                blocked = self._delete_dependent(dependent, place, owner=record.uid) or blocked
+                yield
+            done = None if blocked else FOREGROUND
+        record = served.table.records.get(key)
+        if done is None or record is None:
+            return
+        obj = served.stored.decode(record.data)
+        left = [finalizer for finalizer in obj["metadata"].get("finalizers", ()) if finalizer != done]
+        if left:
+            obj["metadata"]["finalizers"] = left
+        else:
+            obj["metadata"].pop("finalizers", None)
+        store_released(self._registry, served, record, obj)
+        yield
+
+    def _delete_dependent(self, served: Served, key: str, *, owner: str) -> bool:
+        """Delete one dependent, if it is not on its way; True if the owner must wait for it."""
+        record = served.table.records.get(key)
+        if record is None:
+            return False
+        metadata = served.stored.decode(record.data)["metadata"]
+        blocks = any(
+            reference["uid"] == owner and reference.get("blockOwnerDeletion")
+            for reference in metadata.get("ownerReferences", ())
+        )
+        if "deletionTimestamp" not in metadata:
+            _, gone = delete_record(self._registry, served, record, {"propagationPolicy": "Background"})
+            return blocks and not gone
+        return blocks
+
+    def _orphan(self, uid: str) -> Iterator[None]:
+        for served, key in self._dependents(uid):
+            record = served.table.records.get(key)
+            if record is None or uid not in record.owners:
+                continue
+            obj = served.stored.decode(record.data)
+            references = obj["metadata"]["ownerReferences"]
+            left = [reference for reference in references if reference["uid"] != uid]
+            if left:
+                obj["metadata"]["ownerReferences"] = left
+            else:
+                del obj["metadata"]["ownerReferences"]
+            self._registry.store.replace(served.name, record, obj)
+            yield
+
+    def _empty_namespace(self, namespace: str) -> Iterator[None]:
+        nodes = self._registry.store.tables[NODES]
+        left = 0
+        for served in self._registry.tables():
+            if not served.table.namespaced:
+                continue
+            for record in list(served.table.scan(namespace)):
+                if served.table.records.get(record.key) is not record:
+                    continue
+                options: Object = {"propagationPolicy": "Background"}
+                if served.name == PODS:
+                    node = served.stored.decode(record.data)["spec"].get("nodeName", "")
+                    if node not in nodes.records:
+                        options["gracePeriodSeconds"] = 0  # no kubelet will ever report that it stopped
+                delete_record(self._registry, served, record, options)
+                yield
+            left += served.table.remaining(namespace, "")
+        if left:
+            return  # the deletion of the last object of a table queues this job again
+        owner = self._registry.stored(NAMESPACES)
+        current = owner.table.records.get(namespace)
+        if current is not None and namespace in self._registry.terminating:
+            obj = owner.stored.decode(current.data)
+            spec = obj.setdefault("spec", {})
+            finalizers = [name for name in spec.get("finalizers", ()) if name != "kubernetes"]
+            unchanged = finalizers == spec.get("finalizers", [])
+            spec.pop("finalizers", None)
+            if finalizers:
+                spec["finalizers"] = finalizers
+            if unchanged and not may_go(owner, obj):
+                return  # it waits for finalizers that are not ours
+            store_released(self._registry, owner, current, obj)
+            yield
+
+    def _remove_all(self, name: Name) -> Iterator[None]:
+        store = self._registry.store
+        table = store.tables[name]
+        for record in list(table.scan("")):
+            if table.records.get(record.key) is record:
+                store.remove(name, record)
+                yield
+
+
+def _nobody() -> None:
+    """Nobody works yet."""

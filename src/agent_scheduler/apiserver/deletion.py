@@ -1,0 +1,215 @@
+"""Delete: grace, finalizers, preconditions, propagation, collections.
+
+The rules are those of apimachinery's `rest.BeforeDelete` and of the generic registry store: a kind with grace is
+first marked (deletionTimestamp and deletionGracePeriodSeconds, generation raised) and goes at once only when the
+grace is nought; an object with finalizers stays until they are gone; a pending deletion can be shortened, never
+prolonged.
+"""
+
+from __future__ import annotations
+
+from calendar import timegm
+from time import strptime
+from typing import Any
+
+import orjson
+
+from .bodies import delete_options
+from .builtin.pods import effective_grace
+from .errors import conflict, forbidden, not_found
+from .registry import NAMESPACES, Registry, Served
+from .requests import Request, Response, check_dry_run, success
+from .resource import Object
+from .selectors import compile_selector
+from .store import Record
+from .views import now_text
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+#: Namespaces that the lifecycle admission never lets go.
+_IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+
+
+def delete(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+    """DELETE of one object."""
+    options = delete_options(request)
+    resource = served.resource
+    old = served.table.get(namespace, name)
+    if served.name == NAMESPACES and name in _IMMORTAL:
+        raise forbidden(resource.plural, resource.group, name, "this namespace may not be deleted")
+    if old is None:
+        raise not_found(resource.plural, resource.group, name)
+    data, gone = delete_record(registry, served, old, options)
+    if gone and not resource.returns_deleted:
+        details: Object = {"name": name}
+        if resource.group:
+            details["group"] = resource.group
+        details["kind"] = resource.plural
+        details["uid"] = old.uid
+        return success(200, details)
+    return Response(200, served.view.object(data))
+
+
+def delete_collection(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
+    """DELETE of a collection, by selectors. The answer lists the objects as they were found."""
+    options = delete_options(request)
+    selector = compile_selector(
+        request.parameters.get("labelSelector", ""),
+        request.parameters.get("fieldSelector", ""),
+        served.table.field_names,
+    )
+    found = [
+        record
+        for record in served.table.scan(namespace)
+        if (selector is None or selector.matches(record))
+        and not (served.name == NAMESPACES and record.name in _IMMORTAL)
+    ]
+    version = registry.store.rv
+    for record in found:
+        if served.table.records.get(record.key) is record:
+            delete_record(registry, served, record, dict(options))
+    return Response(
+        200, served.view.list([record.data for record in found], {"resourceVersion": str(version)})
+    )
+
+
+def delete_record(registry: Registry, served: Served, old: Record, options: Object) -> tuple[bytes, bool]:
+    """Delete or mark one object. The answer is its last state, and whether it is gone."""
+    _check_preconditions(served, old, options)
+    dry = check_dry_run(options.get("dryRun") or [], "DeleteOptions")
+    obj = served.stored.decode(old.data)
+    metadata = obj["metadata"]
+    finalizers = _finalizers(metadata, options)
+    changed = finalizers != metadata.get("finalizers", [])
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+
+    if served.name == NAMESPACES:
+        return _delete_namespace(registry, served, old, obj, dry=dry)
+
+    grace = served.resource.grace
+    marked, waits = False, False
+    if grace is not None:
+        marked, waits = _mark_with_grace(registry, served, obj, options)
+        if waits and not changed:
+            return old.data, False
+    if finalizers and not marked and not waits and "deletionTimestamp" not in metadata:
+        _mark(registry, metadata, 0)
+        marked = True
+    stays = bool(finalizers) or waits or bool(marked and metadata["deletionGracePeriodSeconds"])
+    if dry:
+        obj.pop("kind", None)
+        obj.pop("apiVersion", None)
+        return orjson.dumps(obj), not stays
+    record = registry.store.replace(served.name, old, obj) if marked or changed else old
+    if stays:
+        return record.data, False
+    if served.table.records.get(old.key) is not record:
+        return record.data, True  # a subscriber already took it away
+    registry.store.remove(served.name, record)
+    return record.data, True
+
+
+def _check_preconditions(served: Served, old: Record, options: Object) -> None:
+    wanted: dict[str, Any] = options.get("preconditions") or {}
+    resource = served.resource
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    # The Kind stands where other refusals have the plural: so does a real server's.
+    if uid is not None and uid != old.uid:
+        raise conflict(
+            resource.kind,
+            resource.group,
+            old.name,
+            f"the UID in the precondition ({uid}) does not match the UID in record ({old.uid}). The object might "
+            "have been deleted and then recreated",
+        )
+    if version is not None and version != str(old.rv):
+        raise conflict(
+            resource.kind,
+            resource.group,
+            old.name,
+            f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+            f"({old.rv}). The object might have been modified",
+        )
+
+
+def _finalizers(metadata: Object, options: Object) -> list[str]:
+    """The object's finalizers with those that the propagation policy adds or takes away."""
+    finalizers: list[str] = list(metadata.get("finalizers", ()))
+    policy = options.get("propagationPolicy")
+    orphan = options.get("orphanDependents")
+    if policy is None and orphan is None:
+        return finalizers
+    finalizers = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
+    if policy == "Orphan" or orphan is True:
+        finalizers.append(ORPHAN)
+    elif policy == "Foreground":
+        finalizers.append(FOREGROUND)
+    return finalizers
+
+
+def _mark(registry: Registry, metadata: Object, grace: int) -> None:
+    metadata["deletionTimestamp"] = now_text(registry.store.clock() + grace)
+    metadata["deletionGracePeriodSeconds"] = grace
+    if metadata.get("generation"):
+        metadata["generation"] += 1
+
+
+def _mark_with_grace(registry: Registry, served: Served, obj: Object, options: Object) -> tuple[bool, bool]:
+    """Mark an object of a kind with grace: (changed, an earlier deletion is still pending)."""
+    metadata = obj["metadata"]
+    asked: int | None = options.get("gracePeriodSeconds")
+    if "deletionTimestamp" in metadata:
+        left = metadata.get("deletionGracePeriodSeconds")
+        if not left:
+            return False, False
+        if asked is None or asked >= left:
+            return False, True
+        asked = 1 if asked < 0 else asked
+        began = timegm(strptime(metadata["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ")) - left
+        metadata["deletionTimestamp"] = now_text(began + asked)
+        metadata["deletionGracePeriodSeconds"] = asked
+        return True, False
+    assert served.resource.grace is not None
+    # What was asked counts only where there is something to stop.
+    _mark(registry, metadata, served.resource.grace(obj) if asked is None else effective_grace(obj, asked))
+    return True, False
+
+
+def _delete_namespace(
+    registry: Registry, served: Served, old: Record, obj: Object, *, dry: bool
+) -> tuple[bytes, bool]:
+    """First a namespace is only marked: it goes when it is empty and `spec.finalizers` are gone."""
+    metadata, spec = obj["metadata"], obj.setdefault("spec", {})
+    if "deletionTimestamp" in metadata:
+        if spec.get("finalizers") or metadata.get("finalizers"):
+            return old.data, False
+        if not dry:
+            registry.store.remove(served.name, old)
+        return old.data, True
+    metadata["deletionTimestamp"] = registry.now()
+    obj.setdefault("status", {})["phase"] = "Terminating"
+    if dry:
+        obj.pop("kind", None)
+        obj.pop("apiVersion", None)
+        return orjson.dumps(obj), False
+    return registry.store.replace(served.name, old, obj).data, False
+
+
+def may_go(served: Served, obj: Object) -> bool:
+    """Whether an object is being deleted and has nothing left to wait for."""
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    if served.name == NAMESPACES and obj.get("spec", {}).get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def store_released(registry: Registry, served: Served, old: Record, obj: Object) -> Record:
+    """Store an object that lost a finalizer, or remove it if that was the last thing it waited for."""
+    if may_go(served, obj):
+        return registry.store.remove(served.name, old)
+    return registry.store.replace(served.name, old, obj)

@@ -1,0 +1,245 @@
+"""The API: from a request to an answer, or to a watch. No I/O; the same for HTTP and for the in-process door.
+
+`Api.handle` authenticates, finds the kind and the verb by the path, runs it, and turns every refusal into a
+Status. It is synchronous, so a request is atomic: no other request sees or makes a change in the middle of it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+import orjson
+
+from . import deletion, discovery, openapi, reading, subresources, writing
+from .collector import Collector
+from .errors import ApiError, method_not_allowed, not_found_path
+from .registry import DEFINITIONS, NAMESPACES, Registry, Served
+from .requests import Request, Response, Stream, refusal
+from .resource import Object, Resource
+from .store import Store
+
+_HEALTH = frozenset({"healthz", "readyz", "livez"})
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+_PAGE_NOT_FOUND = b"404 page not found\n"
+_SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_SYSTEM_CLASSES = (
+    ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but "
+     "can be moved to another node if necessary."),
+    ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their "
+     "current node."),
+)  # fmt: skip
+USER = "system:admin"
+
+
+def _page_not_found() -> Response:
+    return Response(404, _PAGE_NOT_FOUND, "text/plain; charset=utf-8")
+
+
+class Api:
+    """The verbs over one store.
+
+    `token`, if set, must come as the bearer token of every request but health checks and /version. The store
+    must be fresh, or one that an `Api` has filled.
+    """
+
+    def __init__(self, store: Store, resources: Iterable[Resource], *, token: str | None = None) -> None:
+        self.store = store
+        self.registry = Registry(store, resources)
+        self.collector = Collector(self.registry)
+        self._token = f"Bearer {token}".encode() if token is not None else None
+        self._bootstrap()
+
+    def _bootstrap(self) -> None:
+        """What a real server makes for itself when it first starts."""
+        for name in _SYSTEM_NAMESPACES:
+            self.create(NAMESPACES, {"metadata": {"name": name}})
+        classes = ("scheduling.k8s.io", "priorityclasses")
+        for name, value, description in _SYSTEM_CLASSES:
+            self.create(classes, {"metadata": {"name": name}, "value": value, "description": description})
+
+    def create(self, name: tuple[str, str], obj: Object) -> Object | None:
+        """Create an object from inside the process, by all the rules of a POST; None if its name is taken.
+
+        Raises `ApiError`, or KeyError for a kind that is not served.
+        """
+        served = self.registry.stored(name)
+        resource = served.resource
+        body = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
+        namespace = obj.get("metadata", {}).get("namespace", "") if resource.namespaced else ""
+        request = Request("POST", resource.path, body=orjson.dumps(body))
+        try:
+            response = writing.create(self.registry, served, namespace, request, user=USER)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                return None
+            raise
+        created: Object = orjson.loads(response.body)
+        return created
+
+    def handle(self, request: Request) -> Response | Stream:
+        """Answer one request. Every refusal is a Response; other exceptions are faults of this server."""
+        try:
+            return self._handle(request)
+        except ApiError as error:
+            return refusal(error)
+
+    def _authenticate(self, request: Request, first: str) -> None:
+        if self._token is None or first in _HEALTH or first == "version":
+            return
+        given = (request.authorization or "").encode()
+        if not hmac.compare_digest(given, self._token):
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+
+    def _handle(self, request: Request) -> Response | Stream:
+        path = request.path
+        segments = (unquote(path) if "%" in path else path).strip("/").split("/")
+        first = segments[0]
+        if self._token is not None:
+            self._authenticate(request, first)
+        if first == "api" and len(segments) > 2:
+            kinds = self.registry.served.get(("", segments[1]))
+            rest = segments[2:]
+        elif first == "apis" and len(segments) > 3:
+            kinds = self.registry.served.get((segments[1], segments[2]))
+            rest = segments[3:]
+        else:
+            return self._other(request, segments)
+        if kinds is None:
+            return _page_not_found()
+        namespace = ""
+        in_namespace = False
+        if (
+            rest[0] == "namespaces"
+            and len(rest) > 2
+            and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES)
+        ):
+            namespace, in_namespace = rest[1], True
+            rest = rest[2:]
+        served = kinds.get(rest[0])
+        if served is None:
+            if rest == ["bindings"] and first == "api" and in_namespace:
+                return self._binding(request, kinds["pods"], namespace)
+            return self._no_kind(kinds)
+        if in_namespace != served.resource.namespaced and (in_namespace or len(rest) > 1):
+            return self._no_kind(kinds)
+        if len(rest) == 1:
+            return self._collection(request, served, namespace, in_namespace=in_namespace)
+        if len(rest) == 2:
+            return self._object(request, served, namespace, rest[1])
+        if len(rest) == 3:
+            return self._subresource(request, served, namespace, rest[1], subresource=rest[2])
+        raise not_found_path()
+
+    def _no_kind(self, kinds: dict[str, Served]) -> Response:
+        """Built-in groups know what they lack; a group of custom kinds has nobody to say so."""
+        if all(served.resource.custom for served in kinds.values()):
+            return _page_not_found()
+        raise not_found_path()
+
+    def _binding(self, request: Request, pods: Served, namespace: str) -> Response:
+        if request.method != "POST":
+            raise method_not_allowed()
+        return subresources.bind(self.registry, pods, namespace, "", request)
+
+    def _collection(
+        self, request: Request, served: Served, namespace: str, *, in_namespace: bool
+    ) -> Response | Stream:
+        method, registry, verbs = request.method, self.registry, served.resource.verbs
+        if method in ("GET", "HEAD"):
+            if request.query and request.flag("watch"):
+                if "watch" not in verbs:
+                    raise method_not_allowed()
+                return reading.watch(registry, served, namespace, request)
+            if "list" not in verbs:
+                raise method_not_allowed()
+            return reading.list_objects(registry, served, namespace, request)
+        if served.resource.namespaced and not in_namespace:
+            raise method_not_allowed()
+        if method == "POST" and "create" in verbs:
+            response = writing.create(registry, served, namespace, request, user=USER)
+            if served.name == DEFINITIONS:
+                self._establish(response)
+            return response
+        if method == "DELETE" and "deletecollection" in verbs:
+            return deletion.delete_collection(registry, served, namespace, request)
+        raise method_not_allowed()
+
+    def _object(self, request: Request, served: Served, namespace: str, name: str) -> Response | Stream:
+        method, registry, verbs = request.method, self.registry, served.resource.verbs
+        if method in ("GET", "HEAD") and "get" in verbs:
+            if request.query and request.flag("watch"):
+                return reading.watch(registry, served, namespace, request, name=name)
+            return reading.get(registry, served, namespace, name, request)
+        if method == "PUT" and "update" in verbs:
+            return writing.update(registry, served, namespace, name, subresource="", request=request)
+        if method == "PATCH" and "patch" in verbs:
+            response = writing.patched(registry, served, namespace, name, subresource="", request=request)
+            if served.name == DEFINITIONS and response.status == 201:
+                self._establish(response)
+            return response
+        if method == "DELETE" and "delete" in verbs:
+            return deletion.delete(registry, served, namespace, name, request)
+        raise method_not_allowed()
+
+    def _subresource(
+        self, request: Request, served: Served, namespace: str, name: str, *, subresource: str
+    ) -> Response:
+        method, registry = request.method, self.registry
+        if served.name == subresources.PODS and subresource in ("binding", "eviction"):
+            if method != "POST":
+                raise method_not_allowed()
+            post = subresources.bind if subresource == "binding" else subresources.evict
+            return post(registry, served, namespace, name, request)
+        if served.name == NAMESPACES and subresource == "finalize":
+            if method != "PUT":
+                raise method_not_allowed()
+            return subresources.finalize(registry, served, name, request)
+        if subresource != "status" or not served.resource.status:
+            raise not_found_path()
+        if method in ("GET", "HEAD"):
+            return reading.get(registry, served, namespace, name, request)
+        if method == "PUT":
+            return writing.update(registry, served, namespace, name, subresource="status", request=request)
+        if method == "PATCH":
+            return writing.patched(registry, served, namespace, name, subresource="status", request=request)
+        raise method_not_allowed()
+
+    def _establish(self, response: Response) -> None:
+        """Accept a new definition's names at once, as the apiextensions controllers do a moment later."""
+        writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
+
+    def _other(self, request: Request, segments: list[str]) -> Response:
+        """Discovery, schemas, health."""
+        first = segments[0]
+        if first in _HEALTH:
+            if request.method not in ("GET", "HEAD"):
+                raise method_not_allowed()
+            return _health(first, segments[1:], request)
+        path = "/" + "/".join(segments)
+        accept = request.accept or ""
+        if first == "openapi":
+            found = openapi.respond(path, accept, self.registry.resources())
+            if found is None:
+                return _page_not_found()
+            body, content_type, etag = found
+            return Response(200, body, content_type, (("ETag", f'"{etag}"'), ("Vary", "Accept")))
+        answer = discovery.respond(path, accept, self.registry.resources())
+        if answer is None:
+            return _page_not_found()
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        document, content_type = answer
+        text = document.encode() if isinstance(document, str) else orjson.dumps(document)
+        return Response(200, text, content_type)
+
+
+def _health(name: str, checks: list[str], request: Request) -> Response:
+    """What is served is healthy: there is one check, that the server answers."""
+    if checks and checks != ["ping"]:
+        return _page_not_found()
+    body = b"ok"
+    if "verbose" in request.parameters and not checks:
+        body = b"[+]ping ok\n" + name.encode() + b" check passed\n"
+    return Response(200, body, "text/plain; charset=utf-8")

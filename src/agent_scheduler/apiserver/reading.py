@@ -1,0 +1,291 @@
+"""Get, list and watch.
+
+Lists come straight from stored bytes. The rules for `resourceVersion`, `resourceVersionMatch`, `limit` and
+`continue` are those of the Kubernetes API concepts ("Resource versions", "Retrieving large results sets in
+chunks"); for `sendInitialEvents`, KEP-3157.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from .errors import ApiError, Cause, bad_request, gone, invalid, not_found
+from .registry import Registry, Served
+from .requests import Request, Response, Stream
+from .resource import Object
+from .selectors import Selector, compile_selector, named
+from .store import Compacted, Record
+from .views import PartialView, TableView, View, negotiate
+from .watch import Watcher, initial, replay
+
+#: Seconds that a watch without timeoutSeconds lasts: at least this, at most twice it (min-request-timeout).
+WATCH_TIMEOUT = 1800.0
+_TOKEN_VERSION = "meta.k8s.io/v1"
+
+
+def _view(registry: Registry, served: Served, request: Request) -> View:
+    """The view that Accept asked for. Raises 406."""
+    form = negotiate(request.accept).form
+    if form == "Table":
+        include = request.parameters.get("includeObject", "") or "Metadata"
+        if include not in ("None", "Metadata", "Object"):
+            raise bad_request(f'includeObject: "{include}" is not one of None, Metadata, Object')
+        return TableView(served.view, include=include, clock=registry.store.clock)
+    return PartialView(served.view) if form == "Partial" else served.view
+
+
+def get(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+    """GET of one object."""
+    view = _view(registry, served, request)
+    record = served.table.get(namespace, name)
+    if record is None:
+        raise not_found(served.resource.plural, served.resource.group, name)
+    version = request.version() if request.query else None
+    if version is not None:
+        _check_not_future(registry, version)
+    return Response(200, view.object(record.data))
+
+
+def _selector(served: Served, request: Request) -> Selector | None:
+    return compile_selector(
+        request.parameters.get("labelSelector", ""),
+        request.parameters.get("fieldSelector", ""),
+        served.table.field_names,
+    )
+
+
+def _check_not_future(registry: Registry, version: int) -> None:
+    """A version that was never given out cannot be waited for: only this server gives them out."""
+    current = registry.store.rv
+    if version > current:
+        raise ApiError(
+            504,
+            "Timeout",
+            f"Too large resource version: {version}, current: {current}",
+            {
+                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+                "retryAfterSeconds": 1,
+            },
+        )
+
+
+def _forbidden_option(field: str, message: str) -> ApiError:
+    return invalid(
+        "ListOptions", "meta.k8s.io", "", [Cause("FieldValueForbidden", field, f"Forbidden: {message}")]
+    )
+
+
+def _check_match(request: Request) -> str:
+    """resourceVersionMatch of a list, checked against what it stands beside."""
+    parameters = request.parameters
+    match = parameters.get("resourceVersionMatch", "")
+    version, token = parameters.get("resourceVersion", ""), parameters.get("continue", "")
+    if "sendInitialEvents" in parameters:
+        raise _forbidden_option("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    if not match:
+        return ""
+    if not version:
+        raise _forbidden_option(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        )
+    if token:
+        raise _forbidden_option(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
+        )
+    _check_match_value(match, ("Exact", "NotOlderThan"))
+    if match == "Exact" and version == "0":
+        raise _forbidden_option(
+            "resourceVersionMatch",
+            'resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
+        )
+    return match
+
+
+def _check_match_value(match: str, allowed: tuple[str, ...]) -> None:
+    if match not in allowed:
+        shown = ", ".join(f'"{value}"' for value in allowed)
+        message = f'Unsupported value: "{match}": supported values: {shown}'
+        cause = Cause("FieldValueNotSupported", "resourceVersionMatch", message)
+        raise invalid("ListOptions", "meta.k8s.io", "", [cause])
+
+
+def _token(version: int, key: str) -> str:
+    body = orjson.dumps({"v": _TOKEN_VERSION, "rv": version, "start": key + "\u0000"})
+    return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        body: Any = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        version, start = body["rv"], body["start"]
+        if body["v"] != _TOKEN_VERSION or not isinstance(version, int) or not isinstance(start, str):
+            raise ValueError("not a token of this server")
+    except (ValueError, KeyError, TypeError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+    return version, start.rstrip("\u0000")
+
+
+def list_objects(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
+    """GET of a collection."""
+    view = _view(registry, served, request)
+    if not request.query:
+        found = [record.data for record in served.table.scan(namespace)]
+        return Response(200, view.list(found, {"resourceVersion": str(registry.store.rv)}))
+    selector = _selector(served, request)
+    match = _check_match(request)
+    limit = request.number("limit") or 0
+    if limit < 0:
+        raise bad_request("limit: must be a non-negative integer")
+    token = request.parameters.get("continue", "")
+    version = request.version()
+    at, after = None, ""
+    if token:
+        if version not in (None, 0):
+            raise bad_request("specifying resource version is not allowed when using continue")
+        at, after = _read_token(token)
+        if at < 0:
+            at = None  # an inconsistent continuation was accepted
+    elif version:
+        _check_not_future(registry, version)
+        # Without a match, a limit has always meant the exact version.
+        if match == "Exact" or (limit and not match):
+            at = version
+    elif version == 0:
+        limit = 0  # "any version" is served whole, whatever the limit
+    try:
+        return _page(registry, served, namespace, view, selector=selector, after=after, at=at, limit=limit)
+    except Compacted:
+        if token:
+            raise gone(
+                "The provided continue parameter is too old to display a consistent list result. You can start "
+                "a new list without the continue parameter."
+            ) from None
+        raise gone(f"The resourceVersion for the provided list is too old: {version}") from None
+
+
+def _candidates(
+    served: Served, namespace: str, selector: Selector | None, *, after: str, at: int | None
+) -> Iterable[Record]:
+    """Records in key order among which are all that match, by the cheapest way there is."""
+    table = served.table
+    if selector is not None and at is None:
+        name = selector.pinned(table.field_names.index("metadata.name"))
+        if name and (namespace or not table.namespaced):
+            record = table.get(namespace if table.namespaced else "", name)
+            return [record] if record is not None and record.key > after else []
+        for field in table.by_field:
+            held = table.having(field, selector.pinned(field) or "")
+            if held is not None:
+                return [
+                    record
+                    for record in held
+                    if record.key > after and (not namespace or record.namespace == namespace)
+                ]
+    return table.scan(namespace, after=after, at=at)
+
+
+def _page(
+    registry: Registry,
+    served: Served,
+    namespace: str,
+    view: View,
+    *,
+    selector: Selector | None,
+    after: str,
+    at: int | None,
+    limit: int,
+) -> Response:
+    """At most `limit` objects (all, if 0) after a key, with the token that leads on."""
+    shown = registry.store.rv if at is None else at
+    meta: Object = {"resourceVersion": str(shown)}
+    candidates = iter(_candidates(served, namespace, selector, after=after, at=at))
+    if not limit:
+        found = _matching(candidates, selector)
+        return Response(200, view.list([record.data for record in found], meta))
+    items: list[bytes] = []
+    last = ""
+    for record in candidates:
+        if len(items) == limit:
+            # As a real server, promise more where keys are left, whether or not they will match.
+            meta["continue"] = _token(shown, last)
+            if selector is None:
+                meta["remainingItemCount"] = served.table.remaining(namespace, last, at=at)
+            break
+        last = record.key
+        if selector is None or selector.matches(record):
+            items.append(record.data)
+    return Response(200, view.list(items, meta))
+
+
+def _matching(records: Iterable[Record], selector: Selector | None) -> list[Record]:
+    if selector is None:
+        return list(records)
+    return [record for record in records if selector.matches(record)]
+
+
+def watch(registry: Registry, served: Served, namespace: str, request: Request, *, name: str = "") -> Stream:
+    """GET of a collection, or of one object by `name`, with watch=1.
+
+    Refusals are answers; a version that is too old is an ERROR event in a stream, as a real server sends it.
+    """
+    version = request.version()
+    selector = _selector(served, request)
+    if name:
+        if not served.resource.namespaced:
+            namespace = ""
+        selector = named(selector, served.table.field_names.index("metadata.name"), name)
+    view = _view(registry, served, request)
+    parameters = request.parameters
+    bookmarks = request.flag("allowWatchBookmarks")
+    match = parameters.get("resourceVersionMatch", "")
+    wants_initial: bool | None = None
+    if parameters.get("sendInitialEvents"):
+        wants_initial = request.flag("sendInitialEvents")
+        if not match:
+            raise _forbidden_option(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+        _check_match_value(match, ("NotOlderThan",))
+    elif match:
+        raise _forbidden_option(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )
+    timeout = request.number("timeoutSeconds") or 0
+    if timeout <= 0:
+        # Spread, so that watches opened together do not all come back together.
+        timeout = WATCH_TIMEOUT * (1 + int(registry.store.uid()[:4], 16) / 0xFFFF)
+    current = registry.store.rv
+    floor = version or 0
+    error: bytes | None = None
+    backlog: Any = ()
+    if wants_initial or (wants_initial is None and not version):
+        if wants_initial and version:
+            _check_not_future(registry, version)
+        end = view.bookmark(current, initial_end=True) if wants_initial and bookmarks else None
+        present = _matching(_candidates(served, namespace, selector, after="", at=None), selector)
+        backlog = initial(view, present, end=end)
+        floor = current
+    elif not version:
+        floor = current
+    else:
+        try:
+            backlog = replay(view, served.table.since(version), namespace=namespace, selector=selector)
+        except Compacted as compacted:
+            text = f"too old resource version: {version} ({compacted.oldest})"
+            error = b'{"type":"ERROR","object":' + orjson.dumps(gone(text).status()) + b"}\n"
+            backlog = (error,)
+    watcher = Watcher(
+        view, namespace=namespace, selector=selector, floor=floor, backlog=backlog, bookmarks=bookmarks
+    )
+    if error is None:
+        served.hub.open(watcher)
+    else:
+        watcher.end()
+    store = registry.store
+    return Stream(watcher=watcher, timeout=float(timeout), version=lambda: store.rv)

@@ -1,0 +1,155 @@
+"""Which kinds are served, and where each one's objects, watchers and views are.
+
+The registry also follows the two kinds whose objects change what the server does: a Namespace (may anything be
+created in it?) and a CustomResourceDefinition (which adds kinds while the server runs). Both are followed by
+subscription to their tables, so every way of writing them counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import orjson
+
+from . import crd
+from .resource import Object, Resource
+from .store import Event, Record, Store, Table
+from .views import ShapedView, View, now_text
+from .watch import Hub
+
+#: Fields that tables keep an index of, where their kind has them.
+_INDEXED = ("spec.nodeName",)
+NAMESPACES = ("", "namespaces")
+DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One kind as it is reached by one group and version. `stored` is the view of what the table holds."""
+
+    resource: Resource
+    name: tuple[str, str]
+    table: Table
+    hub: Hub
+    view: View
+    stored: View
+
+
+class Registry:
+    """Owner of the tables' hubs and of the set of served kinds."""
+
+    def __init__(self, store: Store, resources: Iterable[Resource]) -> None:
+        self.store = store
+        #: (group, version) -> plural -> the kind. Changes only when a definition does.
+        self.served: dict[tuple[str, str], dict[str, Served]] = {}
+        #: Namespaces that exist and are being deleted. Kept by `_namespace_changed`.
+        self.terminating: set[str] = set()
+        #: Called with the table's name when a definition goes and its objects must too.
+        self.orphaned: Callable[[tuple[str, str]], None] = _nobody
+        #: Called with the name of each table that comes after the start.
+        self.added: Callable[[tuple[str, str]], None] = _nobody
+        self._hubs: dict[tuple[str, str], Hub] = {}
+        self._stored: dict[tuple[str, str], Served] = {}
+        self._second = -1
+        self._now = ""
+        # Shaped kinds come last: they live in a table that another kind makes.
+        for resource in sorted(resources, key=lambda resource: resource.shape is not None):
+            self.add(resource)
+        if NAMESPACES in self._stored:
+            self._stored[NAMESPACES].table.subscribers.append(self._namespace_changed)
+        if DEFINITIONS in self._stored:
+            self._stored[DEFINITIONS].table.subscribers.append(self._definition_changed)
+
+    def now(self) -> str:
+        """The present second in RFC 3339."""
+        second = int(self.store.clock())
+        if second != self._second:
+            self._second, self._now = second, now_text(second)
+        return self._now
+
+    def add(self, resource: Resource) -> None:
+        """Serve a kind, or serve it by new rules."""
+        shape = resource.shape
+        name = shape.stored if shape else (resource.group, resource.plural)
+        if shape is None:
+            names = resource.field_names
+            table = self.store.add_table(
+                name,
+                namespaced=resource.namespaced,
+                field_names=names,
+                extract=resource.fields,
+                indexed=tuple(field for field in _INDEXED if field in names),
+            )
+            if name not in self._hubs:
+                self._hubs[name] = Hub(table)
+            view = View(resource)
+            served = Served(resource, name, table, self._hubs[name], view, view)
+            new = name not in self._stored
+            self._stored[name] = served
+            if new:
+                self.added(name)
+        else:
+            owner = self._stored[name]
+            view = ShapedView(resource, owner.stored)
+            served = Served(resource, name, owner.table, owner.hub, view, owner.stored)
+        self.served.setdefault((resource.group, resource.version), {})[resource.plural] = served
+
+    def drop(self, group: str, plural: str) -> None:
+        """Serve a kind no more, in any version."""
+        for key, kinds in list(self.served.items()):
+            if key[0] == group and kinds.pop(plural, None) is not None and not kinds:
+                del self.served[key]
+
+    def find(self, group: str, version: str, plural: str) -> Served | None:
+        kinds = self.served.get((group, version))
+        return kinds.get(plural) if kinds else None
+
+    def stored(self, name: tuple[str, str]) -> Served:
+        """The kind that owns a table."""
+        return self._stored[name]
+
+    def resources(self) -> list[Resource]:
+        return [served.resource for kinds in self.served.values() for served in kinds.values()]
+
+    def tables(self) -> list[Served]:
+        """Every table's owner, shaped kinds left out."""
+        return list(self._stored.values())
+
+    def hubs(self) -> list[Hub]:
+        return list(self._hubs.values())
+
+    def namespace(self, name: str) -> Record | None:
+        return self._stored[NAMESPACES].table.records.get(name)
+
+    def object(self, name: tuple[str, str], key: str) -> Object | None:
+        """A stored object, decoded; None if the table or the object is missing."""
+        served = self._stored.get(name)
+        record = served.table.records.get(key) if served else None
+        return served.stored.decode(record.data) if served and record else None
+
+    def _namespace_changed(self, event: Event) -> None:
+        name = event.record.name
+        if event.type == "DELETED":
+            self.terminating.discard(name)
+        elif "deletionTimestamp" in orjson.loads(event.record.data)["metadata"]:
+            self.terminating.add(name)
+
+    def _definition_changed(self, event: Event) -> None:
+        definition = self._stored[DEFINITIONS].stored.decode(event.record.data)
+        spec = definition["spec"]
+        group, plural = spec["group"], spec["names"]["plural"]
+        self.drop(group, plural)
+        if event.type == "DELETED":
+            if self._stored.pop((group, plural), None) is not None:
+                for watcher in self._hubs[(group, plural)].watchers():
+                    watcher.end()
+                self.orphaned((group, plural))
+            return
+        for version in spec["versions"]:
+            if version.get("served"):
+                self.add(crd.resource_of(definition, version["name"]))
+
+
+def _nobody(name: tuple[str, str]) -> None:
+    """Nobody asked to be told."""

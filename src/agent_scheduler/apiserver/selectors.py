@@ -1,0 +1,218 @@
+"""Label and field selectors of query strings, compiled to one test per record.
+
+Grammar and refusals follow apimachinery's `labels.Parse` and `fields.ParseSelector`. A selector never reads an
+object: labels and field values were extracted when it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .errors import bad_request
+from .store import Record
+
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_TOKEN = re.compile(r"\s*(==|!=|=|!|\(|\)|,|<|>|[^\s=!(),<>]+)")
+
+Requirement = Callable[[Mapping[str, str]], bool]
+
+
+def _check_key(key: str) -> str:
+    prefix, slash, name = key.rpartition("/")
+    if not _NAME.fullmatch(name) or (slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix))):
+        raise bad_request(
+            f'unable to parse requirement: key: Invalid value: "{key}": name part must consist of alphanumeric '
+            "characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+        )
+    return key
+
+
+def _check_value(value: str) -> str:
+    if value and not _NAME.fullmatch(value):
+        raise bad_request(
+            f'unable to parse requirement: values[0]: Invalid value: "{value}": a valid label must be an empty '
+            "string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+            "alphanumeric character, of at most 63"
+        )
+    return value
+
+
+class _Labels:
+    """Recursive descent over the tokens of one label selector."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[str] = []
+        position = 0
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                break
+            self.tokens.append(match[1])
+            position = match.end()
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def next(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def fail(self, found: str, expected: str) -> Exception:
+        return bad_request(f"unable to parse requirement: found '{found}', expected: {expected}")
+
+    def parse(self) -> list[Requirement]:
+        requirements: list[Requirement] = []
+        while self.peek():
+            requirements.append(self.requirement())
+            if self.peek():
+                found = self.next()
+                if found != ",":
+                    raise self.fail(found, "',' or 'end of string'")
+                if not self.peek():
+                    raise self.fail("", "identifier after ','")
+        return requirements
+
+    def requirement(self) -> Requirement:
+        token = self.next()
+        if token == "!":
+            key = _check_key(self.next())
+            return lambda labels: key not in labels
+        if token in ("=", "==", "!=", "(", ")", ",", "<", ">"):
+            raise self.fail(token, "!, identifier, or 'end of string'")
+        key = _check_key(token)
+        operator = self.peek()
+        if operator in ("", ","):
+            return lambda labels: key in labels
+        self.next()
+        if operator in ("=", "=="):
+            value = self.value()
+            return lambda labels: labels.get(key) == value
+        if operator == "!=":
+            value = self.value()
+            return lambda labels: labels.get(key) != value
+        if operator == "in":
+            values = self.values()
+            return lambda labels: labels.get(key) in values
+        if operator == "notin":
+            values = self.values()
+            return lambda labels: labels.get(key) not in values
+        if operator in ("<", ">", "lt", "gt"):
+            return self.compare(key, less=operator in ("<", "lt"))
+        raise self.fail(operator, "in, notin, =, ==, !=, gt, lt")
+
+    def value(self) -> str:
+        if self.peek() in ("", ","):
+            return ""
+        token = self.next()
+        if token in ("=", "==", "!=", "(", ")", "!", "<", ">"):
+            raise self.fail(token, "identifier")
+        return _check_value(token)
+
+    def values(self) -> frozenset[str]:
+        found = self.next()
+        if found != "(":
+            raise self.fail(found, "'('")
+        values = set()
+        while True:
+            token = self.peek()
+            if token in (",", ")"):
+                values.add("")
+            else:
+                values.add(self.value())
+            found = self.next()
+            if found == ")":
+                return frozenset(values)
+            if found != ",":
+                raise self.fail(found, "',', or ')'")
+
+    def compare(self, key: str, *, less: bool) -> Requirement:
+        text = self.value()
+        try:
+            bound = int(text)
+        except ValueError:
+            raise bad_request(
+                f"unable to parse requirement: values[0]: Invalid value: \"{text}\": for 'Gt', 'Lt' operators, "
+                "the value must be an integer"
+            ) from None
+
+        def test(labels: Mapping[str, str]) -> bool:
+            try:
+                value = int(labels[key])
+            except (KeyError, ValueError):
+                return False
+            return value < bound if less else value > bound
+
+        return test
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\([\\,=])", r"\1", text)
+
+
+def _fields(text: str, names: tuple[str, ...]) -> list[tuple[int, bool, str]]:
+    """(index in `names`, wanted equal, value) of each term."""
+    terms = []
+    for term in re.split(r"(?<!\\),", text):
+        if not term:
+            continue
+        match = re.match(r"((?:[^\\=!]|\\.)*?)(!=|==|=)(.*)\Z", term, re.DOTALL)
+        if match is None:
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
+        name = match[1].strip()
+        if name not in names:
+            raise bad_request(f"field label not supported: {name}")
+        terms.append((names.index(name), match[2] != "!=", _unescape(match[3])))
+    return terms
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A compiled pair of selectors. `equal` and `unequal` are (field index, value) pairs that must (not) hold."""
+
+    labels: tuple[Requirement, ...] = ()
+    equal: tuple[tuple[int, str], ...] = ()
+    unequal: tuple[tuple[int, str], ...] = ()
+
+    def matches(self, record: Record) -> bool:
+        fields = record.fields
+        for index, value in self.equal:
+            if fields[index] != value:
+                return False
+        for index, value in self.unequal:
+            if fields[index] == value:
+                return False
+        labels = record.labels
+        return all(requirement(labels) for requirement in self.labels)
+
+    def pinned(self, index: int) -> str | None:
+        """The one value that this field must have, if the selector names one."""
+        for field, value in self.equal:
+            if field == index:
+                return value
+        return None
+
+
+def compile_selector(labels: str, fields: str, names: tuple[str, ...]) -> Selector | None:
+    """None if everything matches. Raises 400 for bad syntax, and for a field that is not in `names`."""
+    requirements = _Labels(labels).parse() if labels else []
+    terms = _fields(fields, names) if fields else []
+    if not requirements and not terms:
+        return None
+    return Selector(
+        tuple(requirements),
+        tuple((index, value) for index, wanted, value in terms if wanted),
+        tuple((index, value) for index, wanted, value in terms if not wanted),
+    )
+
+
+def named(selector: Selector | None, index: int, name: str) -> Selector:
+    """The selector, and the name in field `index` besides."""
+    term = (index, name)
+    if selector is None:
+        return Selector(equal=(term,))
+    return Selector(selector.labels, (*selector.equal, term), selector.unequal)

@@ -1,0 +1,182 @@
+"""What is sent below an object beside its status: bindings, evictions, a namespace's finalization.
+
+Bindings follow `BindingREST` of pkg/registry/core/pod: a bind is checked for the pod's UID, its deletion, an
+existing node and gates; never for capacity, nor for the node's existence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from .bodies import decode, parse
+from .builtin.eviction import decide
+from .deletion import delete_record, store_released
+from .errors import ApiError, bad_request, conflict, not_found
+from .registry import Registry, Served
+from .requests import Request, Response, check_dry_run, success
+from .resource import Object
+from .store import Record
+
+PODS = ("", "pods")
+NODES = ("", "nodes")
+BUDGETS = ("policy", "poddisruptionbudgets")
+
+#: Labels of a node that a bind copies to its pod (PodTopologyLabelsAdmission, on since 1.35).
+_TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_BOUND = success(201)
+
+
+def _body(request: Request, *, kind: str) -> Object:
+    obj: Any = parse(request, kind)
+    if not isinstance(obj, dict) or obj.get("kind", kind) != kind:
+        shown = obj.get("kind") if isinstance(obj, dict) else type(obj).__name__
+        raise bad_request(f"the body must be a {kind}, not {shown}")
+    metadata = obj.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise bad_request(f"{kind}: metadata must be an object")
+    return obj
+
+
+def bind(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+    """POST of a Binding: to a pod's `binding`, or, with `name` empty, to the namespace's `bindings`."""
+    obj = _body(request, kind="Binding")
+    metadata: Object = obj["metadata"]
+    own = metadata.get("namespace") or namespace
+    if own != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    name = name or metadata.get("name") or ""
+    target = obj.get("target")
+    node = _target(target)
+    if metadata.get("name", name) != name:
+        raise bad_request("name in URL does not match name in Binding object")
+    dry = request.dry_run("CreateOptions") if request.query else False
+    old = served.table.records.get(f"{namespace}/{name}")
+    if old is None:
+        raise not_found("pods", "", name)
+    _check_preconditions(old, metadata)
+    pod: Object = orjson.loads(old.data)
+    assign(pod, node=node, now=registry.now())
+    if metadata.get("annotations"):
+        pod["metadata"].setdefault("annotations", {}).update(metadata["annotations"])
+    zone = registry.store.tables[NODES].records.get(node)
+    if zone is not None and zone.labels:
+        for label in _TOPOLOGY:
+            if label in zone.labels:
+                # A new mapping: the decoded one may be shared.
+                pod["metadata"]["labels"] = {
+                    **pod["metadata"].get("labels", {}),
+                    label: zone.labels[label],
+                }
+    if not dry:
+        registry.store.replace(PODS, old, pod)
+    return _BOUND
+
+
+def _target(target: Any) -> str:
+    """The node that a Binding names. What its validation finds wrong is a 500 without a reason, as recorded."""
+    if target is None:
+        target = {}
+    if not isinstance(target, dict):
+        raise bad_request("Binding: target must be an object")
+    problems = []
+    kind = target.get("kind") or "Node"
+    if kind != "Node":
+        problems.append(f'target.kind: Unsupported value: "{kind}": supported values: "Node", "<empty>"')
+    node = target.get("name") or ""
+    if not node:
+        problems.append("target.name: Required value")
+    elif not isinstance(node, str):
+        raise bad_request("Binding: target.name must be a string")
+    if problems:
+        raise ApiError(500, "", problems[0] if len(problems) == 1 else "[" + ", ".join(problems) + "]")
+    return str(node)
+
+
+def _check_preconditions(old: Record, metadata: Object) -> None:
+    uid, version = metadata.get("uid"), metadata.get("resourceVersion")
+    why = ""
+    if uid and uid != old.uid:
+        why = f"UID in precondition: {uid}, UID in object meta: {old.uid}"
+    elif version and version != str(old.rv):
+        why = f"ResourceVersion in precondition: {version}, ResourceVersion in object meta: {old.rv}"
+    if why:
+        raise conflict(
+            "pods",
+            "",
+            old.name,
+            f"StorageError: invalid object, Code: 4, Key: /registry/pods/{old.key}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: Precondition failed: {why}",
+        )
+
+
+def assign(pod: Object, *, node: str, now: str) -> None:
+    """Put `pod` on `node`, in place. Raises the 409 of a pod that may not be bound."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    name = metadata["name"]
+    if "deletionTimestamp" in metadata:
+        raise conflict("pods/binding", "", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise conflict(
+            "pods/binding", "", name, f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+        )
+    if spec.get("schedulingGates"):
+        raise conflict("pods/binding", "", name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = node
+    condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+    for index, known in enumerate(conditions):
+        if known["type"] == "PodScheduled":
+            if known.get("status") == "True":
+                condition["lastTransitionTime"] = known.get("lastTransitionTime")
+            conditions[index] = condition
+            return
+    conditions.append(condition)
+
+
+def evict(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+    """POST of an Eviction: a delete, if the pod's disruption budget has room for it."""
+    obj = _body(request, kind="Eviction")
+    if obj["metadata"].get("name", name) != name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    options = dict(obj.get("deleteOptions") or {})
+    if request.query and "dryRun" in request.parameters:
+        options["dryRun"] = [request.parameters["dryRun"]]
+    old = served.table.records.get(f"{namespace}/{name}")
+    if old is None:
+        raise not_found("pods", "", name)
+    pod = served.stored.decode(old.data)
+    budgets = registry.stored(BUDGETS)
+    records = list(budgets.table.scan(namespace))
+    changed = decide(pod, [budgets.stored.decode(record.data) for record in records], now=registry.now())
+    if changed is not None and not check_dry_run(options.get("dryRun") or [], "DeleteOptions"):
+        record = next(record for record in records if record.name == changed["metadata"]["name"])
+        registry.store.replace(BUDGETS, record, changed)
+    delete_record(registry, served, old, options)
+    return _BOUND
+
+
+def finalize(registry: Registry, served: Served, name: str, request: Request) -> Response:
+    """PUT of a namespace's `finalize`: sets `spec.finalizers`, and lets the namespace go when none is left."""
+    obj, warnings = decode(request, served.resource)
+    old = served.table.get("", name)
+    if old is None:
+        raise not_found("namespaces", "", name)
+    if obj["metadata"].get("name", name) != name:
+        raise bad_request(
+            f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})"
+        )
+    if obj["metadata"].get("resourceVersion") not in (None, "", str(old.rv)):
+        raise conflict(
+            "namespaces",
+            "",
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    namespace = served.stored.decode(old.data)
+    namespace["spec"] = obj.get("spec") or {}
+    record = store_released(registry, served, old, namespace)
+    return Response(200, served.view.object(record.data), headers=warnings)

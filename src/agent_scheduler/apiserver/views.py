@@ -1,0 +1,247 @@
+"""How stored bytes look through one door: a group and version, and a representation asked for by Accept.
+
+Stored encodings carry no `kind` and `apiVersion`, so the plain view of a built-in kind is a prefix put before
+the stored bytes, and a list is a join. Only the rare doors decode: a second shape of an object, a Table,
+metadata alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from . import tables
+from .errors import ApiError
+from .resource import Object, Resource
+
+JSON = "application/json"
+_AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+#: What a bookmark carries beside its metadata: the empty value of these Go types, whose fields are not optional.
+_EMPTY: dict[str, Object] = {
+    "Pod": {"spec": {"containers": None}, "status": {}},
+    "Node": {"spec": {}, "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": {
+        "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+        "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "",
+        "architecture": ""}}},
+    "Namespace": {"spec": {}, "status": {}},
+    "Lease": {"spec": {}},
+    "PersistentVolume": {"spec": {}, "status": {}},
+    "PersistentVolumeClaim": {"spec": {"resources": {}}, "status": {}},
+    "Service": {"spec": {}, "status": {"loadBalancer": {}}},
+    "PodDisruptionBudget": {"spec": {}, "status": {
+        "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}},
+    "ResourceClaim": {"spec": {"devices": {}}, "status": {}},
+    "PriorityClass": {"value": 0},
+    "StorageClass": {"provisioner": ""},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """What Accept asked for: `form` is "", "Table" or "Partial"."""
+
+    form: str
+    content_type: str
+
+
+PLAIN = Representation("", JSON)
+_PARTIAL_TYPES = ("PartialObjectMetadata", "PartialObjectMetadataList")
+
+
+def negotiate(accept: str | None) -> Representation:
+    """The first alternative of an Accept header that can be served. Raises 406 if none can."""
+    if accept is None or accept in ("", "*/*", JSON):
+        return PLAIN
+    return _negotiate(accept)
+
+
+@lru_cache(maxsize=256)
+def _negotiate(accept: str) -> Representation:
+    for alternative in accept.split(","):
+        media, *parameters = (part.strip() for part in alternative.split(";"))
+        if media not in (JSON, "application/*", "*/*", "text/plain"):
+            continue
+        options = dict(parameter.partition("=")[::2] for parameter in parameters)
+        wanted = options.get("as", "")
+        if not wanted:
+            return PLAIN
+        if options.get("g") != "meta.k8s.io" or options.get("v") not in ("v1", "v1beta1"):
+            continue
+        if wanted == "Table":
+            return Representation("Table", JSON)
+        if wanted in _PARTIAL_TYPES:
+            return Representation("Partial", JSON)
+    raise ApiError(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json",
+    )
+
+
+def now_text(seconds: float) -> str:
+    """RFC 3339 with whole seconds, as metav1.Time is written."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+class View:
+    """Stored bytes as one resource's plain JSON. Owned by the registry; immutable."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        kind, version = resource.kind, resource.api_version
+        # The order of the two keys is a real server's: it differs between built-in and custom kinds.
+        names = (
+            f'"apiVersion":"{version}","kind":"{kind}",'
+            if resource.custom
+            else f'"kind":"{kind}","apiVersion":"{version}",'
+        )
+        self._names = names.encode()
+        self._lines = {
+            type_: f'{{"type":"{type_}","object":{{{names}'.encode()
+            for type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+        }
+
+    def object(self, data: bytes) -> bytes:
+        """The body of a GET."""
+        return b"{" + self._names + data[1:]
+
+    def item(self, data: bytes) -> bytes:
+        """An element of a list: built-in kinds leave `kind` and `apiVersion` to the list."""
+        return self.object(data) if self.resource.custom else data
+
+    def line(self, type_: str, data: bytes) -> bytes:
+        """A watch event with its newline."""
+        return self._lines[type_] + data[1:] + b"}\n"
+
+    def decode(self, data: bytes) -> Object:
+        """The stored object, whole, with the names of this view."""
+        obj: Object = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
+        obj.update(orjson.loads(data))
+        return obj
+
+    def bookmark(self, rv: int, *, initial_end: bool) -> bytes:
+        metadata: Object = {"resourceVersion": str(rv)}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        empty = {} if self.resource.custom else _EMPTY.get(self.resource.kind, {})
+        return self.line("BOOKMARK", orjson.dumps({"metadata": metadata, **empty}))
+
+    def list(self, items: Sequence[bytes], meta: Object) -> bytes:
+        """The body of a LIST over stored encodings."""
+        resource = self.resource
+        if resource.custom:
+            items = [self.item(data) for data in items]
+        kind = resource.list_kind or resource.kind + "List"
+        names = (
+            f'"apiVersion":"{resource.api_version}","kind":"{kind}"'
+            if resource.custom
+            else f'"kind":"{kind}","apiVersion":"{resource.api_version}"'
+        )
+        return b'{%b,"metadata":%b,"items":[%b]}' % (names.encode(), orjson.dumps(meta), b",".join(items))
+
+
+class ShapedView(View):
+    """A second form of objects that another resource stores."""
+
+    def __init__(self, resource: Resource, stored: View) -> None:
+        super().__init__(resource)
+        self._stored = stored
+
+    def decode(self, data: bytes) -> Object:
+        assert self.resource.shape is not None
+        return self.resource.shape.from_stored(self._stored.decode(data))
+
+    def _reshape(self, data: bytes) -> bytes:
+        obj = self.decode(data)
+        obj.pop("kind", None)
+        obj.pop("apiVersion", None)
+        return orjson.dumps(obj)
+
+    def object(self, data: bytes) -> bytes:
+        return super().object(self._reshape(data))
+
+    def line(self, type_: str, data: bytes) -> bytes:
+        return super().line(type_, data if type_ == "BOOKMARK" else self._reshape(data))
+
+    def list(self, items: Sequence[bytes], meta: Object) -> bytes:
+        return super().list([self._reshape(data) for data in items], meta)
+
+
+class PartialView(View):
+    """Metadata alone, as metadata informers and the garbage collector's clients read."""
+
+    def __init__(self, plain: View) -> None:
+        super().__init__(plain.resource)
+
+    def _partial(self, data: bytes) -> Object:
+        return {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": orjson.loads(data)["metadata"],
+        }
+
+    def object(self, data: bytes) -> bytes:
+        return orjson.dumps(self._partial(data))
+
+    def line(self, type_: str, data: bytes) -> bytes:
+        return orjson.dumps({"type": type_, "object": self._partial(data)}) + b"\n"
+
+    def list(self, items: Sequence[bytes], meta: Object) -> bytes:
+        return orjson.dumps(
+            {
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": meta,
+                "items": [self._partial(data) for data in items],
+            }
+        )
+
+
+class TableView(View):
+    """Rows and columns, as `kubectl get` prints them. `include` is None, Metadata or Object."""
+
+    def __init__(self, plain: View, *, include: str, clock: Callable[[], float]) -> None:
+        super().__init__(plain.resource)
+        self._plain = plain
+        self._include = include
+        self._clock = clock
+        self._headed = False
+
+    def _table(self, items: Sequence[bytes], meta: Object) -> dict[str, Any]:
+        return tables.table(
+            self.resource,
+            [self._plain.decode(data) for data in items],
+            meta=meta,
+            include=self._include,
+            now=now_text(self._clock()),
+        )
+
+    def object(self, data: bytes) -> bytes:
+        rv = orjson.loads(data)["metadata"].get("resourceVersion", "")
+        return orjson.dumps(self._table([data], {"resourceVersion": rv}))
+
+    def line(self, type_: str, data: bytes) -> bytes:
+        if type_ == "BOOKMARK":
+            bookmark = {
+                "kind": "Table",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": orjson.loads(data)["metadata"],
+                "columnDefinitions": None,
+                "rows": [],
+            }
+            return orjson.dumps({"type": type_, "object": bookmark}) + b"\n"
+        rv = orjson.loads(data)["metadata"]["resourceVersion"]
+        table = self._table([data], {"resourceVersion": rv})
+        if self._headed:
+            table["columnDefinitions"] = None
+        self._headed = True
+        return orjson.dumps({"type": type_, "object": table}) + b"\n"
+
+    def list(self, items: Sequence[bytes], meta: Object) -> bytes:
+        return orjson.dumps(self._table(items, meta))

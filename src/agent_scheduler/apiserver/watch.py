@@ -1,0 +1,264 @@
+"""Watches: who gets which event, and what waits to be sent.
+
+A `Hub` hands each committed event to a table's watchers at once, in commit order, as an encoded line that all
+watchers of one view share. A `Watcher` is a bounded buffer of such lines; the HTTP adapter empties it as fast
+as its client reads.
+
+Guarantees: every watcher sees a gapless run of the events after its version that its selector lets through,
+with the transitions of a real server (an object that enters the selector is ADDED, one that leaves it is
+DELETED in its last matching state); a watcher that falls too far behind is ended after such a run, never
+skipped ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from .selectors import Selector
+from .store import Event, Record, Table, restamped
+from .views import View
+
+#: Bytes that may wait for one slow client before its watch is ended.
+BUFFER_LIMIT = 16 * 1024 * 1024
+
+
+class Watcher:
+    """One open watch. `wake` is called when an empty buffer got its first line, and when the watch ended.
+
+    Owner: the connection that reads it, which must `close` it. Lines leave in the order: `backlog` (the
+    initial state or the replayed history, produced only as it is read), then `lines`.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_close",
+        "bookmarks",
+        "ended",
+        "floor",
+        "limit",
+        "lines",
+        "namespace",
+        "selector",
+        "size",
+        "view",
+        "wake",
+    )
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        namespace: str,
+        selector: Selector | None,
+        floor: int,
+        backlog: Iterable[bytes],
+        bookmarks: bool,
+        limit: int = BUFFER_LIMIT,
+    ) -> None:
+        self.view = view
+        self.namespace = namespace
+        self.selector = selector
+        #: Events up to this version are not for this watcher: it asked to begin after it.
+        self.floor = floor
+        self.bookmarks = bookmarks
+        self.limit = limit
+        self.lines: list[bytes] = []
+        self.size = 0
+        self.ended = False
+        self.wake: Callable[[], None] = _nobody
+        self._backlog: Iterator[bytes] | None = iter(backlog)
+        self._close: Callable[[], None] = _nobody
+
+    def offer(self, line: bytes) -> None:
+        """Queue one line, or end the watch if the client is too far behind to be given it."""
+        if self.ended:
+            return
+        if self.size + len(line) > self.limit:
+            self.end()
+            return
+        self.size += len(line)
+        self.lines.append(line)
+        if len(self.lines) == 1:
+            self.wake()
+
+    def take(self, room: int) -> list[bytes]:
+        """Lines to send now: about `room` bytes, at least one if any waits."""
+        taken: list[bytes] = []
+        if self._backlog is not None:
+            for line in self._backlog:
+                taken.append(line)
+                room -= len(line)
+                if room <= 0:
+                    return taken
+            self._backlog = None
+        if self.size <= room:
+            taken += self.lines
+            self.lines = []
+            self.size = 0
+            return taken
+        count = 0
+        for line in self.lines:
+            if room <= 0:
+                break
+            room -= len(line)
+            self.size -= len(line)
+            count += 1
+        taken += self.lines[:count]
+        del self.lines[:count]
+        return taken
+
+    @property
+    def drained(self) -> bool:
+        """Ended, and everything that was promised has been taken."""
+        return self.ended and self._backlog is None and not self.lines
+
+    def bookmark(self, rv: int) -> None:
+        """Tell a client that asked for bookmarks how far it has seen."""
+        if self.bookmarks and rv > self.floor:
+            self.offer(self.view.bookmark(rv, initial_end=False))
+
+    def end(self) -> None:
+        """Nothing more will be queued; what waits may still be taken."""
+        if not self.ended:
+            self.ended = True
+            self._close()
+            self.wake()
+
+    def close(self) -> None:
+        """The reader has gone: forget everything."""
+        self.wake = _nobody
+        self.end()
+        self.lines = []
+        self._backlog = None
+
+
+def _nobody() -> None:
+    """Nobody listens yet, or any more."""
+
+
+class Hub:
+    """The watchers of one table.
+
+    Watchers that pin an indexed field to one value (a kubelet's `spec.nodeName=n`) are found by that value, so
+    that five thousand of them cost a commit no more than one. Invariant: a watcher that has not ended is in
+    exactly one of `broad` and `pinned`.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._broad: list[Watcher] = []
+        self._pinned: dict[int, dict[str, list[Watcher]]] = {}
+        #: Fields worth an index of watchers: the table's own, and the name.
+        self._pinnable = [*table.by_field, table.field_names.index("metadata.name")]
+        table.subscribers.append(self._publish)
+
+    def __len__(self) -> int:
+        pinned = sum(len(group) for by_value in self._pinned.values() for group in by_value.values())
+        return len(self._broad) + pinned
+
+    def watchers(self) -> list[Watcher]:
+        """Every open watch."""
+        found = list(self._broad)
+        for by_value in self._pinned.values():
+            for group in by_value.values():
+                found += group
+        return found
+
+    def open(self, watcher: Watcher) -> None:
+        """From now on `watcher` is given events, until it ends."""
+        group = self._broad
+        drop: Callable[[], None] = _nobody
+        if watcher.selector is not None:
+            for field in self._pinnable:
+                value = watcher.selector.pinned(field)
+                if value:
+                    by_value = self._pinned.setdefault(field, {})
+                    group = by_value.setdefault(value, [])
+                    drop = _dropping(by_value, value)
+                    break
+
+        def close() -> None:
+            group.remove(watcher)
+            if not group:
+                drop()
+
+        group.append(watcher)
+        watcher._close = close
+
+    def _publish(self, event: Event) -> None:
+        if self._broad:
+            self._hand(list(self._broad), event)
+        for field, by_value in self._pinned.items():
+            now = event.record.fields[field]
+            group = by_value.get(now)
+            if group:
+                self._hand(list(group), event)
+            if event.previous is not None:
+                before = event.previous.fields[field]
+                if before != now and (group := by_value.get(before)):
+                    self._hand(list(group), event)
+
+    def _hand(self, watchers: list[Watcher], event: Event) -> None:
+        namespace = event.record.namespace
+        view: View | None = None
+        lines: dict[str, bytes] = {}
+        for watcher in watchers:
+            if event.rv <= watcher.floor or (watcher.namespace and watcher.namespace != namespace):
+                continue
+            type_: str | None = event.type
+            if watcher.selector is not None:
+                type_ = transition(watcher.selector, event)
+                if type_ is None:
+                    continue
+            if watcher.view is not view:
+                view, lines = watcher.view, {}
+            line = lines.get(type_)  # type: ignore[arg-type]
+            if line is None:
+                line = lines[type_] = encode(view, type_, event)  # type: ignore[arg-type,index]
+            watcher.offer(line)
+
+
+def _dropping(by_value: dict[str, list[Watcher]], value: str) -> Callable[[], None]:
+    def drop() -> None:
+        by_value.pop(value, None)
+
+    return drop
+
+
+def transition(selector: Selector, event: Event) -> str | None:
+    """What the event is to someone who sees only what the selector lets through; None: nothing."""
+    previous = event.previous
+    was = previous is not None and selector.matches(previous)
+    if event.type == "DELETED":
+        return "DELETED" if was else None
+    if selector.matches(event.record):
+        return "MODIFIED" if was else "ADDED"
+    return "DELETED" if was else None
+
+
+def encode(view: View, type_: str, event: Event) -> bytes:
+    """The event's line. An object that left the selector is shown as it last was, under the event's version."""
+    if type_ == "DELETED" and event.type != "DELETED":
+        assert event.previous is not None
+        return view.line(type_, restamped(event.previous, event.rv))
+    return view.line(type_, event.record.data)
+
+
+def initial(view: View, records: Iterable[Record], *, end: bytes | None) -> Iterator[bytes]:
+    """The present state as ADDED events, then `end`."""
+    for record in records:
+        yield view.line("ADDED", record.data)
+    if end is not None:
+        yield end
+
+
+def replay(
+    view: View, events: Iterable[Event], *, namespace: str, selector: Selector | None
+) -> Iterator[bytes]:
+    """Past events as one watcher would have seen them."""
+    for event in events:
+        if namespace and event.record.namespace != namespace:
+            continue
+        type_ = event.type if selector is None else transition(selector, event)
+        if type_ is not None:
+            yield encode(view, type_, event)

@@ -1,0 +1,364 @@
+"""Create, update and patch, for every kind and for the status subresource.
+
+One pipeline, in a real server's order: decode and prune, default, admission that needs other objects, the
+kind's `prepare_*`, `validate`, then commit. A write that changes nothing keeps its resourceVersion and makes
+no event; one that removes the last finalizer of an object being deleted deletes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from . import apply, crd, patch
+from .admission import admit_create
+from .bodies import check_fields, check_names, decode, media_type, parse
+from .deletion import may_go
+from .errors import ApiError, Cause, already_exists, bad_request, conflict, invalid, not_found, stale
+from .errors import unsupported_media_type as unsupported
+from .registry import DEFINITIONS, Registry, Served
+from .requests import Request, Response
+from .resource import Object
+from .store import Record
+
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+#: Kinds whose updates must say which version they change (AllowUnconditionalUpdate false); custom kinds too.
+_CONDITIONAL = frozenset(
+    {
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("coordination.k8s.io", "leases"),
+        ("policy", "poddisruptionbudgets"),
+        ("storage.k8s.io", "csidrivers"),
+        ("storage.k8s.io", "csinodes"),
+        ("storage.k8s.io", "storageclasses"),
+        ("storage.k8s.io", "volumeattachments"),
+    }
+)
+#: Kinds that a PUT may create (AllowCreateOnUpdate true).
+_CREATE_ON_UPDATE = frozenset(
+    {
+        ("", "endpoints"),
+        ("", "events"),
+        ("", "limitranges"),
+        ("", "persistentvolumeclaims"),
+        ("", "services"),
+        ("coordination.k8s.io", "leases"),
+        ("events.k8s.io", "events"),
+    }
+)
+_PATCH_TYPES = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+}
+
+Warnings = tuple[tuple[str, str], ...]
+
+
+def create(registry: Registry, served: Served, namespace: str, request: Request, *, user: str) -> Response:
+    """POST to a collection."""
+    resource = served.resource
+    dry = request.dry_run("CreateOptions") if request.query else False
+    obj, warnings = decode(request, resource)
+    if resource.answer is not None:
+        resource.default(obj)
+        causes = resource.validate(obj, None)
+        if causes:
+            raise invalid(resource.kind, resource.group, "", causes)
+        return Response(201, orjson.dumps(resource.answer(obj, user)), headers=warnings)
+    _match_namespace(obj, namespace)
+    manager = request.parameters.get("fieldManager", "")
+    return _create(registry, served, obj, dry=dry, manager=manager, warnings=warnings)
+
+
+def _create(
+    registry: Registry, served: Served, obj: Object, *, dry: bool, manager: str, warnings: Warnings
+) -> Response:
+    resource, store = served.resource, registry.store
+    if resource.shape is not None:
+        obj = resource.shape.to_stored(obj)
+    resource.default(obj)
+    metadata = obj["metadata"]
+    admit_create(registry, served, obj)
+    if metadata.get("resourceVersion"):
+        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
+    metadata["uid"] = store.uid()
+    metadata["creationTimestamp"] = registry.now()
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
+        metadata.pop(name, None)
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = _free_name(registry, served, metadata)
+    resource.prepare_create(obj)
+    causes = resource.validate(obj, None)
+    name = metadata.get("name", "")
+    if causes:
+        raise invalid(resource.kind, resource.group, name, causes)
+    if manager and "managedFields" not in metadata:
+        apply.track(None, obj, manager=manager, resource=resource, now=registry.now(), subresource="")
+    if served.table.get(metadata.get("namespace", ""), name) is not None:
+        raise already_exists(resource.plural, resource.group, name)
+    if dry:
+        obj.pop("kind", None)
+        obj.pop("apiVersion", None)
+        return Response(201, served.view.object(orjson.dumps(obj)), headers=warnings)
+    record = store.insert(served.name, obj)
+    return Response(201, served.view.object(record.data), headers=warnings)
+
+
+def _free_name(registry: Registry, served: Served, metadata: Object) -> str:
+    """generateName and five letters, as a real server makes them; like it, gives up after some collisions."""
+    base = str(metadata["generateName"])[:58]
+    for _ in range(8):
+        number = int(registry.store.uid().replace("-", "")[:16], 16)
+        letters = []
+        for _ in range(5):
+            number, letter = divmod(number, len(_SUFFIX_LETTERS))
+            letters.append(_SUFFIX_LETTERS[letter])
+        name = base + "".join(letters)
+        if served.table.get(metadata.get("namespace", ""), name) is None:
+            return name
+    raise already_exists(served.resource.plural, served.resource.group, name)
+
+
+def _match_namespace(obj: Object, namespace: str) -> None:
+    metadata = obj["metadata"]
+    own = metadata.get("namespace") or ""
+    if own != namespace:
+        if own and namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        if namespace:
+            metadata["namespace"] = namespace
+        else:
+            metadata.pop("namespace", None)
+
+
+def update(
+    registry: Registry, served: Served, namespace: str, name: str, *, subresource: str, request: Request
+) -> Response:
+    """PUT of an object or of its status."""
+    resource = served.resource
+    dry = request.dry_run("UpdateOptions")
+    obj, warnings = decode(request, resource)
+    metadata = obj["metadata"]
+    if metadata.setdefault("name", name) != name:
+        raise bad_request(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+        )
+    _match_namespace(obj, namespace)
+    old = served.table.get(namespace, name)
+    key = (resource.group, resource.plural)
+    manager = request.parameters.get("fieldManager", "")
+    if old is None:
+        if key in _CREATE_ON_UPDATE and not subresource and not metadata.get("resourceVersion"):
+            return _create(registry, served, obj, dry=dry, manager=manager, warnings=warnings)
+        raise not_found(resource.plural, resource.group, name)
+    if metadata.get("uid") and metadata["uid"] != old.uid:
+        raise conflict(
+            resource.plural,
+            resource.group,
+            name,
+            f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}",
+        )
+    if not metadata.get("resourceVersion") and (resource.custom or key in _CONDITIONAL):
+        shown = "0x0" if resource.custom else '""'
+        why = f"Invalid value: {shown}: must be specified for an update"
+        cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
+        raise invalid(resource.kind, resource.group, name, [cause])
+    if resource.shape is not None:
+        obj = resource.shape.to_stored(obj)
+    resource.default(obj)
+    return _commit(
+        registry, served, old, obj, subresource=subresource, manager=manager, dry=dry, warnings=warnings
+    )
+
+
+def patched(
+    registry: Registry, served: Served, namespace: str, name: str, *, subresource: str, request: Request
+) -> Response:
+    """PATCH of an object or of its status: JSON patch, merge, strategic merge or server-side apply."""
+    resource = served.resource
+    dry = request.dry_run("PatchOptions")
+    form = _patch_form(request, served)
+    manager = request.parameters.get("fieldManager", "")
+    old = served.table.get(namespace, name)
+    if form == "apply":
+        return _apply(registry, served, namespace, name, subresource=subresource, request=request, dry=dry)
+    if old is None:
+        raise not_found(resource.plural, resource.group, name)
+    doc = served.view.decode(old.data)
+    try:
+        body = orjson.loads(request.body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    if form == "json":
+        new = patch.json_patch(doc, body)
+    else:
+        if not isinstance(body, dict):
+            raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map")
+        if form == "merge":
+            new = patch.merge_patch(doc, body)
+        else:
+            new = patch.strategic_merge_patch(doc, body, resource)
+    new = check_names(new, resource)
+    warnings = check_fields(request, new, resource)
+    _match_namespace(new, namespace)
+    if new["metadata"].get("name") != name:
+        raise bad_request(
+            f"the name of the object ({new['metadata'].get('name', '')}) does not match the name on the URL "
+            f"({name})"
+        )
+    if resource.shape is not None:
+        new = resource.shape.to_stored(new)
+    resource.default(new)
+    return _commit(
+        registry, served, old, new, subresource=subresource, manager=manager, dry=dry, warnings=warnings
+    )
+
+
+def _patch_form(request: Request, served: Served) -> str:
+    form = _PATCH_TYPES.get(media_type(request), "")
+    if served.resource.custom and form in ("", "strategic"):
+        raise ApiError(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        )
+    if not form:
+        raise unsupported()
+    return form
+
+
+def _apply(
+    registry: Registry,
+    served: Served,
+    namespace: str,
+    name: str,
+    *,
+    subresource: str,
+    request: Request,
+    dry: bool,
+) -> Response:
+    resource = served.resource
+    manager = request.parameters.get("fieldManager", "")
+    if not manager:
+        cause = Cause("FieldValueRequired", "fieldManager", "Required value: is required for apply patch")
+        raise invalid("PatchOptions", "meta.k8s.io", "", [cause])
+    config: Any = parse(request, resource.kind, may_be_yaml=True)
+    if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
+        raise bad_request("Object 'Kind' is missing in the applied configuration")
+    config = check_names(config, resource)
+    warnings = check_fields(request, config, resource)
+    metadata = config["metadata"]
+    if metadata.setdefault("name", name) != name:
+        raise bad_request(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+        )
+    _match_namespace(config, namespace)
+    if "managedFields" in metadata:
+        raise bad_request("metadata.managedFields must be nil")
+    old = served.table.get(namespace, name)
+    live = served.view.decode(old.data) if old is not None else None
+    if old is not None and metadata.get("resourceVersion") not in (None, "", str(old.rv)):
+        raise stale(resource.plural, resource.group, name)
+    if old is None and (subresource or metadata.get("resourceVersion")):
+        raise not_found(resource.plural, resource.group, name)
+    new = apply.apply(
+        live,
+        config,
+        manager=manager,
+        force=request.flag("force"),
+        resource=resource,
+        now=registry.now(),
+        subresource=subresource,
+    )
+    if old is None:
+        if metadata.get("uid"):
+            why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
+            raise conflict(resource.plural, resource.group, name, why)
+        return _create(registry, served, new, dry=dry, manager="", warnings=warnings)
+    if resource.shape is not None:
+        new = resource.shape.to_stored(new)
+    resource.default(new)
+    return _commit(
+        registry, served, old, new, subresource=subresource, manager=None, dry=dry, warnings=warnings
+    )
+
+
+def _commit(
+    registry: Registry,
+    served: Served,
+    old: Record,
+    new: Object,
+    *,
+    subresource: str,
+    manager: str | None,
+    dry: bool,
+    warnings: Warnings,
+) -> Response:
+    """Judge and store the next version of `old`. `new` is in the stored shape, defaulted.
+
+    Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means
+    that the caller has done it.
+    """
+    resource = served.resource
+    before = served.stored.decode(old.data)
+    metadata, was = new["metadata"], before["metadata"]
+    if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
+        raise stale(resource.plural, resource.group, old.name)
+    metadata["resourceVersion"] = was["resourceVersion"]
+    for field in _SYSTEM:
+        if field in was and not metadata.get(field):
+            metadata[field] = was[field]
+    metadata.pop("generation", None)
+    if "generation" in was:
+        metadata["generation"] = was["generation"]
+    if "managedFields" in was:
+        # An explicitly empty list resets ownership; leaving the field out does not.
+        if "managedFields" not in metadata:
+            metadata["managedFields"] = was["managedFields"]
+        elif not metadata["managedFields"]:
+            del metadata["managedFields"]
+    resource.prepare_update(new, before, subresource)
+    validate = resource.validate
+    if subresource == "status" and resource.validate_status is not None:
+        validate = resource.validate_status
+    causes = validate(new, before)
+    if causes:
+        raise invalid(resource.kind, resource.group, old.name, causes)
+    if new == before:
+        return Response(200, served.view.object(old.data), headers=warnings)
+    if manager is not None and (manager or metadata.get("managedFields")):
+        apply.track(
+            before,
+            new,
+            manager=manager or "unknown",
+            resource=resource,
+            now=registry.now(),
+            subresource=subresource,
+        )
+    new.pop("kind", None)
+    new.pop("apiVersion", None)
+    finished = may_go(served, new)
+    if dry or finished:
+        if finished and not dry:
+            registry.store.remove(served.name, old)
+        return Response(200, served.view.object(orjson.dumps(new)), headers=warnings)
+    record = registry.store.replace(served.name, old, new)
+    return Response(200, served.view.object(record.data), headers=warnings)
+
+
+def establish(registry: Registry, name: str) -> None:
+    """Write a new definition's status: names accepted, kind established."""
+    served = registry.stored(DEFINITIONS)
+    old = served.table.records.get(name)
+    if old is not None:
+        definition = served.stored.decode(old.data)
+        definition["status"] = crd.established(definition, registry.now())
+        registry.store.replace(DEFINITIONS, old, definition)
