@@ -141,6 +141,11 @@ class ClassView:
         if rows.size:
             self._ask_about_usage(columns, rows)
 
+    @property
+    def filters(self) -> tuple[CompiledFilter, ...]:
+        """What the binder asks again on the live ledger; their states hold nothing of the snapshot."""
+        return self._filters
+
     def _grow(self, capacity: int) -> None:
         self._node_mask = np.zeros(capacity, dtype=np.bool_)
         self._mask = np.zeros(capacity, dtype=np.bool_)

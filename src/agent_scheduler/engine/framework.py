@@ -22,9 +22,13 @@ import numpy as np
 from .columns import Bools, Columns, Interns, Ints, Rows
 from .podclass import PodClass
 from .podinfo import PodInfo
-from .queueing.hints import ClusterEventWithHint, HintMap
+from .queueing.events import ActionType, ClusterEvent, Resource
+from .queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
 
 MAX_NODE_SCORE = 100
+
+#: What a pod whose spec cannot be read counts as refused by: only a change of the pod itself helps it.
+POD_SPEC = "PodSpec"
 
 
 class Depends(enum.Enum):
@@ -56,8 +60,10 @@ class Score(Protocol):
 
     name: str
     depends: Depends
-    #: Turns raw scores of the feasible nodes into 0..100, or None where they are that already.
-    normalize: Callable[[Ints], Ints] | None
+
+    @property
+    def normalize(self) -> Callable[[Ints], Ints] | None:
+        """Turns raw scores of the feasible nodes into 0..100; None where they are that already."""
 
     def prepare(self, pod: PodClass, interns: Interns) -> Any | None:
         """State for `score`; None where every node would get the same."""
@@ -116,9 +122,14 @@ class Profile:
 
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
-        events: dict[str, Sequence[ClusterEventWithHint] | None] = {}
+        own_change = ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change)
+        events: dict[str, Sequence[ClusterEventWithHint] | None] = {POD_SPEC: (own_change,)}
         for plugin in (*self.pre_enqueue, *self.filters):
             events[plugin.name] = (
                 plugin.events_to_register() if isinstance(plugin, EnqueueExtensions) else None
             )
         return HintMap(events)
+
+
+def _own_change(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
+    return QueueingHint.QUEUE if isinstance(new, PodInfo) and new.uid == pod.uid else QueueingHint.SKIP

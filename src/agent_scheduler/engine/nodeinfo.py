@@ -9,6 +9,7 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 
+from .queueing.events import ActionType, ClusterEvent, Resource
 from .requests import NODE_LIMIT, Amounts
 
 #: A node's taints, in their order; the unit in which TaintToleration decides.
@@ -67,3 +68,19 @@ def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
         and new.taints == old.taints
         and new.labels == old.labels
     )
+
+
+def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:
+    """What about the node changed that may help a waiting pod; empty for a mere heartbeat.
+
+    A cordon counts as a taint, as in kube-scheduler (`extractNodeTaintsChange`), so that lifting it wakes those
+    who wait for either.
+    """
+    changes = (
+        (ActionType.UPDATE_NODE_ALLOCATABLE, new.allocatable != old.allocatable),
+        (ActionType.UPDATE_NODE_LABEL, new.labels != old.labels),
+        (ActionType.UPDATE_NODE_TAINT, new.taints != old.taints or new.unschedulable != old.unschedulable),
+        (ActionType.UPDATE_NODE_CONDITION, new.conditions != old.conditions),
+        (ActionType.UPDATE_NODE_ANNOTATION, new.annotations != old.annotations),
+    )
+    return [ClusterEvent(Resource.NODE, action) for action, changed in changes if changed]

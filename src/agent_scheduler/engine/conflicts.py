@@ -1,0 +1,68 @@
+"""Whether a chosen node may still be taken: the pure half of the conflict-aware binder.
+
+A worker decided on a snapshot; since then another worker's pod, a foreign scheduler or the node itself may have
+changed a row. Candidates are tried in order under one of two policies:
+
+- `revalidate`: a candidate is good if its version is unchanged, or if the pod still passes every filter on the
+  live ledger. Only a node that has really become unfit is passed over.
+- `strict`: the design's numbered rules. A candidate is good only if no bind was accepted on its node since the
+  version that the worker saw. What other events did to the row is still checked, since a rule about versions
+  alone would let a foreign pod's room be taken twice.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .decide import Candidate, CompiledFilter
+from .ledger import Ledger
+
+
+class ConflictPolicy(enum.StrEnum):
+    REVALIDATE = "revalidate"
+    STRICT = "strict"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The accepted candidate, if any, and what it took to get there."""
+
+    candidate: Candidate | None
+    #: Candidates passed over; the index of the accepted one.
+    conflicts: int
+    #: Live re-checks that the pod passed, and that it did not.
+    revalidated: int
+    outdated: int
+
+
+def judge(
+    ledger: Ledger,
+    candidates: Sequence[Candidate],
+    filters: Sequence[CompiledFilter],
+    policy: ConflictPolicy,
+) -> Verdict:
+    """The first candidate that may be taken now. Changes nothing; the caller assumes at once or not at all."""
+    columns = ledger.columns
+    revalidated = outdated = 0
+    for index, candidate in enumerate(candidates):
+        row = candidate.row
+        node = columns.nodes[row]
+        if node is None or node.name != candidate.node_name:
+            continue
+        if columns.version[row] == candidate.version:
+            return Verdict(candidate, index, revalidated, outdated)
+        if policy is ConflictPolicy.STRICT and ledger.used(row, candidate.version):
+            continue
+        if _passes(ledger, filters, row):
+            return Verdict(candidate, index, revalidated + 1, outdated)
+        outdated += 1
+    return Verdict(None, len(candidates), revalidated, outdated)
+
+
+def _passes(ledger: Ledger, filters: Sequence[CompiledFilter], row: int) -> bool:
+    rows = np.array([row], dtype=np.intp)
+    return all(entry.feasible(ledger.columns, rows)[0] for entry in filters)

@@ -1,0 +1,126 @@
+"""What the scheduler knows of the cluster, and how each change of it reaches ledger and queue.
+
+Every change comes in here, from the watches, one at a time and in the order of the API server; everything below
+is synchronous, so between two awaits the picture is whole.
+
+Invariants:
+- a pod that exists and has no node is known to the queue if it is ours, and is never in the ledger except as
+  assumed; a pod on a node is in the ledger and never in the queue;
+- the ledger counts every pod on a node, whoever put it there; the queue holds only pods of our profiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing import events
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+
+
+class ClusterObserver(Protocol):
+    """Is told of what is wrong in the cluster's objects, once an object and version."""
+
+    def malformed(self, kind: str, key: str, problem: str) -> None: ...
+
+
+class Cluster:
+    """Owner of the pods and nodes as last seen; feeds the ledger and the queue."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        queue: SchedulingQueue[PodInfo],
+        profiles: Collection[str],
+        observer: ClusterObserver,
+    ) -> None:
+        self.ledger = ledger
+        self.queue = queue
+        #: Every pod that is not finished, by UID, at its last seen version.
+        self.pods: dict[str, PodInfo] = {}
+        self._profiles = frozenset(profiles)
+        self._observer = observer
+
+    # ---- questions
+
+    def waits(self, uid: str) -> bool:
+        """Whether the pod exists, has no node and is meant for us."""
+        pod = self.pods.get(uid)
+        return pod is not None and self._is_ours(pod)
+
+    def _is_ours(self, pod: PodInfo) -> bool:
+        return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._profiles
+
+    # ---- pods
+
+    def set_pod(self, pod: PodInfo) -> None:
+        """A pod was added or changed."""
+        if pod.finished:
+            # It holds nothing any more, though its object may stay for long.
+            self.delete_pod(pod.uid)
+            return
+        old = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        if pod.node_name:
+            self._set_assigned(pod, old)
+        elif self._is_ours(pod):
+            if pod.cls.error and (old is None or old.cls is not pod.cls):
+                self._observer.malformed("Pod", pod.key, pod.cls.error)
+            self.queue.update(old, pod)
+        elif old is not None:
+            # It is being deleted while it waits: nobody needs a node for it.
+            self.queue.delete(pod.uid)
+
+    def _set_assigned(self, pod: PodInfo, old: PodInfo | None) -> None:
+        if pod.cls.error and (old is None or old.cls is not pod.cls):
+            self._observer.malformed("Pod", pod.key, pod.cls.error)
+        self.ledger.set_pod(pod.uid, pod.node_name, pod.cls)
+        if old is None or not old.node_name:
+            if old is not None:
+                self.queue.delete(pod.uid)
+            self.queue.assigned_pod_added(pod)
+        else:
+            self.queue.assigned_pod_updated(old, pod)
+
+    def delete_pod(self, uid: str) -> None:
+        """A pod is gone or finished. Unknown is fine."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        placement = self.ledger.remove_pod(uid)
+        if not pod.node_name:
+            self.queue.delete(uid)
+        if placement is not None:
+            self.queue.assigned_pod_deleted(pod)
+
+    def forget(self, pod: PodInfo) -> None:
+        """A bind came to nothing: give the room back and tell those who may use it."""
+        if self.ledger.forget(pod.uid) is not None:
+            self.queue.assigned_pod_deleted(pod)
+
+    # ---- nodes
+
+    def set_node(self, node: NodeInfo) -> None:
+        """A node was added or changed."""
+        old = self.ledger.node(node.name)
+        if node.errors and (old is None or old.errors != node.errors):
+            self._observer.malformed("Node", node.name, "; ".join(node.errors))
+        if old is not None and old.uid != node.uid:
+            self.delete_node(node.name)
+            old = None
+        self.ledger.set_node(node)
+        if old is None:
+            self.queue.move_all(events.NODE_ADD, None, node)
+            return
+        for event in node_change_events(node, old):
+            self.queue.move_all(event, old, node)
+
+    def delete_node(self, name: str) -> None:
+        """A node is gone. Its pods stay known until the API server drops them."""
+        old = self.ledger.node(name)
+        if self.ledger.remove_node(name):
+            self.queue.move_all(events.NODE_DELETE, old, None)

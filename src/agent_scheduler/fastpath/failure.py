@@ -1,0 +1,65 @@
+"""What becomes of a pod that got no node: it is queued for another try, and people are told why.
+
+Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else. The
+condition is written only if it says something new; status writes and events have budgets of their own, so that
+ten thousand refused pods never delay a bind.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from agent_scheduler.engine.decide import Refusal
+from agent_scheduler.engine.framework import POD_SPEC
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+
+from .feed import Entry
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+
+
+class Messenger(Protocol):
+    """Tells the API server. Returns at once; what cannot be told is counted, never raised."""
+
+    def refused(self, pod: PodInfo, reason: str, message: str) -> None:
+        """PodScheduled=False with `reason` (if that is news), and a FailedScheduling event."""
+
+    def scheduled(self, pod: PodInfo, node_name: str) -> None:
+        """A Scheduled event."""
+
+
+class AttemptObserver(Protocol):
+    def attempted(self, profile: str, result: str, started: float) -> None:
+        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
+
+
+class FailureHandler:
+    """Requeues and reports. Holds nothing of its own."""
+
+    def __init__(
+        self, *, queue: SchedulingQueue[PodInfo], messenger: Messenger, observer: AttemptObserver
+    ) -> None:
+        self._queue = queue
+        self._messenger = messenger
+        self._observer = observer
+
+    def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> None:
+        """Every node was refused. An empty cluster refuses in nobody's name: any node event helps."""
+        self._queue.add_unschedulable(entry, unschedulable_plugins=refusal.plugins or {"NodeResourcesFit"})
+        self._observer.attempted(pod.scheduler_name, "unschedulable", started)
+        self._messenger.refused(pod, UNSCHEDULABLE, refusal.message)
+
+    def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
+        """The spec says something that has no meaning; trying again cannot help until the pod changes."""
+        self._queue.add_unschedulable(entry, unschedulable_plugins={POD_SPEC})
+        self._observer.attempted(pod.scheduler_name, "error", started)
+        self._messenger.refused(pod, SCHEDULER_ERROR, pod.cls.error)
+
+    def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
+        """The attempt failed for a reason that lies outside the pod; it is tried again after a backoff."""
+        self._queue.add_unschedulable(entry)
+        self._observer.attempted(pod.scheduler_name, "error", started)
+        if tell:
+            self._messenger.refused(pod, SCHEDULER_ERROR, message)

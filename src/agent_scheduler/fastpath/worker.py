@@ -1,0 +1,110 @@
+"""A worker: pop a pod, look at a snapshot, name candidate nodes, go on.
+
+Workers share one process and one thread, so they do not add CPU. What they add is overlap: while one waits, the
+others decide. A worker hands its candidates to the binder and pops the next pod without waiting for the bind; by
+the time the binder gets to them, another worker may have decided on the same node, which is what the binder's
+check is for.
+
+A cycle is synchronous, so the snapshot cannot change under it. Whatever a cycle raises is that pod's failure: the
+pod backs off as after an error, and the worker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from agent_scheduler.engine.decide import ClassViews, Refusal, decide
+from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.snapshot import Snapshot
+
+from .binder import Binder, ScheduleResult
+from .cluster import Cluster
+from .failure import FailureHandler
+from .feed import Entry, Feed
+
+
+class WorkerObserver(Protocol):
+    """Is told what a worker did. Durations in seconds."""
+
+    def decided(self, worker: int, profile: str, seconds: float) -> None:
+        """A cycle named at least one candidate, or refused the pod."""
+
+    def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
+        """A cycle raised. The pod is in backoff."""
+
+
+class Worker:
+    """One of N. Owner of its snapshot and its views; nothing else is its own."""
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        workers: int,
+        cluster: Cluster,
+        profiles: Mapping[str, Profile],
+        feed: Feed,
+        binder: Binder,
+        failures: FailureHandler,
+        candidates: int,
+        clock: Callable[[], float],
+        observer: WorkerObserver,
+    ) -> None:
+        self._index = index
+        self._workers = workers
+        self._cluster = cluster
+        self._feed = feed
+        self._binder = binder
+        self._failures = failures
+        self._candidates = candidates
+        self._clock = clock
+        self._observer = observer
+        self._snapshot = Snapshot(cluster.ledger)
+        self._views = {name: ClassViews(profile, self._snapshot) for name, profile in profiles.items()}
+
+    async def run(self) -> None:
+        """Until the queue is closed or the task is cancelled."""
+        while (entry := await self._feed.pop(self._binder.has_room)) is not None:
+            self.cycle(entry)
+            # Others decide before the binder looks at this result: without this pause one worker would drain
+            # the queue while watches and binds starve.
+            await asyncio.sleep(0)
+
+    def cycle(self, entry: Entry) -> None:
+        """Decide on one popped pod. Never raises."""
+        pod = self._cluster.pods.get(entry.uid)
+        if pod is None or not self._cluster.waits(entry.uid) or entry.uid in self._cluster.ledger.placements:
+            self._cluster.queue.done(entry.uid)
+            return
+        started = self._clock()
+        try:
+            self._decide(entry, pod, started)
+        except Exception as error:
+            self._observer.cycle_failed(self._index, pod, error)
+            self._failures.error(entry, pod, f"{type(error).__name__}: {error}", started=started)
+
+    def _decide(self, entry: Entry, pod: PodInfo, started: float) -> None:
+        if pod.cls.error:
+            self._failures.unreadable(entry, pod, started=started)
+            return
+        self._snapshot.refresh()
+        columns = self._snapshot.columns
+        view = self._views[pod.scheduler_name].of(pod.cls)
+        nominated = (
+            self._cluster.ledger.rows.get(pod.nominated_node_name) if pod.nominated_node_name else None
+        )
+        decision = decide(
+            view,
+            columns,
+            candidates=self._candidates,
+            offset=self._index * columns.size // self._workers,
+            nominated=nominated,
+        )
+        self._observer.decided(self._index, pod.scheduler_name, self._clock() - started)
+        if isinstance(decision, Refusal):
+            self._failures.unschedulable(entry, pod, decision, started=started)
+        else:
+            self._binder.submit(ScheduleResult(entry, pod, decision, view.filters, started))

@@ -1,0 +1,364 @@
+"""Filters, scores and the choice of candidates, on columns and in kube-scheduler's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.nodeinfo import node_info
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.objects import wire
+
+from .world import World, node, plain_reasons, pod_json, read_pod
+
+PACK = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+SPREAD = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+
+
+def ask(
+    world: World, pod: PodInfo, profile: Any = PACK, *, candidates: int = 3, **more: Any
+) -> Placement | Refusal:
+    snapshot = Snapshot(world.ledger)
+    view = ClassViews(profile, snapshot).of(pod.cls)
+    return decide(view, snapshot.columns, candidates=candidates, **more)
+
+
+def chosen(decision: Placement | Refusal) -> list[str]:
+    assert isinstance(decision, Placement), decision
+    return [candidate.node_name for candidate in decision.candidates]
+
+
+def message(decision: Placement | Refusal) -> str:
+    assert isinstance(decision, Refusal), decision
+    return decision.message
+
+
+def test_packing_prefers_the_fullest_node_that_fits() -> None:
+    world = World(node("a"), node("b"), node("c"))
+    world.place("b", requests={"cpu": "2", "memory": "1Gi"})
+    world.place("c", requests={"cpu": "3500m", "memory": "1Gi"})
+    assert chosen(ask(world, world.pod(requests={"cpu": "1", "memory": "1Gi"}))) == ["b", "a"]
+
+
+def test_spreading_prefers_the_emptiest_node() -> None:
+    world = World(node("a"), node("b"))
+    world.place("a", requests={"cpu": "2", "memory": "1Gi"})
+    assert chosen(ask(world, world.pod(requests={"cpu": "1"}), SPREAD)) == ["b", "a"]
+
+
+def test_workers_with_different_offsets_start_at_different_nodes_of_equal_score() -> None:
+    world = World(*(node(f"n{index}") for index in range(6)))
+    pod = world.pod(requests={"cpu": "1"})
+    assert chosen(ask(world, pod, offset=0)) == ["n0", "n1", "n2"]
+    assert chosen(ask(world, pod, offset=4)) == ["n4", "n5", "n0"]
+
+
+def test_a_nominated_node_comes_first_when_it_is_feasible() -> None:
+    world = World(node("a"), node("b"), node("c"))
+    world.place("a", requests={"cpu": "2"})
+    pod = world.pod(requests={"cpu": "1"})
+    assert chosen(ask(world, pod, nominated=2))[0] == "c"
+    world.place("c", requests={"cpu": "4"})
+    assert chosen(ask(world, pod, nominated=2))[0] == "a"
+
+
+def test_a_refusal_counts_the_first_reason_of_each_node_sorted_as_texts() -> None:
+    taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    world = World(
+        *(node(f"t{index}", taints=taint) for index in range(10)),
+        node("cordoned", unschedulable=True, taints=taint),
+        node("small", cpu="500m", memory="1Mi"),
+        node("full", pods="0"),
+    )
+    decision = ask(world, world.pod(requests={"cpu": "1", "memory": "1Gi"}))
+    assert message(decision) == (
+        "0/13 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
+        "1 node(s) were unschedulable, 10 node(s) had untolerated taint(s)."
+    )
+    assert isinstance(decision, Refusal)
+    assert decision.plugins == {"NodeUnschedulable", "TaintToleration", "NodeResourcesFit"}
+
+
+def test_an_empty_cluster_has_no_nodes_available() -> None:
+    world = World()
+    assert message(ask(world, world.pod())) == "no nodes available to schedule pods"
+
+
+def test_a_resource_that_no_node_offers_is_insufficient_everywhere() -> None:
+    world = World(node("a"))
+    pod = world.pod(requests={"example.com/gpu": "1"})
+    assert message(ask(world, pod)) == "0/1 nodes are available: 1 Insufficient example.com/gpu."
+
+
+def test_a_resource_that_appears_later_counts_the_pods_that_asked_for_it_before() -> None:
+    world = World(node("a"))
+    world.place("a", requests={"example.com/gpu": "1"})
+    world.ledger.set_node(node("a", extended={"example.com/gpu": "2"}))
+    assert world.ledger.check() == []
+    assert chosen(ask(world, world.pod(requests={"example.com/gpu": "1"}))) == ["a"]
+    assert isinstance(ask(world, world.pod(requests={"example.com/gpu": "2"})), Refusal)
+
+
+def test_memory_is_counted_to_the_byte() -> None:
+    world = World(node("a", memory=str(2**34)))
+    world.place("a", requests={"memory": str(2**34 - 512)})
+    assert isinstance(ask(world, world.pod(requests={"memory": "513"})), Refusal)
+    assert chosen(ask(world, world.pod(requests={"memory": "512"}))) == ["a"]
+
+
+def test_an_absurd_request_fits_nowhere_and_overflows_nothing() -> None:
+    world = World(node("a", memory="8Ei"))
+    for _ in range(100):
+        world.place("a", requests={"memory": "8Ei"})
+    assert isinstance(ask(world, world.pod(requests={"memory": "8Ei"})), Refusal)
+    assert world.ledger.check() == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "free"),
+    [
+        (("0.0.0.0", "TCP", 80), ("10.0.0.1", "TCP", 80), False),
+        (("10.0.0.2", "TCP", 80), ("10.0.0.1", "TCP", 80), True),
+        (("10.0.0.1", "UDP", 80), ("10.0.0.1", "TCP", 80), True),
+        (("10.0.0.1", "TCP", 81), ("10.0.0.1", "TCP", 80), True),
+        (("10.0.0.1", "TCP", 80), ("10.0.0.1", "TCP", 80), False),
+    ],
+)
+def test_host_ports_conflict_by_address_protocol_and_port(
+    wanted: tuple[str, str, int], taken: tuple[str, str, int], free: bool
+) -> None:
+    def containers(port: tuple[str, str, int]) -> list[dict[str, Any]]:
+        ip, protocol, number = port
+        return [
+            {
+                "name": "c",
+                "ports": [{"containerPort": 1, "hostIP": ip, "protocol": protocol, "hostPort": number}],
+            }
+        ]
+
+    world = World(node("a"))
+    first = world.place("a", containers=containers(taken))
+    decision = ask(world, world.pod(containers=containers(wanted)))
+    assert isinstance(decision, Placement) is free
+    if not free:
+        assert message(decision) == (
+            "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+        )
+    world.ledger.remove_pod(first.uid)
+    assert chosen(ask(world, world.pod(containers=containers(wanted)))) == ["a"]
+
+
+def test_a_view_follows_every_change_of_the_ledger() -> None:
+    world = World(node("a"), node("b"))
+    snapshot = Snapshot(world.ledger)
+    views = ClassViews(PACK, snapshot)
+    pod = world.pod(requests={"cpu": "3"})
+
+    def now() -> set[str]:
+        snapshot.refresh()
+        decision = decide(views.of(pod.cls), snapshot.columns, candidates=9)
+        return {each.node_name for each in decision.candidates} if isinstance(decision, Placement) else set()
+
+    assert now() == {"a", "b"}
+    placed = world.place("a", requests={"cpu": "2"})
+    assert now() == {"b"}
+    world.ledger.set_node(node("b", unschedulable=True))
+    assert now() == set()
+    world.ledger.remove_pod(placed.uid)
+    assert now() == {"a"}
+    world.ledger.remove_node("a")
+    world.ledger.set_node(node("c", cpu="16"))
+    assert now() == {"c"}
+    for index in range(200):
+        world.ledger.set_node(node(f"more{index}", cpu="1"))
+    assert now() == {"c"}
+
+
+def test_preferred_terms_and_taints_rank_nodes() -> None:
+    soft = [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}]
+    world = World(node("plain"), node("wanted", labels={"disk": "ssd"}), node("avoided", taints=soft))
+    preferred = [
+        {
+            "weight": 10,
+            "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]},
+        }
+    ]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    pod = world.pod(requests={"cpu": "1"}, affinity=affinity)
+    assert chosen(ask(world, pod)) == ["wanted", "plain", "avoided"]
+
+
+def test_labels_that_change_change_the_answer() -> None:
+    world = World(node("a"))
+    snapshot = Snapshot(world.ledger)
+    views = ClassViews(PACK, snapshot)
+    pod = world.pod(nodeSelector={"zone": "z1"})
+    assert isinstance(decide(views.of(pod.cls), snapshot.columns, candidates=1), Refusal)
+    world.ledger.set_node(node("a", labels={"zone": "z1"}))
+    snapshot.refresh()
+    assert isinstance(decide(views.of(pod.cls), snapshot.columns, candidates=1), Placement)
+
+
+# ---- against a plain reading of the rules
+
+_KEYS = st.sampled_from(["zone", "disk", "gen"])
+_VALUES = st.sampled_from(["a", "b", "1", "5", "9", "-3"])
+_TAINTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from(["k1", "k2"]),
+            "value": st.sampled_from(["", "x", "y"]),
+            "effect": st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        }
+    ),
+    max_size=2,
+)
+_TOLERATIONS = st.lists(
+    st.one_of(
+        st.fixed_dictionaries(
+            {"key": st.sampled_from(["k1", "k2"]), "operator": st.just("Exists")},
+            optional={"effect": st.sampled_from(["NoSchedule", "NoExecute"])},
+        ),
+        st.fixed_dictionaries(
+            {"key": st.sampled_from(["k1", "k2"]), "value": st.sampled_from(["", "x"])},
+            optional={"operator": st.just("Equal"), "effect": st.sampled_from(["", "NoSchedule"])},
+        ),
+        st.just({"operator": "Exists"}),
+        st.just({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}),
+    ),
+    max_size=2,
+)
+_EXPRESSIONS = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "key": _KEYS,
+            "operator": st.sampled_from(["In", "NotIn"]),
+            "values": st.lists(_VALUES, min_size=1, max_size=2),
+        }
+    ),
+    st.fixed_dictionaries({"key": _KEYS, "operator": st.sampled_from(["Exists", "DoesNotExist"])}),
+    st.fixed_dictionaries(
+        {
+            "key": _KEYS,
+            "operator": st.sampled_from(["Gt", "Lt"]),
+            "values": st.lists(st.sampled_from(["0", "5"]), min_size=1, max_size=1),
+        }
+    ),
+)
+_FIELDS = st.fixed_dictionaries(
+    {
+        "key": st.just("metadata.name"),
+        "operator": st.sampled_from(["In", "NotIn"]),
+        "values": st.lists(st.sampled_from(["n0", "n1", "n7"]), min_size=1, max_size=2),
+    }
+)
+_TERMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchExpressions": st.lists(_EXPRESSIONS, max_size=2),
+        "matchFields": st.lists(_FIELDS, max_size=1),
+    },
+)
+_PORTS = st.lists(
+    st.fixed_dictionaries(
+        {"containerPort": st.just(1), "hostPort": st.sampled_from([80, 81])},
+        optional={
+            "hostIP": st.sampled_from(["10.0.0.1", "0.0.0.0"]),
+            "protocol": st.sampled_from(["TCP", "UDP"]),
+        },
+    ),
+    max_size=1,
+)
+_REQUESTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from(["0", "100m", "1", "2500m"]),
+        "memory": st.sampled_from(["64Mi", "1Gi", "500M"]),
+        "example.com/gpu": st.sampled_from(["1", "2"]),
+    },
+)
+
+
+@st.composite
+def _pods(draw: st.DrawFn) -> dict[str, Any]:
+    body = pod_json()
+    container = {"name": "c", "resources": {"requests": draw(_REQUESTS)}, "ports": draw(_PORTS)}
+    body["spec"]["containers"] = [container]
+    if draw(st.booleans()):
+        body["spec"]["initContainers"] = [{"name": "i", "resources": {"requests": draw(_REQUESTS)}}]
+    body["spec"]["tolerations"] = draw(_TOLERATIONS)
+    if draw(st.booleans()):
+        body["spec"]["nodeSelector"] = draw(st.dictionaries(_KEYS, _VALUES, max_size=1))
+    if draw(st.booleans()):
+        terms = draw(st.lists(_TERMS, min_size=1, max_size=2))
+        required = {"nodeSelectorTerms": terms}
+        body["spec"]["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        }
+    return body
+
+
+@st.composite
+def _nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
+    return [
+        {
+            "metadata": {
+                "name": f"n{index}",
+                "uid": f"n{index}",
+                "labels": draw(st.dictionaries(_KEYS, _VALUES, max_size=2)),
+            },
+            "spec": {"taints": draw(_TAINTS), "unschedulable": draw(st.booleans())},
+            "status": {
+                "allocatable": {
+                    "cpu": draw(st.sampled_from(["1", "4"])),
+                    "memory": draw(st.sampled_from(["1Gi", "4Gi"])),
+                    "pods": draw(st.sampled_from(["1", "10"])),
+                    **draw(st.sampled_from([{}, {"example.com/gpu": "2"}])),
+                }
+            },
+        }
+        for index in range(draw(st.integers(1, 4)))
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes=_nodes(), existing=st.lists(st.tuples(_pods(), st.integers(0, 3)), max_size=5), pending=_pods())
+def test_columns_agree_with_a_plain_reading_of_every_rule(
+    nodes: list[dict[str, Any]], existing: list[tuple[dict[str, Any], int]], pending: dict[str, Any]
+) -> None:
+    world = World(*(node_info(msgspec.convert(each, wire.Node)) for each in nodes))
+    classes = PodClasses()
+    placed: dict[str, list[dict[str, Any]]] = {each["metadata"]["name"]: [] for each in nodes}
+    for body, index in existing:
+        name = f"n{index % len(nodes)}"
+        info = read_pod(body, classes)
+        world.ledger.set_pod(info.uid, name, info.cls)
+        placed[name].append(body)
+    decision = ask(world, read_pod(pending, classes), SPREAD, candidates=10)
+
+    expected: dict[str, int] = {}
+    plugins = set()
+    fitting = set()
+    for each in nodes:
+        name = each["metadata"]["name"]
+        plugin, reasons = plain_reasons(pending, each, placed[name])
+        if plugin:
+            plugins.add(plugin)
+            for reason in reasons:
+                expected[reason] = expected.get(reason, 0) + 1
+        else:
+            fitting.add(name)
+    if fitting:
+        assert isinstance(decision, Placement)
+        assert {each.node_name for each in decision.candidates} == fitting
+    else:
+        texts = ", ".join(sorted(f"{count} {reason}" for reason, count in expected.items()))
+        assert decision == Refusal(f"0/{len(nodes)} nodes are available: {texts}.", frozenset(plugins))

@@ -1,0 +1,141 @@
+"""Classes of pods: what they share, what they ask for, and what is wrong with them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.requests import DEFAULT_MEMORY, DEFAULT_MILLI_CPU
+
+from .world import pod_json, read_pod
+
+GI = 2**30
+
+
+def container(cpu: str = "0", memory: str = "0", **more: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}, **more}
+
+
+def requests_of(**spec: Any) -> dict[str, int]:
+    pod = read_pod(pod_json(**spec), PodClasses())
+    assert pod.cls.error == ""
+    return pod.cls.requests
+
+
+def test_pods_that_ask_for_the_same_are_one_class_whatever_else_they_say() -> None:
+    classes = PodClasses()
+    first = read_pod(pod_json("a", containers=[container("1", image="x", env=[{"name": "A"}])]), classes)
+    second = read_pod(pod_json("b", containers=[container("1000m", image="y")], priority=7), classes)
+    other = read_pod(pod_json("c", containers=[container("1")], nodeSelector={"a": "b"}), classes)
+    assert first.cls is second.cls
+    assert other.cls is not first.cls
+
+
+def test_a_class_lives_as_long_as_a_pod_of_it() -> None:
+    classes = PodClasses()
+    pod = read_pod(pod_json(requests={"cpu": "1"}), classes)
+    assert len(classes) == 1
+    del pod
+    gc.collect()
+    assert len(classes) == 0
+
+
+def test_containers_add_up_and_a_pod_counts_as_one() -> None:
+    assert requests_of(containers=[container("1", "1Gi"), container("500m", "1Gi")]) == {
+        "cpu": 1500,
+        "memory": 2 * GI,
+        "pods": 1,
+    }
+
+
+def test_an_init_container_counts_where_it_asks_for_more_than_all_containers() -> None:
+    got = requests_of(containers=[container("1", "2Gi")], initContainers=[container("3", "1Gi")])
+    assert got == {"cpu": 3000, "memory": 2 * GI, "pods": 1}
+
+
+def test_sidecars_run_beside_the_containers_and_beside_later_init_containers() -> None:
+    sidecar = container("1", restartPolicy="Always")
+    assert requests_of(containers=[container("1")], initContainers=[sidecar])["cpu"] == 2000
+    assert requests_of(containers=[container("1")], initContainers=[sidecar, container("3")])["cpu"] == 4000
+    assert requests_of(containers=[container("1")], initContainers=[container("3"), sidecar])["cpu"] == 3000
+
+
+def test_overhead_comes_on_top() -> None:
+    assert requests_of(containers=[container("1")], overhead={"cpu": "250m", "memory": "1Gi"}) == {
+        "cpu": 1250,
+        "memory": GI,
+        "pods": 1,
+    }
+
+
+def test_pod_level_requests_replace_the_sum_for_the_resources_they_may_name() -> None:
+    got = requests_of(
+        containers=[{"name": "c", "resources": {"requests": {"cpu": "1", "x.io/gpu": "1"}}}],
+        resources={"requests": {"cpu": "4", "x.io/gpu": "9"}},
+        overhead={"cpu": "1"},
+    )
+    assert got == {"cpu": 5000, "x.io/gpu": 1, "pods": 1}
+
+
+def test_a_container_without_requests_counts_in_scores_alone() -> None:
+    pod = read_pod(pod_json(containers=[{"name": "c"}, container("1", "1Gi")]), PodClasses())
+    assert pod.cls.requests == {"cpu": 1000, "memory": GI, "pods": 1}
+    assert pod.cls.nonzero == (1000 + DEFAULT_MILLI_CPU, GI + DEFAULT_MEMORY)
+
+
+def test_limits_alone_are_no_request() -> None:
+    # The API server turns limits into requests before anyone sees the pod.
+    assert requests_of(containers=[{"name": "c", "resources": {"limits": {"cpu": "1"}}}]) == {"pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        (
+            {"containers": [container("ten")]},
+            "spec.containers[0].resources.requests[cpu]: invalid quantity 'ten'",
+        ),
+        ({"containers": [container("-1")]}, "is negative"),
+        ({"overhead": {"cpu": "x"}}, "spec.overhead[cpu]"),
+        (
+            {"tolerations": [{"operator": "Sometimes"}]},
+            "spec.tolerations[0].operator: 'Sometimes' is unknown",
+        ),
+        ({"tolerations": [{"effect": "Never"}]}, "spec.tolerations[0].effect"),
+        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector"),
+    ],
+)
+def test_a_spec_that_cannot_be_read_names_the_place(spec: dict[str, Any], place: str) -> None:
+    assert place in read_pod(pod_json(**spec), PodClasses()).cls.error
+
+
+@pytest.mark.parametrize(
+    ("requirement", "problem"),
+    [
+        (
+            {"key": "a", "operator": "Near", "values": ["x"]},
+            "operator: 'Near' is unknown; allowed: In, NotIn",
+        ),
+        ({"key": "a", "operator": "In"}, "values: at least one value"),
+        ({"key": "a", "operator": "Exists", "values": ["x"]}, "values: must be empty"),
+        ({"key": "a", "operator": "Gt", "values": ["1", "2"]}, "values: exactly one value"),
+        ({"key": "a", "operator": "Lt", "values": ["x"]}, "values[0]: 'x' is not an integer"),
+    ],
+)
+def test_a_requirement_without_meaning_is_named(requirement: dict[str, Any], problem: str) -> None:
+    for kind in (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    ):
+        term = {"matchExpressions": [requirement]}
+        affinity = (
+            {"nodeSelectorTerms": [term]}
+            if kind.startswith("required")
+            else [{"weight": 1, "preference": term}]
+        )
+        pod = read_pod(pod_json(affinity={"nodeAffinity": {kind: affinity}}), PodClasses())
+        assert problem in pod.cls.error
+        assert "matchExpressions[0]" in pod.cls.error

@@ -1,0 +1,181 @@
+"""Small clusters for tests of decisions: objects as JSON would have them, and a plain reading of the rules.
+
+`plain_reasons` reads each rule once a node and pod, straight from the documentation and without columns, so that
+the vectorised plugins have something independent to agree with.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo, pod_info
+from agent_scheduler.objects import wire
+from agent_scheduler.objects.quantity import resource_value
+
+_uids = itertools.count()
+
+
+def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> NodeInfo:
+    """`more`: labels, taints, unschedulable, and other allocatable resources under `extended`."""
+    allocatable = {"cpu": cpu, "memory": memory, "pods": pods, **more.get("extended", {})}
+    return node_info(
+        msgspec.convert(
+            {
+                "metadata": {
+                    "name": name,
+                    "uid": more.get("uid", f"uid-{name}"),
+                    "labels": {"kubernetes.io/hostname": name, **more.get("labels", {})},
+                },
+                "spec": {"taints": more.get("taints"), "unschedulable": more.get("unschedulable", False)},
+                "status": {"allocatable": allocatable},
+            },
+            wire.Node,
+        )
+    )
+
+
+def pod_json(name: str = "", *, requests: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A pod as the API server sends it; `spec` is merged into `spec`, one container has `requests`."""
+    number = next(_uids)
+    return {
+        "metadata": {"name": name or f"p{number}", "namespace": "default", "uid": f"pod-{number}"},
+        "spec": {
+            "schedulerName": "agent-scheduler",
+            "containers": [{"name": "c", "resources": {"requests": requests or {}}}],
+            **spec,
+        },
+    }
+
+
+def read_pod(body: dict[str, Any], classes: PodClasses) -> PodInfo:
+    return pod_info(msgspec.json.decode(msgspec.json.encode(body), type=wire.Pod), classes)
+
+
+class World:
+    """A ledger and the class table that goes with it."""
+
+    def __init__(self, *nodes: NodeInfo) -> None:
+        self.ledger = Ledger()
+        self.classes = PodClasses()
+        for each in nodes:
+            self.ledger.set_node(each)
+
+    def pod(self, name: str = "", *, requests: dict[str, str] | None = None, **spec: Any) -> PodInfo:
+        return read_pod(pod_json(name, requests=requests, **spec), self.classes)
+
+    def place(self, node_name: str, *, requests: dict[str, str] | None = None, **spec: Any) -> PodInfo:
+        pod = self.pod(requests=requests, nodeName=node_name, **spec)
+        self.ledger.set_pod(pod.uid, node_name, pod.cls)
+        return pod
+
+
+# ---- the rules, read plainly
+
+
+def _tolerated(taint: dict[str, str], tolerations: list[dict[str, str]]) -> bool:
+    for toleration in tolerations:
+        if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+            continue
+        if toleration.get("key") and toleration["key"] != taint["key"]:
+            continue
+        if toleration.get("operator", "Equal") == "Exists":
+            return True
+        if toleration.get("value", "") == taint.get("value", ""):
+            return True
+    return False
+
+
+def _requirement(requirement: dict[str, Any], labels: dict[str, str]) -> bool:
+    value = labels.get(requirement["key"])
+    values = requirement.get("values", [])
+    match requirement["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case operator:
+            try:
+                number = int(value or "")
+            except ValueError:
+                return False
+            return number > int(values[0]) if operator == "Gt" else number < int(values[0])
+
+
+def plain_term(term: dict[str, Any], node: dict[str, Any]) -> bool:
+    expressions, fields = term.get("matchExpressions", []), term.get("matchFields", [])
+    if not expressions and not fields:
+        return False
+    labels = node["metadata"].get("labels") or {}
+    return all(_requirement(each, labels) for each in expressions) and all(
+        _requirement(each, {"metadata.name": node["metadata"]["name"]}) for each in fields
+    )
+
+
+def plain_reasons(
+    pod: dict[str, Any], node: dict[str, Any], placed: list[dict[str, Any]]
+) -> tuple[str, list[str]]:
+    """(plugin, reasons) of the first rule that refuses `node`, or ("", [])."""
+    spec, tolerations = pod["spec"], pod["spec"].get("tolerations") or []
+    cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    if node["spec"].get("unschedulable") and not _tolerated(cordon, tolerations):
+        return "NodeUnschedulable", ["node(s) were unschedulable"]
+    for taint in node["spec"].get("taints") or []:
+        if taint["effect"] != "PreferNoSchedule" and not _tolerated(taint, tolerations):
+            return "TaintToleration", ["node(s) had untolerated taint(s)"]
+    labels = node["metadata"].get("labels") or {}
+    selector = spec.get("nodeSelector") or {}
+    required = (
+        spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    )
+    if any(labels.get(key) != value for key, value in selector.items()) or (
+        required is not None and not any(plain_term(term, node) for term in required["nodeSelectorTerms"])
+    ):
+        return "NodeAffinity", ["node(s) didn't match Pod's node affinity/selector"]
+    for wanted in _ports(pod):
+        for other in placed:
+            for taken in _ports(other):
+                addresses = {wanted[0], taken[0]}
+                if wanted[1:] == taken[1:] and (len(addresses) == 1 or "0.0.0.0" in addresses):
+                    return "NodePorts", ["node(s) didn't have free ports for the requested pod ports"]
+    reasons = []
+    allocatable = node["status"]["allocatable"]
+    for resource, amount in plain_requests(pod).items():
+        room = resource_value(resource, allocatable.get(resource, "0")) - sum(
+            plain_requests(other).get(resource, 0) for other in placed
+        )
+        if amount > room:
+            reasons.append("Too many pods" if resource == "pods" else f"Insufficient {resource}")
+    return ("NodeResourcesFit", reasons) if reasons else ("", [])
+
+
+def _ports(pod: dict[str, Any]) -> list[tuple[str, str, int]]:
+    return [
+        (port.get("hostIP", "0.0.0.0"), port.get("protocol", "TCP"), port["hostPort"])
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
+        if port.get("hostPort")
+    ]
+
+
+def plain_requests(pod: dict[str, Any]) -> dict[str, int]:
+    """Amounts of a pod without sidecars, as the API's documentation defines them; zeros left out."""
+    total: dict[str, int] = {}
+    for container in pod["spec"]["containers"]:
+        for resource, quantity in container.get("resources", {}).get("requests", {}).items():
+            total[resource] = total.get(resource, 0) + resource_value(resource, quantity)
+    for container in pod["spec"].get("initContainers", []):
+        for resource, quantity in container.get("resources", {}).get("requests", {}).items():
+            total[resource] = max(total.get(resource, 0), resource_value(resource, quantity))
+    for resource, quantity in pod["spec"].get("overhead", {}).items():
+        total[resource] = total.get(resource, 0) + resource_value(resource, quantity)
+    return {resource: amount for resource, amount in total.items() if amount} | {"pods": 1}

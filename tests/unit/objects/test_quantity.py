@@ -1,0 +1,62 @@
+"""Quantities are exact integers, rounded up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, milli_value, value
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "milli"),
+    [
+        ("0", 0, 0),
+        ("1", 1, 1000),
+        ("0.5", 1, 500),
+        (".5", 1, 500),
+        ("5.", 5, 5000),
+        ("100m", 1, 100),
+        ("1500m", 2, 1500),
+        ("1Ki", 1024, 1024_000),
+        ("1.5Gi", 1610612736, 1610612736_000),
+        ("500M", 500_000_000, 500_000_000_000),
+        ("1e3", 1000, 1_000_000),
+        ("1E", 10**18, MAX_INT64),
+        ("1E3", 1000, 1_000_000),
+        ("12e-1", 2, 1200),
+        ("1n", 1, 1),
+        ("100u", 1, 1),
+        ("-1", -1, -1000),
+        ("-0.5", -1, -500),
+        ("+2", 2, 2000),
+        ("9999999999E", MAX_INT64, MAX_INT64),
+        ("1e400", MAX_INT64, MAX_INT64),
+        ("0e400", 0, 0),
+        ("1e-400", 1, 1),
+        (3, 3, 3000),
+        (0.25, 1, 250),
+    ],
+)
+def test_a_quantity_is_read_exactly(text: str | float, whole: int, milli: int) -> None:
+    assert value(text) == whole
+    assert milli_value(text) == milli
+
+
+@pytest.mark.parametrize("text", ["", " 1", "1 ", "ten", "1kk", "1K", "0x10", "1e", "--1", ".", "1Gib", "١"])
+def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(QuantityError, match="expected a number"):
+        value(text)
+
+
+def test_a_boolean_is_no_quantity() -> None:
+    with pytest.raises(QuantityError):
+        value(True)
+
+
+@given(st.integers(0, 2**53))
+def test_bytes_survive_whatever_their_spelling(amount: int) -> None:
+    assert value(str(amount)) == amount
+    assert value(f"{amount}000m") == amount
+    assert milli_value(f"{amount}m") == amount
