@@ -14,8 +14,8 @@ import asyncio
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -317,7 +317,8 @@ class AiohttpTransport:
                 except (aiohttp.ClientError, TimeoutError, OSError):
                     content = b""
                 raise StreamRefused(Response(answer.status, content, answer.headers))
-            yield split_lines(_chunks(answer, path))
+            async with aclosing(_chunks(answer, path)) as chunks, aclosing(split_lines(chunks)) as lines:
+                yield lines
         finally:
             answer.close()
 
@@ -326,7 +327,7 @@ class AiohttpTransport:
         await self._writes.close()
 
 
-async def _chunks(answer: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
+async def _chunks(answer: aiohttp.ClientResponse, path: str) -> AsyncGenerator[bytes, None]:
     try:
         async for chunk in answer.content.iter_any():
             yield chunk
@@ -336,7 +337,7 @@ async def _chunks(answer: aiohttp.ClientResponse, path: str) -> AsyncIterator[by
 
 async def split_lines(
     chunks: AsyncIterator[bytes], *, limit: int = MAX_LINE_BYTES
-) -> AsyncIterator[list[bytes]]:
+) -> AsyncGenerator[list[bytes], None]:
     """Cuts pieces of any size into batches of whole lines, without the newline and without empty lines.
 
     The pieces of a long line are joined once, so a line costs its length, however many pieces it came in. Raises

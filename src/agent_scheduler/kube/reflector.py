@@ -1,0 +1,434 @@
+"""Keeps a local view of one kind of object in step with the API server: list, then watch, for ever.
+
+The handler is given batches of `Change`s and nothing else, and can trust that, whatever the connection went through:
+
+- an object is ADDED once, then MODIFIED, then DELETED, and no version older than one already seen is ever handed over;
+- a deletion that happened while no watch was running is found by the next list and handed over as DELETED;
+- an object that was deleted and made again under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
+- one object that cannot be decoded is reported and left as it was, and stops nothing else.
+
+client-go's Reflector is the model for the protocol (410, bookmarks, random watch durations). Where it differs, the
+reason is at the place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+import structlog
+
+from agent_scheduler.kube.errors import (
+    Failure,
+    FailureClass,
+    RequestFailed,
+    Status,
+    classify,
+    classify_error,
+    classify_status,
+)
+from agent_scheduler.kube.retry import REAL, Backoff, Timing
+from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
+from agent_scheduler.kube.watch_events import (
+    Decode,
+    EventType,
+    Identity,
+    Object,
+    decode_page,
+    identify,
+    open_event,
+    open_event_slowly,
+    version,
+)
+
+T = TypeVar("T", bound=Object)
+
+_log = structlog.get_logger(__name__)
+_decode_status = msgspec.json.Decoder(Status).decode
+
+#: Objects that are decoded or handed over before other tasks get their turn: about 2 ms of pods.
+SLICE = 500
+#: A watch that ends sooner than this, having brought nothing, counts as a failure (client-go: "very short watch").
+SHORT_WATCH_SECONDS = 1.0
+#: After so many failed watches in a row the view is taken anew, in case it is the resourceVersion that is refused.
+WATCH_FAILURES_BEFORE_LIST = 5
+#: A list older than what we have is refused so many times before the store is believed to have gone back (a restore
+#: from a backup), which would otherwise keep a view of objects that no longer exist.
+STALE_LISTS_REFUSED = 3
+#: How many malformed objects are remembered, so that each is reported once.
+_REPORTED = 1024
+
+
+class ChangeType(Enum):
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
+class Change(NamedTuple, Generic[T]):
+    """`old` is the version handed over before, None for ADDED. `object` of DELETED is the last state known."""
+
+    type: ChangeType
+    object: T
+    old: T | None
+
+
+#: Called synchronously, so it must be quick. What it raises ends `Reflector.run`.
+Handler = Callable[[list[Change[T]]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchTimes:
+    """`shortest` to `longest`: how long the server is asked to keep a watch, drawn at random (client-go: 5-10 min).
+
+    A watch on which nothing arrives for `grace` seconds longer than that, bookmarks included, is taken for dead.
+    `stall` gives that time directly, for servers that are known to send bookmarks (kube-apiserver: every minute).
+    """
+
+    shortest: float = 300.0
+    longest: float = 600.0
+    grace: float = 30.0
+    stall: float | None = None
+    list_timeout: float = 60.0
+
+
+class _Ended(NamedTuple):
+    """How a watch ended: `failure` None means the server closed it in order."""
+
+    failure: Failure | None
+
+
+class _Stale(Exception):
+    """A list that shows an older state than the one we have."""
+
+
+class Reflector(Generic[T]):
+    """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
+
+    `count(what)` is told of: list, watch, relist, stale_list, duplicate, malformed, failure.
+    `on_malformed(bytes, error)` is called once for each object version that cannot be decoded.
+    Run `run()` as a task of its own; cancelling it is how a reflector stops.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        path: str,
+        decode: Decode[T],
+        handler: Handler[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        page_size: int = SLICE,
+        times: WatchTimes | None = None,
+        backoff: Backoff | None = None,
+        timing: Timing = REAL,
+        count: Callable[[str], None] = lambda _what: None,
+        on_malformed: Callable[[bytes, Exception], None] = lambda _raw, _error: None,
+    ) -> None:
+        self.synced = asyncio.Event()
+        self._transport = transport
+        self._path = path
+        self._decode = decode
+        self._handler = handler
+        self._query = dict(query or {})
+        self._page_size = page_size
+        self._times = times or WatchTimes()
+        self._backoff = backoff or Backoff(initial=0.2, cap=30.0)
+        self._timing = timing
+        self._count = count
+        self._on_malformed = on_malformed
+        # Owner of all below: the task in `run`. `_known` holds by UID the version and object last handed over (None
+        # for a version that is no number); it exists to find what a list no longer has and to refuse older versions.
+        self._known: dict[str, tuple[int | None, T]] = {}
+        # The newest version seen of the whole collection: where the next watch begins. Never goes back, except when
+        # a store that went back is believed.
+        self._version = ""
+        self._stale_lists = 0
+        self._reported: dict[Identity, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, uid: str) -> T | None:
+        """The version handed over last, or None."""
+        entry = self._known.get(uid)
+        return None if entry is None else entry[1]
+
+    async def run(self) -> None:
+        """Lists and watches until cancelled. Raises only what the handler raises."""
+        listed = False
+        fruitless = 0  # attempts in a row that brought nothing; sets the backoff
+        failed_watches = 0
+        while True:
+            retry_after: float | None = None
+            if not listed:
+                try:
+                    await self._list()
+                except (RequestFailed, _Stale) as error:
+                    retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
+                    self._report("list_failed", str(error))
+                    fruitless += 1
+                    await self._pause(fruitless, retry_after)
+                    continue
+                listed = True
+                failed_watches = 0
+            began, before = self._timing.clock(), self._version
+            failure = (await self._watch()).failure
+            lasted = self._timing.clock() - began
+            if self._version != before or (failure is None and lasted >= SHORT_WATCH_SECONDS):
+                fruitless = 0
+                failed_watches = 0
+            if failure is None:
+                if fruitless == 0 and (self._version != before or lasted >= SHORT_WATCH_SECONDS):
+                    # Slow watchers are cut in bursts; waiting here would only make us slower.
+                    continue
+                what = "watch_too_short"
+            else:
+                what = str(failure)
+                retry_after = failure.retry_after
+                failed_watches += 1
+                if failure.kind is FailureClass.GONE or failed_watches >= WATCH_FAILURES_BEFORE_LIST:
+                    listed = False
+            fruitless += 1
+            self._report("watch_failed", what)
+            if failure is not None and failure.kind is FailureClass.GONE and fruitless == 1:
+                continue
+            await self._pause(fruitless, retry_after)
+
+    def _report(self, event: str, error: str) -> None:
+        self._count("failure")
+        _log.info(event, path=self._path, error=error, resource_version=self._version)
+
+    async def _pause(self, attempt: int, at_least: float | None) -> None:
+        await self._timing.sleep(self._backoff.delay(attempt, self._timing.rng, at_least=at_least))
+
+    # -- list
+
+    async def _list(self) -> None:
+        """Takes the whole collection and hands over what is different. Raises RequestFailed or _Stale."""
+        self._count("relist" if self.synced.is_set() else "list")
+        fresh: dict[str, tuple[int | None, T]] = {}
+        unread: set[str] = set()
+        revision = await self._collect(fresh, unread)
+        new, ours = version(revision), version(self._version)
+        if new is not None and ours is not None and new < ours:
+            self._count("stale_list")
+            self._stale_lists += 1
+            if self._stale_lists <= STALE_LISTS_REFUSED:
+                raise _Stale(f"the list is of {revision}, older than {self._version} which was seen already")
+            _log.warning("store_went_back", path=self._path, ours=self._version, listed=revision)
+        self._stale_lists = 0
+        gone = [uid for uid in self._known if uid not in fresh and uid not in unread]
+        # Deletions go first: an object made again under the same name must not be added beside its predecessor.
+        await self._hand_over(Change(ChangeType.DELETED, old, old) for old in self._take(gone))
+        await self._hand_over(self._differences(fresh))
+        self._version = revision
+        self.synced.set()
+
+    async def _collect(self, fresh: dict[str, tuple[int | None, T]], unread: set[str]) -> str:
+        """Fills `fresh` from all pages, and `unread` with who could not be decoded. Gives the list's version."""
+        token: str | None = None
+        limit = self._page_size
+        while True:
+            query = dict(self._query)
+            if limit:
+                query["limit"] = str(limit)
+            if token:
+                query["continue"] = token
+            try:
+                response = await self._transport.request(
+                    "GET", f"{self._path}?{urlencode(query)}", timeout=self._times.list_timeout
+                )
+            except TransportError as error:
+                raise RequestFailed(f"list {self._path}", classify_error(error)) from error
+            failure = classify(response)
+            if failure is not None:
+                if failure.kind is FailureClass.GONE and token:
+                    # The snapshot behind the token was compacted while we paged. A list without pages cannot expire.
+                    fresh.clear()
+                    unread.clear()
+                    token, limit = None, 0
+                    continue
+                raise RequestFailed(f"list {self._path}", failure)
+            try:
+                page = decode_page(response.body)
+            except msgspec.MsgspecError as error:
+                raise RequestFailed(
+                    f"list {self._path}", Failure(FailureClass.UNKNOWN, message=f"not a list: {error}")
+                ) from error
+            items = page.items or []
+            # A server may ignore the limit; the loop's other tasks get their turn all the same.
+            for start in range(0, len(items), SLICE):
+                for raw in items[start : start + SLICE]:
+                    try:
+                        item = self._decode(raw)
+                    except (msgspec.MsgspecError, ValueError) as error:
+                        unread.add(self._malformed(bytes(raw), error).uid)
+                        continue
+                    meta = item.metadata
+                    fresh[meta.uid] = (version(meta.resource_version), item)
+                await asyncio.sleep(0)
+            token = page.metadata.continue_
+            if not token:
+                return page.metadata.resource_version
+
+    def _take(self, uids: list[str]) -> Iterable[T]:
+        for uid in uids:
+            yield self._known.pop(uid)[1]
+
+    def _differences(self, fresh: dict[str, tuple[int | None, T]]) -> Iterable[Change[T]]:
+        known = self._known
+        for uid, entry in fresh.items():
+            before = known.get(uid)
+            known[uid] = entry
+            if before is None:
+                yield Change(ChangeType.ADDED, entry[1], None)
+            elif before[1].metadata.resource_version != entry[1].metadata.resource_version:
+                yield Change(ChangeType.MODIFIED, entry[1], before[1])
+
+    async def _hand_over(self, changes: Iterable[Change[T]]) -> None:
+        batch: list[Change[T]] = []
+        for change in changes:
+            batch.append(change)
+            if len(batch) == SLICE:
+                self._handler(batch)
+                batch = []
+                await asyncio.sleep(0)
+        if batch:
+            self._handler(batch)
+
+    # -- watch
+
+    async def _watch(self) -> _Ended:
+        times = self._times
+        lasting = times.shortest + (times.longest - times.shortest) * self._timing.rng()
+        query = {
+            **self._query,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, round(lasting))),
+        }
+        stall = times.stall if times.stall is not None else lasting + times.grace
+        self._count("watch")
+        try:
+            async with self._transport.stream(
+                f"{self._path}?{urlencode(query)}", read_timeout=stall
+            ) as batches:
+                async for lines in batches:
+                    failure = self._receive(lines)
+                    if failure is not None:
+                        return _Ended(failure)
+        except StreamRefused as refused:
+            failure = classify(refused.response)
+            return _Ended(failure or Failure(FailureClass.UNKNOWN, refused.response.status))
+        except TransportError as error:
+            return _Ended(classify_error(error))
+        return _Ended(None)
+
+    def _receive(self, lines: list[bytes]) -> Failure | None:
+        """Hands over what is new in the lines of one piece. Gives the failure that an ERROR event reports."""
+        batch: list[Change[T]] = []
+        failure: Failure | None = None
+        decode, known = self._decode, self._known
+        newest = version(self._version)
+        for line in lines:
+            try:
+                kind, raw = open_event(line)
+                if kind is EventType.BOOKMARK:
+                    newest = self._advance(identify(raw).resource_version, newest)
+                    continue
+                if kind is EventType.ERROR:
+                    failure = self._error_event(raw)
+                    break
+                try:
+                    item = decode(raw)
+                except (msgspec.MsgspecError, ValueError):
+                    kind, raw = open_event_slowly(line)
+                    item = decode(raw)
+            except (msgspec.MsgspecError, ValueError) as error:
+                newest = self._unreadable(line, error, batch, newest)
+                continue
+            meta = item.metadata
+            uid, text = meta.uid, meta.resource_version
+            number = version(text)
+            before = known.get(uid)
+            # Versions of one collection only grow along a watch, so anything older was handed over already.
+            if number is not None and newest is not None and number < newest:
+                self._count("duplicate")
+                continue
+            if kind is EventType.DELETED:
+                self._version, newest = text, number
+                if before is None:
+                    self._count("duplicate")
+                    continue
+                del known[uid]
+                batch.append(Change(ChangeType.DELETED, item, before[1]))
+                continue
+            if before is not None and (
+                before[1].metadata.resource_version == text
+                or (number is not None and before[0] is not None and number < before[0])
+            ):
+                self._count("duplicate")
+                continue
+            self._version, newest = text, number
+            known[uid] = (number, item)
+            if before is None:
+                batch.append(Change(ChangeType.ADDED, item, None))
+            else:
+                batch.append(Change(ChangeType.MODIFIED, item, before[1]))
+        if batch:
+            self._handler(batch)
+        return failure
+
+    def _advance(self, text: str, newest: int | None) -> int | None:
+        """Moves the place of the next watch forward to `text`, never back."""
+        number = version(text)
+        if not text or (number is not None and newest is not None and number < newest):
+            return newest
+        self._version = text
+        return number
+
+    def _error_event(self, raw: object) -> Failure:
+        try:
+            status = _decode_status(raw)  # type: ignore[arg-type]
+        except msgspec.MsgspecError as error:
+            return Failure(FailureClass.UNKNOWN, message=f"an ERROR event without a Status: {error}")
+        return classify_status(status, code=status.code or 500)
+
+    def _unreadable(
+        self, line: bytes, error: Exception, batch: list[Change[T]], newest: int | None
+    ) -> int | None:
+        """A line that is no event, or whose object cannot be decoded. Its place in the watch still counts."""
+        try:
+            kind, raw = open_event_slowly(line)
+        except ValueError:
+            self._malformed(line, error)
+            return newest
+        who = self._malformed(bytes(raw), error)
+        number = version(who.resource_version)
+        if number is not None and newest is not None and number < newest:
+            return newest
+        if kind is EventType.DELETED and who.uid in self._known:
+            old = self._known.pop(who.uid)[1]
+            batch.append(Change(ChangeType.DELETED, old, old))
+        return self._advance(who.resource_version, newest)
+
+    def _malformed(self, raw: bytes, error: Exception) -> Identity:
+        """Counts the object, and reports it unless this version of it was reported before."""
+        who = identify(raw)
+        self._count("malformed")
+        if who.uid:
+            if who in self._reported:
+                return who
+            while len(self._reported) >= _REPORTED:
+                del self._reported[next(iter(self._reported))]
+            self._reported[who] = None
+        _log.warning("malformed_object", path=self._path, uid=who.uid, error=str(error))
+        self._on_malformed(raw, error)
+        return who
