@@ -17,12 +17,12 @@ from functools import cache, lru_cache
 from typing import Any
 
 from . import schema_source as source
-from .errors import ApiError, bad_request
+from .errors import bad_request
 from .quantities import QuantityFormatError, canonical_quantity
 from .resource import Object, Resource
 from .times import TimeFormatError, micro_time, seconds_time
 
-__all__ = ["canonical_quantity", "check", "check_kind", "is_builtin"]
+__all__ = ["canonical_quantity", "check", "check_applied", "check_kind", "is_builtin"]
 
 #: Where a value is: (where its parent is, its key or index); None is the root.
 Where = tuple[Any, Any] | None
@@ -63,17 +63,31 @@ def check(resource: Resource, obj: Object) -> list[str]:
     return check_kind(resource.group, resource.version, resource.kind, obj)
 
 
-def check_kind(group: str, version: str, kind: str, obj: Object) -> list[str]:
-    """`check` for a kind that is not stored: Binding, Eviction, DeleteOptions, Scale."""
-    decode = _kind(group, version, kind)
+def check_kind(group: str, version: str, kind: str, obj: Object, *, exact: bool = False) -> list[str]:
+    """`check` for a kind that is not stored: Binding, Eviction, DeleteOptions, Scale.
+
+    With `exact`, zeros and nulls stay as they were written and nothing is filled in.
+    """
+    decode = _kind(group, version, kind, exact)
     unknown: list[str] = []
-    if decode is None:
-        return unknown
-    try:
-        decode(obj, None, unknown)
-    except _Refused as refused:
-        raise _cannot_be_handled(version if not group else f"{group}/{version}", kind, str(refused)) from None
+    if decode is not None:
+        try:
+            decode(obj, None, unknown)
+        except _Refused as refused:
+            raise bad_request(
+                f'{kind} in version "{version}" cannot be handled as a {kind}: {refused}'
+            ) from None
     return unknown
+
+
+def check_applied(resource: Resource, config: Object) -> list[str]:
+    """`check` for a server-side apply configuration: what was not written must stay unwritten.
+
+    Only quantities and times are rewritten; unknown fields of a built-in kind are dropped and returned.
+    """
+    if resource.custom:
+        return resource.schema.prune(config) if resource.schema is not None else []
+    return check_kind(resource.group, resource.version, resource.kind, config, exact=True)
 
 
 def is_builtin(group: str, version: str, kind: str) -> bool:
@@ -81,23 +95,18 @@ def is_builtin(group: str, version: str, kind: str) -> bool:
     return source.model_name(group, version, kind) is not None
 
 
-def _cannot_be_handled(api_version: str, kind: str, why: str) -> ApiError:
-    version = api_version.rsplit("/", 1)[-1]
-    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
-
-
 @lru_cache(maxsize=1024)
-def _kind(group: str, version: str, kind: str) -> Decoder | None:
+def _kind(group: str, version: str, kind: str, exact: bool) -> Decoder | None:
     # DeleteOptions belongs to meta.k8s.io yet is accepted under every group.
     model = source.model_name(group, version, kind) or source.model_name("", "v1", kind)
-    return None if model is None else _struct(model)
+    return None if model is None else _struct(model, exact)
 
 
 _PLAIN: dict[str, type] = {"string": str, "boolean": bool}
 
 
 @cache
-def _struct(model: str) -> Decoder:
+def _struct(model: str, exact: bool) -> Decoder:
     """The decoder of a struct. Its fields are compiled at first use, for JSONSchemaProps holds itself."""
     go = source.go_name(model)
     entries: dict[str, Entry] = {}
@@ -105,9 +114,10 @@ def _struct(model: str) -> Decoder:
 
     def compile_fields() -> None:
         for name, field in source.struct(model).fields.items():
-            decoder = _decoder(field.type, field.keep_zero)
-            entries[name] = (_PLAIN.get(field.type.kind), field.keep_zero, decoder)
-            if field.fill:
+            keep = exact or field.keep_zero
+            decoder = _decoder(field.type, keep, exact)
+            entries[name] = (_PLAIN.get(field.type.kind), keep, decoder)
+            if field.fill and not exact:
                 fill.append((name, decoder if field.type.kind == "struct" else _ZEROS.get(field.type.kind)))
 
     def decode(obj: Any, where: Where, unknown: list[str]) -> Any:
@@ -126,6 +136,8 @@ def _struct(model: str) -> Decoder:
                     continue
                 result = _DROP
             elif value is None:
+                if exact:
+                    continue
                 result = _DROP
             else:
                 try:
@@ -162,7 +174,7 @@ def _apply(obj: Object, changed: list[tuple[str, Any]]) -> None:
             obj[name] = value
 
 
-def _decoder(type_: source.Type, keep: bool) -> Decoder:
+def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     """The decoder of values of a type. `keep`: an empty list, map or zero number stays."""
     simple = _SIMPLE.get(type_.kind)
     if simple is not None:
@@ -170,24 +182,24 @@ def _decoder(type_: source.Type, keep: bool) -> Decoder:
     if type_.kind == "integer":
         return _integer(type_.go, keep)
     if type_.kind == "list":
-        return _list(type_, keep)
+        return _list(type_, keep, exact)
     if type_.kind == "map":
         assert type_.item is not None
-        return _MAPS.get(type_.item.kind, _map)(type_, keep)
+        return _MAPS.get(type_.item.kind, _map)(type_, keep, exact)
     if type_.kind == "schema":
         return _schema
     if type_.kind == "struct" and type_.inline is not None:
         return _raw
     if type_.kind == "struct":
-        return _struct(type_.struct)
+        return _struct(type_.struct, exact)
     return _refuse(type_.go)
 
 
-def _list(type_: source.Type, keep: bool) -> Decoder:
+def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     item = type_.item
     assert item is not None
     plain = _PLAIN.get(item.kind)
-    decode_item = _decoder(item, True)
+    decode_item = _decoder(item, True, exact)
     go = type_.go
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
@@ -214,10 +226,10 @@ def _list(type_: source.Type, keep: bool) -> Decoder:
     return decode
 
 
-def _map(type_: source.Type, keep: bool) -> Decoder:
+def _map(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     item = type_.item
     assert item is not None
-    decode_item = _decoder(item, True)
+    decode_item = _decoder(item, True, exact)
     go = type_.go
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
@@ -233,7 +245,7 @@ def _map(type_: source.Type, keep: bool) -> Decoder:
     return decode
 
 
-def _map_of_strings(type_: source.Type, keep: bool) -> Decoder:
+def _map_of_strings(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     go = type_.go
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
@@ -251,7 +263,7 @@ def _map_of_strings(type_: source.Type, keep: bool) -> Decoder:
     return decode
 
 
-def _map_of_quantities(type_: source.Type, keep: bool) -> Decoder:
+def _map_of_quantities(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     go = type_.go
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
@@ -266,7 +278,7 @@ def _map_of_quantities(type_: source.Type, keep: bool) -> Decoder:
     return decode
 
 
-_MAPS: dict[str, Callable[[source.Type, bool], Decoder]] = {
+_MAPS: dict[str, Callable[[source.Type, bool, bool], Decoder]] = {
     "string": _map_of_strings,
     "quantity": _map_of_quantities,
 }
@@ -351,8 +363,8 @@ def _schema(value: Any, where: Where, unknown: list[str]) -> Any:
     if type(value) is bool:
         return value
     if type(value) is list:
-        return [_struct("V1JSONSchemaProps")(one, where, unknown) for one in value]
-    return _struct("V1JSONSchemaProps")(value, where, unknown)
+        return [_struct("V1JSONSchemaProps", False)(one, where, unknown) for one in value]
+    return _struct("V1JSONSchemaProps", False)(value, where, unknown)
 
 
 _SIMPLE: dict[str, Decoder] = {

@@ -51,7 +51,7 @@ def strategic_merge_patch(doc: Object, patch: object, resource: Resource) -> Obj
 def _merge_map(original: Object, patch: Object, type_: source.Type) -> Object:
     directive = patch.pop(_PATCH, None)
     if directive == "replace":
-        return _without_directives(patch)
+        return {key: _without_directives(value) for key, value in patch.items() if value is not None}
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
