@@ -1,0 +1,238 @@
+"""Binding a pod to a node, and finding out what became of it.
+
+A bind is a write that must be neither lost nor done twice, over a network that may swallow the answer. The rule is
+short: only 201 says "bound" by itself; whatever else happens, the pod itself is asked (GET), by UID, and its state
+decides. The message of a 409 is never parsed, so a server is free to word it as it likes. docs/bind-outcomes.md has
+the whole table.
+
+The API server checks UID, deletion, an existing node and gates, never capacity and never that the node exists
+(`BindingREST` in kube-apiserver 1.36). What capacity means is the ledger's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from urllib.parse import quote
+
+import msgspec
+
+from agent_scheduler.kube.budget import UNLIMITED, Budget
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
+from agent_scheduler.kube.transport import Response, Transport, TransportError
+
+
+class BindOutcome(Enum):
+    """What is known when `bind` returns.
+
+    UNKNOWN alone leaves the question open: the capacity must be kept until the watch tells. After UNAVAILABLE the
+    bind may be tried again; it was surely not carried out. All others are the pod's own state.
+    """
+
+    BOUND = "bound"
+    BOUND_ELSEWHERE = "bound elsewhere"
+    RECREATED = "recreated"
+    DELETING = "deleting"
+    GATED = "gated"
+    GONE = "gone"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"
+
+    @property
+    def frees_capacity(self) -> bool:
+        """Whether the node's capacity that was assumed for this pod may be given back."""
+        return self not in (BindOutcome.BOUND, BindOutcome.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """`node` is where the pod is, if that is known; `attempts` counts POSTs; `failure` the last one, if any.
+
+    `confirmed` says that the outcome was read from the pod, not from the answer to the bind.
+    """
+
+    outcome: BindOutcome
+    node: str | None = None
+    attempts: int = 1
+    failure: Failure | None = None
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BindPolicy:
+    """How long to try. `deadline` counts from the first POST, after the wait for the budget; all in seconds."""
+
+    request_timeout: float = 10.0
+    deadline: float = 60.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(initial=0.1, cap=5.0))
+
+
+DEFAULT_POLICY = BindPolicy()
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+
+
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def binding(
+    namespace: str, name: str, uid: str, node: str, *, annotations: Mapping[str, str] | None = None
+) -> bytes:
+    """The `v1.Binding`. Its UID is a precondition: the server refuses (409) if the name has another pod by now."""
+    metadata: dict[str, object] = {"namespace": namespace, "name": name, "uid": uid}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return _encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+    )
+
+
+async def bind(
+    transport: Transport,
+    *,
+    namespace: str,
+    name: str,
+    uid: str,
+    node: str,
+    annotations: Mapping[str, str] | None = None,
+    budget: Budget = UNLIMITED,
+    policy: BindPolicy = DEFAULT_POLICY,
+    timing: Timing = REAL,
+    count: Callable[[str], None] = lambda _what: None,
+) -> BindResult:
+    """Binds the pod and does not return before the outcome is known or `policy.deadline` has passed.
+
+    `count(what)` is told of: post, get, retry. A caller that cancels this learns nothing: it must treat the pod as
+    after UNKNOWN. Raises nothing for what the network or the server does.
+    """
+    attempt = _Bind(
+        transport,
+        path=f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}",
+        body=binding(namespace, name, uid, node, annotations=annotations),
+        uid=uid,
+        node=node,
+        budget=budget,
+        policy=policy,
+        timing=timing,
+        count=count,
+    )
+    return await attempt.run()
+
+
+@dataclass(slots=True)
+class _Bind:
+    """One call of `bind`. Invariant: a POST whose outcome is unknown is followed by a GET before anything else."""
+
+    transport: Transport
+    path: str
+    body: bytes
+    uid: str
+    node: str
+    budget: Budget
+    policy: BindPolicy
+    timing: Timing
+    count: Callable[[str], None]
+    posts: int = 0
+    failure: Failure | None = None
+    attempts: Attempts | None = None
+
+    async def run(self) -> BindResult:
+        while True:
+            response = await self._exchange("POST")
+            failure = classify(response) if isinstance(response, Response) else response
+            if failure is None:
+                return self._result(BindOutcome.BOUND, node=self.node)
+            self.failure = failure
+            if failure.kind in (FailureClass.UNKNOWN, FailureClass.CONFLICT):
+                state = await self._ask()
+                if state is not None:
+                    return state
+            elif failure.kind is FailureClass.NOT_FOUND:
+                return self._result(BindOutcome.GONE)
+            elif failure.kind is not FailureClass.TRANSIENT:
+                return self._result(BindOutcome.REFUSED)
+            self.count("retry")
+            if not await self._wait(failure):
+                return self._result(BindOutcome.UNAVAILABLE)
+
+    async def _ask(self) -> BindResult | None:
+        """GETs the pod until it answers. None means that it is pending and free to be bound: try again.
+
+        A bind that is still inside the server while the GET is answered could be carried out after it. It can only
+        bind the pod to the same node, so repeating the POST meets it as a conflict and asks again.
+        """
+        while True:
+            response = await self._exchange("GET")
+            failure = classify(response) if isinstance(response, Response) else response
+            if failure is None:
+                assert isinstance(response, Response)
+                try:
+                    return self._judge(_decode_pod(response.body))
+                except msgspec.MsgspecError as error:
+                    failure = Failure(FailureClass.UNKNOWN, response.status, message=f"not a pod: {error}")
+            self.failure = failure
+            if failure.kind is FailureClass.NOT_FOUND:
+                return self._result(BindOutcome.GONE, confirmed=True)
+            if not failure.retryable or not await self._wait(failure):
+                return self._result(BindOutcome.UNKNOWN)
+
+    def _judge(self, pod: _Pod) -> BindResult | None:
+        if pod.metadata.uid != self.uid:
+            return self._result(BindOutcome.RECREATED, confirmed=True)
+        if pod.spec.node_name:
+            ours = pod.spec.node_name == self.node
+            outcome = BindOutcome.BOUND if ours else BindOutcome.BOUND_ELSEWHERE
+            return self._result(outcome, node=pod.spec.node_name, confirmed=True)
+        if pod.metadata.deletion_timestamp:
+            return self._result(BindOutcome.DELETING, confirmed=True)
+        if pod.spec.scheduling_gates:
+            return self._result(BindOutcome.GATED, confirmed=True)
+        return None
+
+    async def _exchange(self, method: str) -> Response | Failure:
+        posting = method == "POST"
+        async with self.budget.request():
+            if self.attempts is None:
+                self.attempts = Attempts(self.policy.backoff, self.timing, self.policy.deadline)
+            self.count(method.lower())
+            self.posts += posting
+            try:
+                return await self.transport.request(
+                    method,
+                    f"{self.path}/binding" if posting else self.path,
+                    body=self.body if posting else None,
+                    timeout=self.policy.request_timeout,
+                )
+            except TransportError as error:
+                return classify_error(error)
+
+    async def _wait(self, failure: Failure) -> bool:
+        assert self.attempts is not None
+        return await self.attempts.wait(failure.retry_after)
+
+    def _result(
+        self, outcome: BindOutcome, *, node: str | None = None, confirmed: bool = False
+    ) -> BindResult:
+        return BindResult(outcome, node, self.posts, self.failure, confirmed)
