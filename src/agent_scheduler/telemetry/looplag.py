@@ -1,0 +1,54 @@
+"""How late the event loop is: the one number that says that something blocks it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class LoopLag:
+    """Sets a timer again and again and reports how late it ran, in seconds.
+
+    Owner of its one timer, between `start` and `stop`. `worst` is the largest lag of the last `window` timers.
+    """
+
+    def __init__(
+        self,
+        observe: Callable[[float], None],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        interval: float = 0.25,
+        window: int = 20,
+    ) -> None:
+        self._observe = observe
+        self._loop = loop
+        self._interval = interval
+        self._recent = [0.0] * window
+        self._next = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    @property
+    def worst(self) -> float:
+        return max(self._recent)
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._arm()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._due = self._loop.time() + self._interval
+        self._timer = self._loop.call_at(self._due, self._tick)
+
+    def _tick(self) -> None:
+        # A clock that rounds may run a timer a moment early.
+        lag = max(0.0, self._loop.time() - self._due)
+        self._recent[self._next] = lag
+        self._next = (self._next + 1) % len(self._recent)
+        self._observe(lag)
+        self._arm()

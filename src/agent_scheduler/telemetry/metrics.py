@@ -1,0 +1,351 @@
+"""Every metric of the scheduler: its name, what it means, its labels and buckets.
+
+Names that begin with `scheduler_` are kube-scheduler's (`pkg/scheduler/metrics`), with its labels and buckets, so
+that existing dashboards and alerts read them unchanged. What kube-scheduler has no word for, such as lost races
+between workers, begins with `agent_scheduler_`. `docs/metrics.md` describes them all; a test keeps the two equal.
+
+A metric is here only if something in the product sets it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+from agent_scheduler.engine.queueing.views import PendingCounts
+from agent_scheduler.telemetry.series import Counter, Families, Histogram, exponential
+
+#: Results of an attempt, as kube-scheduler labels them.
+RESULTS = ("scheduled", "unschedulable", "error")
+#: The places of the queue that `pending_pods` counts. A pod in flight is in none of them, as in kube-scheduler.
+PENDING_QUEUES = ("active", "backoff", "unschedulable", "gated")
+
+_ATTEMPT_SECONDS = exponential(0.001, 2, 15)
+_EXTENSION_POINT_SECONDS = exponential(0.0001, 2, 12)
+_SLI_SECONDS = exponential(0.01, 2, 20)
+_HINT_SECONDS = exponential(0.00001, 1.5, 20)
+_ATTEMPTS = exponential(1, 2, 5)
+_CANDIDATE_RANKS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+_PAUSE_SECONDS = exponential(0.0001, 2, 15)
+
+#: Attempts are one label value each up to here; more are "15+", as in kube-scheduler.
+_ATTEMPTS_SHOWN = 15
+
+
+class ProfileMetrics:
+    """What is recorded for each pod of one profile, with every series at hand. Durations in seconds."""
+
+    __slots__ = ("_attempts", "_bind")
+
+    def __init__(self, metrics: Metrics, profile: str) -> None:
+        points = metrics.framework_extension_point_duration_seconds
+        self._attempts: dict[str, tuple[Counter, Histogram]] = {
+            result: (
+                metrics.schedule_attempts_total.labels(result, profile),
+                metrics.scheduling_attempt_duration_seconds.labels(result, profile),
+            )
+            for result in RESULTS
+        }
+        self._bind = {
+            True: points.labels("Bind", "Success", profile),
+            False: points.labels("Bind", "Error", profile),
+        }
+
+    def attempted(self, result: str, seconds: float) -> None:
+        """An attempt ended, a bind included; `result` is one of RESULTS."""
+        attempts, duration = self._attempts[result]
+        attempts.inc()
+        duration.observe(seconds)
+
+    def bound(self, seconds: float, *, success: bool) -> None:
+        """The Bind extension point ran."""
+        self._bind[success].observe(seconds)
+
+
+class ReflectorMetrics:
+    """What is recorded of one kind's list-and-watch."""
+
+    __slots__ = ("_kind", "_metrics", "_received")
+
+    def __init__(self, metrics: Metrics, kind: str) -> None:
+        self._metrics = metrics
+        self._kind = kind
+        self._received: dict[str, Counter] = {}
+
+    def received(self, change: str, number: int = 1) -> None:
+        """`number` changes of one type (added, modified, deleted) were handed over."""
+        try:
+            series = self._received[change]
+        except KeyError:
+            series = self._received[change] = self._metrics.watch_events_total.labels(self._kind, change)
+        series.inc(number)
+
+    def count(self, step: str) -> None:
+        """Fits the reflector's `count`."""
+        if step == "malformed":
+            self._metrics.malformed_objects_total.labels(self._kind).inc()
+        else:
+            self._metrics.reflector_steps_total.labels(self._kind, step).inc()
+
+
+class Metrics:
+    """Owner of the registry and of every family in it. An attribute is named as its metric, without prefix."""
+
+    def __init__(self, *, version: str, registry: CollectorRegistry | None = None) -> None:
+        self.registry = CollectorRegistry(auto_describe=True) if registry is None else registry
+        self.families = Families(self.registry)
+        self._profiles: dict[str, ProfileMetrics] = {}
+        self._sli: dict[int, Histogram] = {}
+        self._attempts()
+        self._queue()
+        self._binding()
+        self._api()
+        self._process(version)
+
+    def _attempts(self) -> None:
+        make = self.families
+        self.schedule_attempts_total = make.counter(
+            "scheduler_schedule_attempts_total",
+            "Attempts to schedule a pod, by result: scheduled, unschedulable (no node fits) or error.",
+            "result",
+            "profile",
+        )
+        self.scheduling_attempt_duration_seconds = make.histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Duration of an attempt, from taking the pod off the queue to its result, the bind included.",
+            "result",
+            "profile",
+            bounds=_ATTEMPT_SECONDS,
+        )
+        self.scheduling_algorithm_duration_seconds = make.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Duration of choosing candidate nodes for one pod.",
+            bounds=_ATTEMPT_SECONDS,
+        )
+        self.framework_extension_point_duration_seconds = make.histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Duration of an extension point for one pod. Filters and scores run fused, a class of pods at a time: "
+            "scheduler_scheduling_algorithm_duration_seconds has them.",
+            "extension_point",
+            "status",
+            "profile",
+            bounds=_EXTENSION_POINT_SECONDS,
+        )
+        self.pod_scheduling_attempts = make.histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Attempts that a pod needed until it was scheduled.",
+            bounds=_ATTEMPTS,
+        )
+        self.pod_scheduling_sli_duration_seconds = make.histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Time from a pod's first entry into the active queue to its bind, by the attempts it took.",
+            "attempts",
+            bounds=_SLI_SECONDS,
+        )
+        self.worker_cycles_total = make.counter(
+            "agent_scheduler_worker_cycles_total",
+            "Scheduling cycles that a worker ran to an answer.",
+            "worker",
+        )
+        self.worker_busy_seconds_total = make.counter(
+            "agent_scheduler_worker_busy_seconds_total",
+            "Time a worker spent in scheduling cycles; its rate is the share of time that it is busy.",
+            "worker",
+        )
+        self.worker_failures_total = make.counter(
+            "agent_scheduler_worker_failures_total",
+            "Scheduling cycles that raised; the pod went to backoff.",
+            "worker",
+        )
+
+    def _queue(self) -> None:
+        make = self.families
+        self.pending_pods = make.gauge("scheduler_pending_pods", "Waiting pods, by queue.", "queue")
+        self.pods_in_flight = make.gauge(
+            "agent_scheduler_pods_in_flight", "Pods taken off the queue whose attempt is not over."
+        )
+        self.queue_incoming_pods_total = make.counter(
+            "scheduler_queue_incoming_pods_total",
+            "Pods that entered a queue, by queue and by the event that brought them there.",
+            "queue",
+            "event",
+        )
+        self.unschedulable_pods = make.gauge(
+            "scheduler_unschedulable_pods",
+            "Pods that wait because of a plugin; a pod counts once for each plugin that refused it.",
+            "plugin",
+            "profile",
+        )
+        self.event_handling_duration_seconds = make.histogram(
+            "scheduler_event_handling_duration_seconds",
+            "Duration of handling one change of the cluster, ledger and queue included.",
+            "event",
+            bounds=_EXTENSION_POINT_SECONDS,
+        )
+        self.queueing_hint_execution_duration_seconds = make.histogram(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "Duration of one queueing hint, by its answer.",
+            "plugin",
+            "event",
+            "hint",
+            bounds=_HINT_SECONDS,
+        )
+        self.inflight_events = make.gauge(
+            "scheduler_inflight_events", "Events that are kept because pods are in flight.", "event"
+        )
+        self.pod_scheduled_after_flush_total = make.counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Pods scheduled after a timeout, not an event, woke them: hints that were missed.",
+        )
+        self.urgent_retries_total = make.counter(
+            "agent_scheduler_urgent_retries_total",
+            "Pods that lost a race for a node and went to the head of the queue (granted) or, "
+            "their urgent retries being used up, to backoff (spent).",
+            "result",
+        )
+        self._urgent = {
+            True: self.urgent_retries_total.labels("granted"),
+            False: self.urgent_retries_total.labels("spent"),
+        }
+        self._after_flush = self.pod_scheduled_after_flush_total.labels()
+        self._pod_attempts = self.pod_scheduling_attempts.labels()
+
+    def _binding(self) -> None:
+        make = self.families
+        self.cache_size = make.gauge(
+            "scheduler_cache_size", "Nodes, pods and assumed pods in the scheduler's picture.", "type"
+        )
+        self.conflicts_total = make.counter(
+            "agent_scheduler_conflicts_total",
+            "Candidate nodes that had changed between decision and bind, by conflict policy.",
+            "policy",
+        )
+        self.revalidations_total = make.counter(
+            "agent_scheduler_revalidations_total",
+            "Changed candidate nodes that were checked again: the pod still fits, or is refused.",
+            "result",
+        )
+        self.candidate_rank = make.histogram(
+            "agent_scheduler_candidate_rank",
+            "Which of a pod's candidate nodes it was given, from 1.",
+            bounds=_CANDIDATE_RANKS,
+        )
+        self.bind_outcomes_total = make.counter(
+            "agent_scheduler_bind_outcomes_total", "Bind requests, by what became of them.", "outcome"
+        )
+        self.bind_duration_seconds = make.histogram(
+            "agent_scheduler_bind_duration_seconds",
+            "Duration of a bind, repeated requests and looking up an unknown outcome included.",
+            bounds=_ATTEMPT_SECONDS,
+        )
+        self.binds_in_flight = make.gauge("agent_scheduler_binds_in_flight", "Binds that are not over.")
+
+    def _api(self) -> None:
+        make = self.families
+        self.api_requests_total = make.counter(
+            "agent_scheduler_api_requests_total",
+            "Exchanges with the API server, by method and status; <error> if no answer came.",
+            "method",
+            "code",
+        )
+        self.watch_events_total = make.counter(
+            "agent_scheduler_watch_events_total",
+            "Changes of objects that lists and watches brought.",
+            "kind",
+            "type",
+        )
+        self.reflector_steps_total = make.counter(
+            "agent_scheduler_reflector_steps_total",
+            "What list-and-watch did: list, watch, relist, stale_list, duplicate or failure.",
+            "kind",
+            "step",
+        )
+        self.malformed_objects_total = make.counter(
+            "agent_scheduler_malformed_objects_total",
+            "Versions of objects with a part that has no meaning, such as a quantity that is no number.",
+            "kind",
+        )
+        self.status_writes_total = make.counter(
+            "agent_scheduler_status_writes_total", "Writes of a pod's PodScheduled condition.", "result"
+        )
+        self.events_total = make.counter(
+            "agent_scheduler_events_total", "Kubernetes events, by what became of them.", "result"
+        )
+
+    def _process(self, version: str) -> None:
+        make = self.families
+        self.leader_election_master_status = make.gauge(
+            "leader_election_master_status",
+            "1 while this process holds the lease of that name, else 0.",
+            "name",
+        )
+        self.loop_lag_seconds = make.histogram(
+            "agent_scheduler_loop_lag_seconds",
+            "How late the event loop ran a timer: how long something else kept it busy.",
+            bounds=_PAUSE_SECONDS,
+        )
+        self.gc_pause_seconds = make.histogram(
+            "agent_scheduler_gc_pause_seconds",
+            "Duration of a garbage collection, by generation.",
+            "generation",
+            bounds=_PAUSE_SECONDS,
+        )
+        self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
+        self.build_info.labels(version, platform.python_version()).set(1)
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def profile(self, name: str) -> ProfileMetrics:
+        """The series of a profile, made (at 0) when first asked for. Profiles come from the configuration only."""
+        try:
+            return self._profiles[name]
+        except KeyError:
+            made = self._profiles[name] = ProfileMetrics(self, name)
+            return made
+
+    def reflector(self, kind: str) -> ReflectorMetrics:
+        """`kind` as in a manifest: Pod, Node."""
+        return ReflectorMetrics(self, kind)
+
+    def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
+        """A pod got its node, `sli_seconds` after it first entered the active queue."""
+        self._pod_attempts.observe(attempts)
+        shown = min(attempts, _ATTEMPTS_SHOWN)
+        series = self._sli.get(shown)
+        if series is None:
+            label = f"{_ATTEMPTS_SHOWN}+" if shown == _ATTEMPTS_SHOWN else str(shown)
+            series = self._sli[shown] = self.pod_scheduling_sli_duration_seconds.labels(label)
+        series.observe(sli_seconds)
+        if after_flush:
+            self._after_flush.inc()
+
+    def urgent_retry(self, granted: bool) -> None:
+        self._urgent[granted].inc()
+
+    def api_request(self, method: str, status: int) -> None:
+        """One exchange with the API server; `status` 0: no answer. Fits the transport's `observe`."""
+        self.api_requests_total.labels(method, str(status) if status else "<error>").inc()
+
+    def read_queue(self, counts: Callable[[], PendingCounts]) -> None:
+        """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape."""
+
+        def by_queue() -> Mapping[str, float]:
+            pods = counts()
+            return {queue: getattr(pods, queue) for queue in PENDING_QUEUES}
+
+        self.pending_pods.read_from(by_queue)
+        self.pods_in_flight.read_from(lambda: {"": counts().in_flight})
+
+    def read_cache(
+        self, *, nodes: Callable[[], int], pods: Callable[[], int], assumed: Callable[[], int]
+    ) -> None:
+        """From now on `cache_size` is what these say at each scrape."""
+        self.cache_size.read_from(lambda: {"nodes": nodes(), "pods": pods(), "assumed_pods": assumed()})
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """All metrics in the format that the Accept header asks for, and their content type."""
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type

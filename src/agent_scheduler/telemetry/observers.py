@@ -1,0 +1,109 @@
+"""Turns the facts that queue, workers and binder report into metrics and, where someone should look, log lines.
+
+The reporting sides define what they report as Protocols and know nothing of metrics; these classes are what they
+are given. A fact of the hot path costs an addition or two; only what goes wrong is logged, once a minute a kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.series import Counter, Gauge
+
+_LOG_SECONDS = 60.0
+
+
+class QueueRecorder:
+    """What the scheduling queue reports about itself (`engine.queueing.record.QueueRecorder`)."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        log: FilteringBoundLogger | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._metrics = metrics
+        self._log = get_logger("queue") if log is None else log
+        self._once = OncePer(_LOG_SECONDS, clock=clock)
+        # Series by what the queue calls them: a lookup here is cheaper than one in the family.
+        self._incoming: dict[tuple[str, str], Counter] = {}
+        self._inflight: dict[str, Gauge] = {}
+        self.scheduled = metrics.scheduled
+        self.urgent_retry = metrics.urgent_retry
+
+    def incoming(self, queue: str, event: str) -> None:
+        try:
+            series = self._incoming[queue, event]
+        except KeyError:
+            series = self._metrics.queue_incoming_pods_total.labels(queue, event)
+            self._incoming[queue, event] = series
+        series.inc()
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        self._metrics.unschedulable_pods.labels(plugin, profile).inc(delta)
+
+    def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        self._metrics.queueing_hint_execution_duration_seconds.labels(plugin, event, hint).observe(seconds)
+
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
+        held = self._once.admit(f"{plugin} {where}")
+        if held is not None:
+            self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
+
+    def inflight_events(self, event: str, delta: int) -> None:
+        try:
+            series = self._inflight[event]
+        except KeyError:
+            series = self._inflight[event] = self._metrics.inflight_events.labels(event)
+        series.inc(delta)
+
+
+class FastPathObserver:
+    """What workers, failure handling and the cluster picture report: the observers that `fastpath` asks for.
+
+    `clock` is the one that the `started` of an attempt was read from, in seconds.
+    """
+
+    def __init__(
+        self, metrics: Metrics, *, clock: Callable[[], float], log: FilteringBoundLogger | None = None
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._log = get_logger("scheduler") if log is None else log
+        self._once = OncePer(_LOG_SECONDS, clock=clock)
+        self._algorithm = metrics.scheduling_algorithm_duration_seconds.labels()
+        # worker -> (cycles, busy seconds). Grows to the configured number of workers.
+        self._workers: dict[int, tuple[Counter, Counter]] = {}
+
+    def decided(self, worker: int, profile: str, seconds: float) -> None:
+        try:
+            cycles, busy = self._workers[worker]
+        except KeyError:
+            cycles = self._metrics.worker_cycles_total.labels(str(worker))
+            busy = self._metrics.worker_busy_seconds_total.labels(str(worker))
+            self._workers[worker] = cycles, busy
+        cycles.inc()
+        busy.inc(seconds)
+        self._algorithm.observe(seconds)
+
+    def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
+        self._metrics.worker_failures_total.labels(str(worker)).inc()
+        held = self._once.admit(f"cycle {type(error).__name__}")
+        if held is not None:
+            self._log.error("cycle failed", worker=worker, pod=pod.key, held_back=held, exc_info=error)
+
+    def attempted(self, profile: str, result: str, started: float) -> None:
+        self._metrics.profile(profile).attempted(result, self._clock() - started)
+
+    def malformed(self, kind: str, key: str, problem: str) -> None:
+        self._metrics.malformed_objects_total.labels(kind).inc()
+        held = self._once.admit(f"malformed {kind}")
+        if held is not None:
+            self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
