@@ -92,13 +92,13 @@ class BackoffQueue(Generic[PodT]):
         return (floor(ends / window) + 1) * window
 
     def may_leave_early(self, entry: QueuedPodInfo[PodT]) -> bool:
-        """Whether `entry`, put in here, could be popped before its time."""
+        """Whether `entry`, which waits here, can be popped before its time."""
         return self.settings.pop_from_backoff and bool(entry.rejectors)
 
     def push(self, entry: QueuedPodInfo[PodT]) -> None:
         """`entry` waits from now on; nobody having refused it, it waits among the errors."""
         heap = self._refused if entry.rejectors else self._errors
-        heap.push(entry, entry.backoff_expiration, -entry.pod.priority, entry.timestamp)
+        heap.push(entry, (entry.backoff_expiration, -entry.pod.priority, entry.timestamp))
 
     def pop_early(self) -> QueuedPodInfo[PodT] | None:
         """The refused pod whose penalty ends first, though it has not ended; None when none may leave early."""

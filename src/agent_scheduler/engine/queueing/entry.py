@@ -7,6 +7,7 @@ it, urgency) lives on its `QueuedPodInfo`, never in the pod's annotations, where
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -59,8 +60,10 @@ class PodLike(Protocol):
 PodT = TypeVar("PodT", bound=PodLike)
 
 
-class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False):
+class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
     """One waiting pod. Owner: the one structure of the queue that holds it, or its attempt while in flight.
+
+    `gc=False` is sound because nothing that an entry holds leads back to it.
 
     Instants are the queue's clock, in seconds; 0.0 or None is "not set" as each field says.
     """
@@ -121,8 +124,11 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False):
         self._follow()
 
     def _follow(self) -> None:
-        pending = sorted(self.pending_plugins)
-        others = set(self.unschedulable_plugins)
-        if self.gating_plugin:
-            others.add(self.gating_plugin)
-        self.rejectors = (*pending, *sorted(others - self.pending_plugins))
+        self.rejectors = _rejectors(self.pending_plugins, self.unschedulable_plugins, self.gating_plugin)
+
+
+# Pods are refused in few different ways, so that the same tuples serve nearly all of them.
+@lru_cache(maxsize=1024)
+def _rejectors(pending: frozenset[str], unschedulable: frozenset[str], gating: str) -> tuple[str, ...]:
+    others = unschedulable | {gating} if gating else unschedulable
+    return (*sorted(pending), *sorted(others - pending))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntFlag, StrEnum
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 
 class Resource(StrEnum):
@@ -81,11 +82,15 @@ _NODE_UPDATES = {
 
 
 class ClusterEvent(Struct, frozen=True):
-    """`action` happened to an object of kind `resource`. `label` names it in metrics; empty: derived."""
+    """`action` happened to an object of kind `resource`. `label` names it in metrics; left empty, it is derived."""
 
     resource: Resource
     action: ActionType
     label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            force_setattr(self, "label", _derived_label(self.resource, self.action))
 
     @property
     def is_wildcard(self) -> bool:
@@ -102,7 +107,7 @@ class ClusterEvent(Struct, frozen=True):
         return bool(self.action & happened.action) and self.resource.overlaps(happened.resource)
 
     def __str__(self) -> str:
-        return self.label or _derived_label(self.resource, self.action)
+        return self.label
 
 
 def _derived_label(resource: Resource, action: ActionType) -> str:
@@ -118,23 +123,19 @@ def _derived_label(resource: Resource, action: ActionType) -> str:
     return subject + "All"
 
 
-def _event(resource: Resource, action: ActionType) -> ClusterEvent:
-    return ClusterEvent(resource, action, _derived_label(resource, action))
-
-
-ASSIGNED_POD_ADD = _event(Resource.ASSIGNED_POD, ActionType.ADD)
-ASSIGNED_POD_UPDATE = _event(Resource.ASSIGNED_POD, ActionType.UPDATE)
-ASSIGNED_POD_DELETE = _event(Resource.ASSIGNED_POD, ActionType.DELETE)
-UNSCHEDULED_POD_ADD = _event(Resource.UNSCHEDULED_POD, ActionType.ADD)
-UNSCHEDULED_POD_UPDATE = _event(Resource.UNSCHEDULED_POD, ActionType.UPDATE)
-UNSCHEDULED_POD_DELETE = _event(Resource.UNSCHEDULED_POD, ActionType.DELETE)
-NODE_ADD = _event(Resource.NODE, ActionType.ADD)
-NODE_DELETE = _event(Resource.NODE, ActionType.DELETE)
-NODE_UPDATE_ALLOCATABLE = _event(Resource.NODE, ActionType.UPDATE_NODE_ALLOCATABLE)
-NODE_UPDATE_LABEL = _event(Resource.NODE, ActionType.UPDATE_NODE_LABEL)
-NODE_UPDATE_TAINT = _event(Resource.NODE, ActionType.UPDATE_NODE_TAINT)
-NODE_UPDATE_CONDITION = _event(Resource.NODE, ActionType.UPDATE_NODE_CONDITION)
-NODE_UPDATE_ANNOTATION = _event(Resource.NODE, ActionType.UPDATE_NODE_ANNOTATION)
+ASSIGNED_POD_ADD = ClusterEvent(Resource.ASSIGNED_POD, ActionType.ADD)
+ASSIGNED_POD_UPDATE = ClusterEvent(Resource.ASSIGNED_POD, ActionType.UPDATE)
+ASSIGNED_POD_DELETE = ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE)
+UNSCHEDULED_POD_ADD = ClusterEvent(Resource.UNSCHEDULED_POD, ActionType.ADD)
+UNSCHEDULED_POD_UPDATE = ClusterEvent(Resource.UNSCHEDULED_POD, ActionType.UPDATE)
+UNSCHEDULED_POD_DELETE = ClusterEvent(Resource.UNSCHEDULED_POD, ActionType.DELETE)
+NODE_ADD = ClusterEvent(Resource.NODE, ActionType.ADD)
+NODE_DELETE = ClusterEvent(Resource.NODE, ActionType.DELETE)
+NODE_UPDATE_ALLOCATABLE = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ALLOCATABLE)
+NODE_UPDATE_LABEL = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_LABEL)
+NODE_UPDATE_TAINT = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_TAINT)
+NODE_UPDATE_CONDITION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_CONDITION)
+NODE_UPDATE_ANNOTATION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ANNOTATION)
 
 #: What a plugin that does not say what may cure its refusal is taken to have registered.
 ANY = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "All")

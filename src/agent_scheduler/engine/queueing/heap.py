@@ -42,7 +42,7 @@ class EntryHeap(Generic[PodT]):
         item = self._live.get(uid)
         return None if item is None else item[-1]
 
-    def push(self, entry: QueuedPodInfo[PodT], *key: float) -> None:
+    def push(self, entry: QueuedPodInfo[PodT], key: tuple[float, ...]) -> None:
         """Put `entry` in; `key` has the same length for every pod of one heap. The UID must not be in yet."""
         self._sequence += 1
         item = (*key, self._sequence, entry)

@@ -31,21 +31,21 @@ class InFlightEvent(NamedTuple):
     new: object | None
 
 
-class _Mark(Struct, eq=False):
+class _Mark(Struct, eq=False, gc=False):
     """A position in the log and how many pods in flight were popped there."""
 
     position: int
     pods: int
 
 
-class InFlightPod(Struct, Generic[PodT], eq=False):
+class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
     """One pod being tried. `newest` is what the pod has become since it was popped."""
 
     entry: QueuedPodInfo[PodT]
     newest: PodT
     mark: _Mark
     #: What happened to this very pod: updates and activations. Nobody else is asked about them.
-    own: list[InFlightEvent]
+    own: tuple[InFlightEvent, ...] = ()
     deleted: bool = False
 
 
@@ -98,7 +98,7 @@ class InFlight(Generic[PodT]):
         else:
             mark = _Mark(end, 1)
             self._marks.append(mark)
-        self._pods[entry.uid] = InFlightPod(entry, entry.pod, mark, [])
+        self._pods[entry.uid] = InFlightPod(entry, entry.pod, mark)
         self._recorder.inflight_events(POD_POPPED, 1)
 
     def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
@@ -106,22 +106,22 @@ class InFlight(Generic[PodT]):
         if not self._pods:
             return
         self._log.append(InFlightEvent(event, old, new))
-        self._recorder.inflight_events(str(event), 1)
+        self._recorder.inflight_events(event.label, 1)
         if len(self._log) > self._max_events:
             self.forgotten += 1
             self._drop(1)
 
     def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:
         """`event` happened to `uid` itself, which is in flight."""
-        self._pods[uid].own.append(InFlightEvent(event, old, new))
-        self._recorder.inflight_events(str(event), 1)
+        self._pods[uid].own += (InFlightEvent(event, old, new),)
+        self._recorder.inflight_events(event.label, 1)
 
     def events_for(self, uid: str) -> list[InFlightEvent] | None:
         """What happened since `uid` was popped; None when it is not in flight or its history was forgotten."""
         pod = self._pods.get(uid)
         if pod is None or pod.mark.position < self._base:
             return None
-        return pod.own + list(islice(self._log, pod.mark.position - self._base, None))
+        return [*pod.own, *islice(self._log, pod.mark.position - self._base, None)]
 
     def done(self, uid: str) -> None:
         """`uid` is no longer being tried. Unknown is fine: an attempt may end on more than one path."""
@@ -130,7 +130,7 @@ class InFlight(Generic[PodT]):
             return
         self._recorder.inflight_events(POD_POPPED, -1)
         for own in pod.own:
-            self._recorder.inflight_events(str(own.event), -1)
+            self._recorder.inflight_events(own.event.label, -1)
         pod.mark.pods -= 1
         marks = self._marks
         while marks and marks[0].pods == 0:
@@ -169,5 +169,5 @@ class InFlight(Generic[PodT]):
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest events; negative where more than that is forgotten already."""
         for _ in range(count):
-            self._recorder.inflight_events(str(self._log.popleft().event), -1)
+            self._recorder.inflight_events(self._log.popleft().event.label, -1)
             self._base += 1

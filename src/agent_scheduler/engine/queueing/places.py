@@ -74,26 +74,30 @@ class Places(Generic[PodT]):
         if entry is not None:
             self._count(entry, ())
 
-    def requeue(self, entry: QueuedPodInfo[PodT], strategy: Strategy, *, label: str, now: float) -> bool:
-        """Put `entry`, which is in the pool or waits nowhere, where `strategy` says; returns whether it can be popped.
+    def requeue(self, entry: QueuedPodInfo[PodT], strategy: Strategy, *, label: str, now: float) -> Place:
+        """Put `entry`, which is in the pool or waits nowhere, where `strategy` says; returns where it is now.
 
         PreEnqueue has the last word: a pod that it refuses stays in, or goes to, the pool.
         """
         if strategy is Strategy.SKIP or not self._gatekeeper.lets_in(entry):
             self._to_pool(entry, label=label)
-            return False
+            return Place.GATED if entry.gating_plugin else Place.UNSCHEDULABLE
         self.pool.remove(entry.uid)
         if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(entry, now):
             self._to_backoff(entry, label=label)
-            return self.backoff.may_leave_early(entry)
+            return Place.BACKOFF
         self.to_active(entry, label=label, now=now)
-        return True
+        return Place.ACTIVE
+
+    def poppable(self, entry: QueuedPodInfo[PodT], place: Place) -> bool:
+        """Whether `entry`, which is in `place`, could be popped right now."""
+        return place is Place.ACTIVE or (place is Place.BACKOFF and self.backoff.may_leave_early(entry))
 
     def to_active(self, entry: QueuedPodInfo[PodT], *, label: str, now: float) -> None:
         """`entry`, which waits nowhere any more and which PreEnqueue let in, may be tried."""
         if entry.initial_attempt_timestamp is None:
             entry.initial_attempt_timestamp = now
-        self.active.push(entry)
+        self.active.add(entry)
         if entry.counted != entry.rejectors:
             self._count(entry, entry.rejectors)
         self._recorder.incoming(Place.ACTIVE, label)

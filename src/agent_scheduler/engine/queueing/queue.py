@@ -33,10 +33,7 @@ from .requeue import RequeueJudge, Strategy
 from .views import PendingCounts, Place, PodView
 
 _NONE: frozenset[str] = frozenset()
-# Labels of the hot path and of loops, derived once.
-_ADD = str(ev.UNSCHEDULED_POD_ADD)
-_FORCE_ACTIVATE = str(ev.FORCE_ACTIVATE)
-_TIMEOUT = str(ev.UNSCHEDULABLE_TIMEOUT)
+_LEFT_POOL = (Place.ACTIVE, Place.BACKOFF)
 
 
 class QueueError(ValueError):
@@ -113,10 +110,12 @@ class SchedulingQueue(Generic[PodT]):
                 f"pod {pod.namespace}/{pod.name} asks for scheduler {pod.scheduler_name!r}: "
                 f"this queue has {sorted(self._hint_maps)}"
             )
-        self.nominator.add(pod)
+        if pod.nominated_node_name:
+            self.nominator.add(pod)
         now = self._clock()
         entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=now)
-        if self._places.requeue(entry, Strategy.IMMEDIATELY, label=_ADD, now=now):
+        label = ev.UNSCHEDULED_POD_ADD.label
+        if self._places.requeue(entry, Strategy.IMMEDIATELY, label=label, now=now) is Place.ACTIVE:
             self._on_ready()
 
     def update(self, old: PodT | None, new: PodT) -> None:
@@ -157,7 +156,6 @@ class SchedulingQueue(Generic[PodT]):
         if not judge.of_interest(event):
             return 0
         now = self._clock()
-        label = str(event)
         moved = 0
         ready = False
         for entry, hints in self._candidates(event):
@@ -165,8 +163,9 @@ class SchedulingQueue(Generic[PodT]):
                 continue
             strategy = judge.after(entry, event, old, new, hints=hints)
             if strategy is not Strategy.SKIP:
-                ready |= places.requeue(entry, strategy, label=label, now=now)
-                moved += entry.uid not in places.pool
+                place = places.requeue(entry, strategy, label=event.label, now=now)
+                ready = ready or places.poppable(entry, place)
+                moved += place in _LEFT_POOL
         places.in_flight.record(event, old, new)
         if ready:
             self._on_ready()
@@ -238,7 +237,9 @@ class SchedulingQueue(Generic[PodT]):
         entry.urgent_retries += 1
         entry.urgent = 1
         entry.refused_by(unschedulable=_NONE, pending=_NONE)
-        ready = self._places.requeue(entry, Strategy.IMMEDIATELY, label=ev.URGENT_RETRY, now=self._clock())
+        now = self._clock()
+        place = self._places.requeue(entry, Strategy.IMMEDIATELY, label=ev.URGENT_RETRY, now=now)
+        ready = place is Place.ACTIVE
         # A pod that a gate stopped on the way comes back like any other.
         entry.urgent = int(ready)
         self._places.in_flight.done(entry.uid)
@@ -254,15 +255,17 @@ class SchedulingQueue(Generic[PodT]):
         """
         places = self._places
         now = self._clock()
+        label = ev.FORCE_ACTIVATE.label
         activated = 0
         for uid in uids:
             flying = places.in_flight.get(uid)
             if flying is not None:
                 places.in_flight.record_own(uid, ev.FORCE_ACTIVATE, None, flying.newest)
             elif (refused := places.pool.get(uid)) is not None:
-                activated += places.requeue(refused, Strategy.IMMEDIATELY, label=_FORCE_ACTIVATE, now=now)
+                place = places.requeue(refused, Strategy.IMMEDIATELY, label=label, now=now)
+                activated += place is Place.ACTIVE
             elif (waiting := places.backoff.remove(uid)) is not None:
-                places.to_active(waiting, label=_FORCE_ACTIVATE, now=now)
+                places.to_active(waiting, label=label, now=now)
                 activated += 1
         if activated:
             self._on_ready()
@@ -294,14 +297,16 @@ class SchedulingQueue(Generic[PodT]):
         """
         places = self._places
         now = self._clock()
+        label = ev.UNSCHEDULABLE_TIMEOUT.label
         moved = 0
         ready = False
         for entry in places.pool.stale(now):
             entry.flush_timestamp = now
-            ready |= places.requeue(entry, Strategy.AFTER_BACKOFF, label=_TIMEOUT, now=now)
+            place = places.requeue(entry, Strategy.AFTER_BACKOFF, label=label, now=now)
+            ready = ready or places.poppable(entry, place)
             # Not set for a pod that stays gated: the flag finds events that hints missed, and the one that
             # lifts the gate later will not have been missed.
-            entry.was_flushed = entry.uid not in places.pool
+            entry.was_flushed = place in _LEFT_POOL
             moved += entry.was_flushed
         if ready:
             self._on_ready()
@@ -402,12 +407,10 @@ class SchedulingQueue(Generic[PodT]):
             happened = self._places.in_flight.events_for(uid)
             if happened is not None:
                 strategy = self._judge.after_all(entry, happened)
-        ready = self._places.requeue(entry, strategy, label=ev.SCHEDULE_ATTEMPT_FAILURE, now=now)
+        place = self._places.requeue(entry, strategy, label=ev.SCHEDULE_ATTEMPT_FAILURE, now=now)
         self._places.in_flight.done(uid)
-        if ready:
+        if self._places.poppable(entry, place):
             self._on_ready()
-        place = self._places.where(uid)
-        assert place is not None, f"{uid} was lost on its way back"
         return place
 
     def _update_known(self, pod: PodT) -> bool:
@@ -444,7 +447,8 @@ class SchedulingQueue(Generic[PodT]):
             strategy = self._judge.after(entry, event, old, pod, hints=hints)
             if strategy is Strategy.SKIP:
                 continue
-            if self._places.requeue(entry, strategy, label=str(event), now=now):
-                self._on_ready()
-            if entry.uid not in self._places.pool:
+            place = self._places.requeue(entry, strategy, label=event.label, now=now)
+            if place in _LEFT_POOL:
+                if self._places.poppable(entry, place):
+                    self._on_ready()
                 return

@@ -101,5 +101,5 @@ class RequeueJudge:
             # A plugin's bug must not leave a pod waiting for an event that has passed.
             hint, label = QueueingHint.QUEUE, ERROR
             self._recorder.plugin_raised(plugin, "QueueingHint", error)
-        self._recorder.hint_evaluated(plugin, str(event), label, self._clock() - started)
+        self._recorder.hint_evaluated(plugin, event.label, label, self._clock() - started)
         return hint is QueueingHint.QUEUE

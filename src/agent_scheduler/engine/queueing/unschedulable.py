@@ -64,7 +64,7 @@ class UnschedulablePool(Generic[PodT]):
             buckets.setdefault(plugin, {})[uid] = entry
         if entry.gating_plugin:
             self._gated.add(uid)
-        self._stale.push(entry, stale_at)
+        self._stale.push(entry, (stale_at,))
 
     def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
         entry = self._entries.pop(uid, None)

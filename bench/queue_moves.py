@@ -1,0 +1,169 @@
+"""What the scheduling queue costs: adding and popping pods, and moving those that an event wakes.
+
+Mirrors kube-scheduler's benchmark of moves, with 1000 and 5000 unschedulable pods refused by 20 plugins. Run it
+with `python bench/queue_moves.py`; `--json` prints one object for a report. Every figure is the median of
+several runs in this process; absolute numbers depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+from typing import Any
+
+from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+
+PROFILE = "agent-scheduler"
+PLUGINS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPod:
+    uid: str
+    priority: int = 0
+    namespace: str = "bench"
+    name: str = ""
+    resource_version: str = ""
+    scheduler_name: str = PROFILE
+    nominated_node_name: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+    requests: dict[str, int] = field(default_factory=dict)
+    tolerations: Any = ()
+    claim_statuses: tuple[Any, ...] = ()
+
+
+def _queue(hint: QueueingHint) -> SchedulingQueue[BenchPod]:
+    """20 plugins, all registered for nodes, each with a hint that answers `hint`."""
+
+    def hint_fn(pod: BenchPod, old: object | None, new: object | None) -> QueueingHint:
+        return hint
+
+    registered = [ClusterEventWithHint(ev.NODE_ADD, hint_fn)]
+    plugins = {f"plugin-{index}": registered for index in range(PLUGINS)}
+    # Only one of them cares about assigned pods, as InterPodAffinity does for pods that carry no affinity.
+    plugins["plugin-0"] = [*registered, ClusterEventWithHint(ev.ASSIGNED_POD_ADD, hint_fn)]
+    return SchedulingQueue(clock=time.monotonic, hint_maps={PROFILE: HintMap(plugins)})
+
+
+def _pods(count: int) -> list[BenchPod]:
+    return [BenchPod(uid=f"uid-{index}", priority=index % 10) for index in range(count)]
+
+
+def _timed(action: Callable[[], object]) -> float:
+    """Seconds that `action` took, without a garbage collection that others caused."""
+    gc.collect()
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def add_pop_done(count: int) -> float:
+    """Microseconds a pod for add, pop and done, with all pods in the queue at once."""
+    queue = _queue(QueueingHint.QUEUE)
+    pods = _pods(count)
+
+    def run() -> None:
+        for pod in pods:
+            queue.add(pod)
+        while (entry := queue.pop()) is not None:
+            queue.done(entry.uid)
+
+    return _timed(run) / count * 1e6
+
+
+def steady(count: int, waiting: int) -> float:
+    """Microseconds a pod for add, pop and done where each arrives behind `waiting` others."""
+    queue = _queue(QueueingHint.QUEUE)
+    pods = _pods(count + waiting)
+    for pod in pods[:waiting]:
+        queue.add(pod)
+
+    def run() -> None:
+        for pod in pods[waiting:]:
+            queue.add(pod)
+            entry = queue.pop()
+            assert entry is not None
+            queue.done(entry.uid)
+
+    return _timed(run) / count * 1e6
+
+
+def fail(count: int) -> float:
+    """Microseconds a pod for pop and add_unschedulable into the pool."""
+    queue = _queue(QueueingHint.QUEUE)
+    for pod in _pods(count):
+        queue.add(pod)
+
+    def run() -> None:
+        for index in range(count):
+            entry = queue.pop()
+            assert entry is not None
+            queue.add_unschedulable(entry, unschedulable_plugins=(f"plugin-{index % PLUGINS}",))
+
+    return _timed(run) / count * 1e6
+
+
+def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[BenchPod]:
+    """`count` pods in the pool, each refused by one of the plugins."""
+    queue = _queue(hint)
+    for pod in _pods(count):
+        queue.add(pod)
+    for index in range(count):
+        entry = queue.pop()
+        assert entry is not None
+        queue.add_unschedulable(entry, unschedulable_plugins=(f"plugin-{index % PLUGINS}",))
+    return queue
+
+
+def move(count: int, hint: QueueingHint, event: ev.ClusterEvent) -> float:
+    """Milliseconds for one event while `count` pods wait."""
+    queue = _refused(count, hint)
+    queue.of_interest(event)  # the first look-up of an event builds its entry in the hint map
+    return _timed(lambda: queue.move_all(event, None, object())) * 1e3
+
+
+def report(runs: int) -> dict[str, float]:
+    def med(measure: Callable[[], float]) -> float:
+        return round(median(measure() for _ in range(runs)), 3)
+
+    figures = {
+        "add+pop+done, 10000 at once [us/pod]": med(lambda: add_pop_done(10_000)),
+        "add+pop+done, behind 1000 [us/pod]": med(lambda: steady(20_000, 1000)),
+        "pop+add_unschedulable [us/pod]": med(lambda: fail(5000)),
+    }
+    moves = (
+        ("event wakes all of {} [ms]", QueueingHint.QUEUE, ev.NODE_ADD),
+        ("event asks all of {}, wakes none [ms]", QueueingHint.SKIP, ev.NODE_ADD),
+        ("event concerns 1 plugin in 20 of {} [ms]", QueueingHint.SKIP, ev.ASSIGNED_POD_ADD),
+        ("event nobody registered, {} wait [ms]", QueueingHint.QUEUE, ev.NODE_UPDATE_CONDITION),
+    )
+    for count in (1000, 5000):
+        for name, hint, event in moves:
+            figures[name.format(count)] = med(partial(move, count, hint, event))
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="runs a figure is the median of")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    figures = report(args.runs)
+    if args.json:
+        print(json.dumps(figures))
+        return
+    for name, figure in figures.items():
+        print(f"{name:52} {figure:10.3f}")
+
+
+if __name__ == "__main__":
+    main()
