@@ -15,13 +15,14 @@ class ListRule(NamedTuple):
 
     `patch_key` is the strategic merge key; "" merges a list of scalars, None replaces the list.
     `retain` adds the retainKeys strategy. `apply` is the server-side apply topology: atomic, set or map;
-    `keys` are the fields that identify an item of a map.
+    `keys` are the fields that identify an item of a map, and `defaults` the values of those left out.
     """
 
     patch_key: str | None
     apply: str
     keys: tuple[str, ...] = ()
     retain: bool = False
+    defaults: tuple[tuple[str, object], ...] = ()
 
 
 ATOMIC = ListRule(None, "atomic")
@@ -36,13 +37,14 @@ def _map(*keys: str) -> ListRule:
     return ListRule(None, "map", keys)
 
 
+_TCP = (("protocol", "TCP"),)
 _SET = ListRule("", "set")
 _NAME = _by("name")
 _TYPE = _by("type")
 
 _CONTAINER = {
     "env": _NAME,
-    "ports": _by("containerPort", keys=("containerPort", "protocol")),
+    "ports": ListRule("containerPort", "map", ("containerPort", "protocol"), defaults=_TCP),
     "volumeMounts": _by("mountPath"),
     "volumeDevices": _by("devicePath"),
 }
@@ -75,7 +77,7 @@ LISTS: dict[str, dict[str, ListRule]] = {
     "V1NodeSpec": {"podCIDRs": _SET},
     "V1NodeStatus": {"conditions": _TYPE, "addresses": _TYPE},
     "V1NamespaceStatus": {"conditions": _TYPE},
-    "V1ServiceSpec": {"ports": _by("port", keys=("port", "protocol"))},
+    "V1ServiceSpec": {"ports": ListRule("port", "map", ("port", "protocol"), defaults=_TCP)},
     "V1ServiceStatus": {"conditions": _TYPE},
     "V1ServiceAccount": {"secrets": _NAME},
     "V1PersistentVolumeClaimStatus": {"conditions": _TYPE},

@@ -1,0 +1,362 @@
+"""CustomResourceDefinitions: their own rules, and the `Resource` that each of their versions adds.
+
+Conversion between versions is the identity (strategy None): a webhook cannot be called. Otherwise this follows
+apiextensions-apiserver: structural schemas, defaulting, pruning, the status subresource, printer columns,
+selectable fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from .builtin import metadata, names
+from .builtin.causes import duplicate, forbidden, invalid, required, unsupported
+from .crd_schema import Structural
+from .errors import Cause
+from .jsonpath import JSONPathError, compile_path
+from .resource import Object, Resource
+
+_GROUP = "apiextensions.k8s.io"
+
+
+class Column(NamedTuple):
+    """One additional printer column; `type` is integer, number, string, boolean or date."""
+
+    name: str
+    type: str
+    path: str
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+def default(crd: Object) -> None:
+    """Fill in what a definition may leave out."""
+    spec = crd.get("spec") or {}
+    naming = spec.get("names")
+    if isinstance(naming, dict) and naming.get("kind"):
+        if not naming.get("singular"):
+            naming["singular"] = naming["kind"].lower()
+        if not naming.get("listKind"):
+            naming["listKind"] = naming["kind"] + "List"
+    if not spec.get("conversion"):
+        spec["conversion"] = {"strategy": "None"}
+
+
+def validate(crd: Object) -> list[Cause]:
+    """The causes of a 422 for a definition, defaulted."""
+    spec = crd.get("spec") or {}
+    naming = spec.get("names") or {}
+    causes: list[Cause] = []
+    group, plural = spec.get("group") or "", naming.get("plural") or ""
+    wanted = f"{plural}.{group}"
+    if crd["metadata"].get("name") != wanted:
+        causes.append(
+            invalid("metadata.name", crd["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
+        )
+    if not group:
+        causes.append(required("spec.group"))
+    elif names.subdomain(group):
+        causes += [invalid("spec.group", group, problem) for problem in names.subdomain(group)]
+    elif "." not in group:
+        causes.append(invalid("spec.group", group, "should be a domain with at least one dot"))
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        allowed = ("Cluster", "Namespaced")
+        scope = spec.get("scope")
+        causes.append(unsupported("spec.scope", scope, allowed) if scope else required("spec.scope"))
+    if spec.get("preserveUnknownFields"):
+        causes.append(
+            invalid(
+                "spec.preserveUnknownFields", True, "must be false in order to use defaults in the schema"
+            )
+        )
+    causes += _check_names(naming, "spec.names")
+    causes += _check_versions(spec.get("versions") or [])
+    strategy = (spec.get("conversion") or {}).get("strategy")
+    if strategy != "None":
+        causes.append(unsupported("spec.conversion.strategy", strategy, ("None",)))
+    return causes
+
+
+def validate_update(crd: Object, old: Object) -> list[Cause]:
+    """What an established definition may not change."""
+    spec, before = crd["spec"], old["spec"]
+    pairs = [
+        ("spec.group", spec.get("group"), before.get("group")),
+        ("spec.scope", spec.get("scope"), before.get("scope")),
+        ("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind")),
+        ("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural")),
+    ]
+    causes = [invalid(path, new, "field is immutable") for path, new, was in pairs if new != was]
+    listed = {version.get("name") for version in spec.get("versions") or ()}
+    for index, stored in enumerate((old.get("status") or {}).get("storedVersions") or ()):
+        if stored not in listed:
+            causes.append(invalid(f"status.storedVersions[{index}]", stored, "must appear in spec.versions"))
+    return causes
+
+
+def _check_names(naming: Mapping[str, Any], path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for field in ("plural", "singular", "kind", "listKind"):
+        value = naming.get(field) or ""
+        if not value:
+            causes.append(required(f"{path}.{field}"))
+            continue
+        causes += [invalid(f"{path}.{field}", value, problem) for problem in names.label_1035(value.lower())]
+    for field in ("shortNames", "categories"):
+        for index, value in enumerate(naming.get(field) or ()):
+            causes += [
+                invalid(f"{path}.{field}[{index}]", value, problem) for problem in names.label_1035(value)
+            ]
+    if naming.get("kind") and naming.get("kind") == naming.get("listKind"):
+        causes.append(
+            invalid(f"{path}.listKind", naming["listKind"], "kind and listKind may not be the same")
+        )
+    return causes
+
+
+def _check_versions(versions: list[Object]) -> list[Cause]:
+    if not versions:
+        return [required("spec.versions", "must have at least one version")]
+    causes: list[Cause] = []
+    seen: set[str] = set()
+    for index, version in enumerate(versions):
+        path = f"spec.versions[{index}]"
+        name = version.get("name") or ""
+        causes += [invalid(f"{path}.name", name, problem) for problem in names.label_1035(name)]
+        if name in seen:
+            causes.append(duplicate(f"{path}.name", name))
+        seen.add(name)
+        root = (version.get("schema") or {}).get("openAPIV3Schema")
+        if root is None:
+            causes.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
+        else:
+            causes += _check_root(root, f"{path}.schema.openAPIV3Schema")
+        causes += _check_columns(version.get("additionalPrinterColumns") or (), path)
+        causes += _check_selectable(version.get("selectableFields") or (), path)
+    storage = [version for version in versions if version.get("storage")]
+    if len(storage) != 1:
+        causes.append(
+            invalid("spec.versions", versions, "must have exactly one version marked as storage version")
+        )
+    return causes
+
+
+def _check_columns(columns: Any, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for index, column in enumerate(columns):
+        at = f"{path}.additionalPrinterColumns[{index}]"
+        if not column.get("name"):
+            causes.append(required(f"{at}.name"))
+        allowed = ("boolean", "date", "integer", "number", "string")
+        if column.get("type") not in allowed:
+            causes.append(unsupported(f"{at}.type", column.get("type"), allowed))
+        if not column.get("jsonPath"):
+            causes.append(required(f"{at}.JSONPath"))
+        else:
+            causes += _check_path(column["jsonPath"], f"{at}.JSONPath")
+    return causes
+
+
+def _check_selectable(selectable: Any, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for index, field in enumerate(selectable):
+        at = f"{path}.selectableFields[{index}].jsonPath"
+        causes += _check_path(field["jsonPath"], at) if field.get("jsonPath") else [required(at)]
+    return causes
+
+
+def _check_path(text: str, path: str) -> list[Cause]:
+    try:
+        compile_path(text)
+    except JSONPathError as error:
+        return [invalid(path, text, str(error))]
+    return []
+
+
+def _check_root(root: Mapping[str, Any], path: str) -> list[Cause]:
+    causes = _check_structural(root, path)
+    if root.get("type") != "object":
+        causes.append(
+            invalid(f"{path}.type", root.get("type") or "", "must be object at the root")
+            if root.get("type")
+            else required(f"{path}.type", "must not be empty at the root")
+        )
+    return causes
+
+
+def _check_structural(node: Any, path: str) -> list[Cause]:
+    """That every field has its type outside of any logic; else pruning could not follow the schema."""
+    if not isinstance(node, dict):
+        return []
+    causes: list[Cause] = []
+    free = node.get("x-kubernetes-int-or-string") or node.get("x-kubernetes-preserve-unknown-fields")
+    if not node.get("type") and not free:
+        causes.append(required(f"{path}.type", "must not be empty for specified object fields"))
+    if node.get("type") == "array" and not isinstance(node.get("items"), dict):
+        causes.append(required(f"{path}.items", "must be specified"))
+    if node.get("properties") and isinstance(node.get("additionalProperties"), dict):
+        causes.append(
+            forbidden(
+                f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive"
+            )
+        )
+    if node.get("x-kubernetes-list-type") == "map" and not node.get("x-kubernetes-list-map-keys"):
+        causes.append(
+            required(
+                f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map"
+            )
+        )
+    for name, inner in (node.get("properties") or {}).items():
+        causes += _check_structural(inner, f"{path}.properties[{name}]")
+    if isinstance(node.get("items"), dict):
+        causes += _check_structural(node["items"], f"{path}.items")
+    if isinstance(node.get("additionalProperties"), dict):
+        causes += _check_structural(node["additionalProperties"], f"{path}.additionalProperties")
+    return causes
+
+
+def established(crd: Object, now: str) -> Object:
+    """The status of a definition that is served: names accepted, versions stored so far."""
+    spec, before = crd["spec"], crd.get("status") or {}
+    storage = next((version["name"] for version in spec["versions"] if version.get("storage")), "")
+    stored = list(before.get("storedVersions") or ())
+    if storage and storage not in stored:
+        stored.append(storage)
+    accepted = {key: value for key, value in spec["names"].items() if value}
+    conditions = [
+        _condition("NamesAccepted", "NoConflicts", "no conflicts found", before, now),
+        _condition(
+            "Established", "InitialNamesAccepted", "the initial names have been accepted", before, now
+        ),
+    ]
+    return {"conditions": conditions, "acceptedNames": accepted, "storedVersions": stored}
+
+
+def _condition(kind: str, reason: str, message: str, before: Object, now: str) -> Object:
+    for condition in before.get("conditions") or ():
+        if condition.get("type") == kind and condition.get("status") == "True":
+            return dict(condition)
+    return {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+
+
+def resource_of(crd: Object, version: str) -> Resource:
+    """The kind that a version of an established definition serves. Raises KeyError for a version it has not."""
+    spec = crd["spec"]
+    found = next((one for one in spec["versions"] if one["name"] == version), None)
+    if found is None:
+        raise KeyError(version)
+    naming = spec["names"]
+    namespaced = spec["scope"] == "Namespaced"
+    structural = Structural((found.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"})
+    status = (found.get("subresources") or {}).get("status") is not None
+    rules = _Rules(structural, namespaced=namespaced, status=status)
+    selectable = tuple(field["jsonPath"] for field in found.get("selectableFields") or ())
+    return Resource(
+        group=spec["group"],
+        version=version,
+        kind=naming["kind"],
+        plural=naming["plural"],
+        singular=naming.get("singular") or naming["kind"].lower(),
+        list_kind=naming.get("listKind") or naming["kind"] + "List",
+        namespaced=namespaced,
+        short_names=tuple(naming.get("shortNames") or ()),
+        categories=tuple(naming.get("categories") or ()),
+        status=status,
+        custom=True,
+        default=structural.default,
+        prepare_create=rules.prepare_create,
+        prepare_update=rules.prepare_update,
+        validate=rules.validate,
+        field_names=("metadata.name", "metadata.namespace", *(path.removeprefix(".") for path in selectable)),
+        fields=_fields(selectable),
+        schema=structural,
+        columns=_columns(found),
+    )
+
+
+class _Rules:
+    """The strategy of one custom kind: what its writes reset, keep and check."""
+
+    def __init__(self, structural: Structural, *, namespaced: bool, status: bool) -> None:
+        self._structural = structural
+        self._namespaced = namespaced
+        self._status = status
+
+    def prepare_create(self, obj: Object) -> None:
+        if self._status:
+            obj.pop("status", None)
+        obj["metadata"]["generation"] = 1
+
+    def prepare_update(self, obj: Object, old: Object, subresource: str) -> None:
+        metadata.carry_over(obj, old)
+        if subresource == "status":
+            self._keep_all_but_status(obj, old)
+            return
+        if self._status:
+            if "status" in old:
+                obj["status"] = old["status"]
+            else:
+                obj.pop("status", None)
+        aside = {"metadata", "apiVersion", "kind"} | ({"status"} if self._status else set())
+        if {key: obj[key] for key in obj.keys() - aside} != {key: old[key] for key in old.keys() - aside}:
+            metadata.raise_generation(obj)
+
+    @staticmethod
+    def _keep_all_but_status(obj: Object, old: Object) -> None:
+        """A status write carries nothing but the status; of metadata, only what records the write itself."""
+        kept = {
+            key: obj["metadata"][key]
+            for key in ("resourceVersion", "managedFields")
+            if key in obj["metadata"]
+        }
+        status = obj.get("status")
+        head = {key: value for key, value in obj.items() if key in ("apiVersion", "kind")}
+        obj.clear()
+        obj.update(head)
+        obj.update({key: value for key, value in old.items() if key not in ("status", "apiVersion", "kind")})
+        obj["metadata"] = {**old["metadata"], **kept}
+        if status is not None:
+            obj["status"] = status
+
+    def validate(self, obj: Object, old: Object | None) -> list[Cause]:
+        if old is None:
+            causes = metadata.check(obj["metadata"], namespaced=self._namespaced)
+        else:
+            causes = metadata.check_update(obj["metadata"], old["metadata"])
+        return causes + self._structural.validate(obj, old)
+
+
+def _fields(selectable: tuple[str, ...]) -> Callable[[Object], dict[str, str]]:
+    paths = [(path.removeprefix("."), compile_path(path)) for path in selectable]
+
+    def fields(obj: Object) -> dict[str, str]:
+        meta = obj["metadata"]
+        found = {"metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", "")}
+        for name, path in paths:
+            matches = path(obj)
+            found[name] = _text(matches[0]) if matches else ""
+        return found
+
+    return fields
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _columns(version: Mapping[str, Any]) -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            name=column["name"],
+            type=column["type"],
+            path=column["jsonPath"],
+            format=column.get("format") or "",
+            description=column.get("description") or "",
+            priority=column.get("priority") or 0,
+        )
+        for column in version.get("additionalPrinterColumns") or ()
+    )
