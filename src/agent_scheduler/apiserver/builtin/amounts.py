@@ -1,0 +1,110 @@
+"""Checks of resource lists: which names may stand where, amounts that are not negative, requests within limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_scheduler.objects.quantity import milli_value
+
+from ..errors import Cause
+from . import names
+from .causes import duplicate, forbidden, invalid, not_found, required
+
+_STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
+_HUGE = "hugepages-"
+_INTEGER = frozenset(
+    {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"}
+    | {"persistentvolumeclaims", "services.nodeports", "services.loadbalancers"}
+)
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended(name: str) -> bool:
+    """A countable resource of a device plugin or the like, `example.com/gpu`."""
+    return not is_native(name) and not name.startswith("requests.")
+
+
+def can_overcommit(name: str) -> bool:
+    return is_native(name) and not name.startswith(_HUGE)
+
+
+def check_amount(name: str, amount: object, path: str) -> list[Cause]:
+    """Not negative, and whole where the resource is counted in pieces. The amount is a valid quantity by then."""
+    if not isinstance(amount, str | int | float):
+        return []
+    milli = milli_value(amount)
+    causes = [] if milli >= 0 else [invalid(path, amount, "must be greater than or equal to 0")]
+    if milli % 1000 and (name in _INTEGER or is_extended(name)):
+        causes.append(invalid(path, amount, "must be an integer"))
+    return causes
+
+
+def _check_container_resource(name: str, path: str) -> list[Cause]:
+    causes = [invalid(path, name, problem) for problem in names.qualified(name)]
+    if causes:
+        return causes
+    if "/" not in name:
+        if name not in _STANDARD and not name.startswith(_HUGE):
+            causes.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+            causes.append(invalid(path, name, "must be a standard resource for containers"))
+    elif not is_native(name) and name.startswith("requests."):
+        causes.append(invalid(path, name, "doesn't follow extended resource name standard"))
+    return causes
+
+
+def check_requirements(
+    resources: dict[str, Any], path: str, claims: frozenset[str] = frozenset()
+) -> list[Cause]:
+    """`resources` of a container; `claims` are the names in the pod's `spec.resourceClaims`."""
+    causes: list[Cause] = []
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    huge = other = False
+    for name, amount in limits.items():
+        if name not in _STANDARD:
+            causes += _check_container_resource(name, f"{path}.limits")
+        causes += check_amount(name, amount, f"{path}.limits[{name}]")
+        huge, other = huge or name.startswith(_HUGE), other or name in ("cpu", "memory")
+    for name, amount in requests.items():
+        if name not in _STANDARD:
+            causes += _check_container_resource(name, f"{path}.requests")
+        causes += check_amount(name, amount, f"{path}.requests[{name}]")
+        limit = limits.get(name)
+        if limit is not None:
+            asked, most = milli_value(amount), milli_value(limit)
+            if asked != most and not can_overcommit(name):
+                causes.append(
+                    invalid(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}")
+                )
+            elif asked > most:
+                detail = f"must be less than or equal to {name} limit of {limit}"
+                causes.append(invalid(f"{path}.requests", amount, detail))
+        elif not can_overcommit(name):
+            detail = "Limit must be set for non overcommitable resources"
+            causes.append(required(f"{path}.limits", detail))
+        huge, other = huge or name.startswith(_HUGE), other or name in ("cpu", "memory")
+    if huge and not other:
+        causes.append(forbidden(path, "HugePages require cpu or memory"))
+    seen: set[tuple[str, str]] = set()
+    for index, claim in enumerate(resources.get("claims") or ()):
+        at, name = f"{path}.claims[{index}]", claim.get("name", "")
+        if not name:
+            causes.append(required(f"{at}.name"))
+            continue
+        if (name, claim.get("request", "")) in seen:
+            causes.append(duplicate(at, name))
+        seen.add((name, claim.get("request", "")))
+        if name not in claims:
+            causes.append(not_found(at, name))
+    return causes
+
+
+def check_node_amounts(amounts: dict[str, Any], path: str) -> list[Cause]:
+    """A node's capacity or allocatable."""
+    causes: list[Cause] = []
+    for name, amount in amounts.items():
+        causes += [invalid(path, name, problem) for problem in names.qualified(name)]
+        causes += check_amount(name, amount, f"{path}[{name}]")
+    return causes

@@ -1,0 +1,74 @@
+"""The causes of a 422, worded as apimachinery's `field` errors are.
+
+One constructor for each type of field error. They are called only for what is wrong, so a valid object never
+pays for a message. Paths are texts such as `spec.containers[0].image`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from ..errors import Cause
+
+
+def shown(value: object) -> str:
+    """A value as messages quote it: strings in double quotes, everything else as JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def required(path: str, detail: str = "") -> Cause:
+    return Cause("FieldValueRequired", path, f"Required value: {detail}" if detail else "Required value")
+
+
+def invalid(path: str, value: object, detail: str) -> Cause:
+    return Cause("FieldValueInvalid", path, f"Invalid value: {shown(value)}: {detail}")
+
+
+def unsupported(path: str, value: object, allowed: Iterable[str]) -> Cause:
+    names = ", ".join(f'"{name}"' for name in allowed)
+    return Cause(
+        "FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {names}"
+    )
+
+
+def forbidden(path: str, detail: str) -> Cause:
+    return Cause("FieldValueForbidden", path, f"Forbidden: {detail}" if detail else "Forbidden")
+
+
+def duplicate(path: str, value: object) -> Cause:
+    return Cause("FieldValueDuplicate", path, f"Duplicate value: {shown(value)}")
+
+
+def not_found(path: str, value: object) -> Cause:
+    return Cause("FieldValueNotFound", path, f"Not found: {shown(value)}")
+
+
+def too_long(path: str, limit: int) -> Cause:
+    return Cause("FieldValueTooLong", path, f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(path: str, found: int, limit: int) -> Cause:
+    return Cause("FieldValueTooMany", path, f"Too many: {found}: must have at most {limit} items")
+
+
+def immutable(path: str, value: object) -> Cause:
+    return invalid(path, value, "field is immutable")
+
+
+def check_range(path: str, value: object, *, low: int, high: int) -> list[Cause]:
+    """A whole number within [low, high]."""
+    if isinstance(value, int) and low <= value <= high:
+        return []
+    return [invalid(path, value, f"must be between {low} and {high}, inclusive")]
+
+
+def check_not_negative(path: str, value: int) -> list[Cause]:
+    return [invalid(path, value, "must be greater than or equal to 0")] if value < 0 else []
+
+
+def check_one_of(path: str, value: str | None, allowed: tuple[str, ...]) -> list[Cause]:
+    """Required, and one of `allowed`, which is listed in this order."""
+    if value in allowed:
+        return []
+    return [unsupported(path, value, allowed) if value else required(path)]

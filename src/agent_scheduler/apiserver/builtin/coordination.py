@@ -1,0 +1,104 @@
+"""Leases (coordination.k8s.io/v1) and priority classes (scheduling.k8s.io/v1)."""
+
+from __future__ import annotations
+
+from ..errors import Cause
+from ..resource import Object, Resource
+from .causes import check_not_negative, check_one_of, forbidden, invalid
+from .kind import builtin
+
+#: The largest value that a class of a user may have; those above are the system's.
+HIGHEST_USER_PRIORITY = 1_000_000_000
+
+
+def _check_lease(lease: Object, old: Object | None) -> list[Cause]:
+    spec = lease.get("spec") or {}
+    causes: list[Cause] = []
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        causes.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
+    if transitions is not None:
+        causes += check_not_negative("spec.leaseTransitions", transitions)
+    if spec.get("preferredHolder") and not spec.get("strategy"):
+        detail = "may only be specified if `strategy` is defined"
+        causes.append(forbidden("spec.preferredHolder", detail))
+    return causes
+
+
+def _default_priority_class(priority_class: Object) -> None:
+    if not priority_class.get("preemptionPolicy"):
+        priority_class["preemptionPolicy"] = "PreemptLowerPriority"
+    priority_class.setdefault("value", 0)
+
+
+def _check_priority_class(priority_class: Object, old: Object | None) -> list[Cause]:
+    value, policy = priority_class.get("value", 0), priority_class.get("preemptionPolicy")
+    name = priority_class["metadata"].get("name") or ""
+    causes: list[Cause] = []
+    if old is None:
+        if name.startswith("system-"):
+            if (name, value) not in SYSTEM_PRIORITIES.items():
+                detail = (
+                    "priority class names with 'system-' prefix are reserved for system use only. error: "
+                    f"{name} is not a known system priority class"
+                )
+                causes.append(forbidden("metadata.name", detail))
+        elif value > HIGHEST_USER_PRIORITY:
+            detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+            causes.append(forbidden("value", detail))
+        return causes + check_one_of("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
+    if value != old.get("value", 0):
+        causes.append(forbidden("value", "may not be changed in an update."))
+    if policy != old.get("preemptionPolicy"):
+        causes.append(invalid("preemptionPolicy", policy, "field is immutable"))
+    return causes
+
+
+#: Classes that every cluster has.
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+LEASES = builtin(
+    group="coordination.k8s.io",
+    version="v1",
+    kind="Lease",
+    plural="leases",
+    namespaced=True,
+    check=_check_lease,
+)
+
+PRIORITY_CLASSES = builtin(
+    group="scheduling.k8s.io",
+    version="v1",
+    kind="PriorityClass",
+    plural="priorityclasses",
+    namespaced=False,
+    short_names=("pc",),
+    default=_default_priority_class,
+    check=_check_priority_class,
+    generation=True,
+    counted=(),
+)
+
+
+def system_priority_classes() -> list[Object]:
+    """The objects that a server starts with."""
+    descriptions = {
+        "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved "
+        "to another node if necessary.",
+        "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
+    }
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "description": descriptions[name],
+            "preemptionPolicy": "PreemptLowerPriority",
+        }
+        for name, value in SYSTEM_PRIORITIES.items()
+    ]
+
+
+COORDINATION: tuple[Resource, ...] = (LEASES, PRIORITY_CLASSES)

@@ -1,0 +1,61 @@
+"""CustomResourceDefinitions as objects: defaults and when they count as changed. `crd` knows what they mean."""
+
+from __future__ import annotations
+
+from ..errors import Cause
+from ..resource import Object, Resource
+from .kind import builtin
+
+
+def _default(definition: Object) -> None:
+    spec = definition.setdefault("spec", {})
+    names = spec.setdefault("names", {})
+    kind = names.get("kind", "")
+    if not names.get("singular") and kind:
+        names["singular"] = kind.lower()
+    if not names.get("listKind") and kind:
+        names["listKind"] = f"{kind}List"
+    if not (spec.get("conversion") or {}).get("strategy"):
+        spec["conversion"] = {**(spec.get("conversion") or {}), "strategy": "None"}
+    status = definition.setdefault("status", {})
+    status.setdefault("conditions", None)
+    status.setdefault("acceptedNames", {"plural": "", "kind": ""})
+    if status.get("storedVersions") is None:
+        status["storedVersions"] = None
+
+
+def _on_create(definition: Object) -> None:
+    stored = [
+        version.get("name")
+        for version in definition["spec"].get("versions") or ()
+        if isinstance(version, dict) and version.get("storage")
+    ]
+    definition["status"] = {
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": stored,
+    }
+
+
+def _check(definition: Object, old: Object | None) -> list[Cause]:
+    from ..crd import validate
+
+    return validate(definition)
+
+
+DEFINITIONS: tuple[Resource, ...] = (
+    builtin(
+        group="apiextensions.k8s.io",
+        version="v1",
+        kind="CustomResourceDefinition",
+        plural="customresourcedefinitions",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        default=_default,
+        check=_check,
+        on_create=_on_create,
+        generation=True,
+        status=True,
+    ),
+)

@@ -1,0 +1,209 @@
+"""Events: one storage, two shapes. Core v1 events are what is stored; events.k8s.io/v1 is the newer form.
+
+Field pairs are those of the conversions in pkg/apis/events/v1: regarding is involvedObject, note is message,
+reportingController is reportingComponent, and what the new form calls deprecated is what the old one counts with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import Cause
+from ..resource import Object, Resource, Shape
+from . import names
+from .causes import immutable, invalid, required
+from .kind import builtin
+
+#: (core v1, events.k8s.io/v1) names of one field.
+_PAIRS = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+)
+_TO_STORED = {new: old for old, new in _PAIRS}
+_FROM_STORED = dict(_PAIRS)
+#: What each form always writes, and how when unset.
+_ALWAYS: dict[str, Any] = {
+    "involvedObject": dict,
+    "source": dict,
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+    "eventTime": None,
+    "reportingComponent": str,
+    "reportingInstance": str,
+}
+_ALWAYS_NEW: dict[str, Any] = {
+    "regarding": dict,
+    "eventTime": None,
+    "deprecatedSource": dict,
+    "deprecatedFirstTimestamp": None,
+    "deprecatedLastTimestamp": None,
+}
+_OBJECT_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def _fill(event: Object, always: dict[str, Any]) -> Object:
+    for field, make in always.items():
+        if field not in event:
+            event[field] = make() if make is not None else None
+    return event
+
+
+def to_stored(event: Object) -> Object:
+    stored = {_TO_STORED.get(field, field): value for field, value in event.items()}
+    stored["apiVersion"], stored["kind"] = "v1", "Event"
+    return _fill(stored, _ALWAYS)
+
+
+def from_stored(event: Object) -> Object:
+    shown = {_FROM_STORED.get(field, field): value for field, value in event.items()}
+    shown["apiVersion"], shown["kind"] = "events.k8s.io/v1", "Event"
+    for field in ("reportingController", "reportingInstance"):
+        if not shown.get(field):
+            shown.pop(field, None)
+    return _fill(shown, _ALWAYS_NEW)
+
+
+def _default(event: Object) -> None:
+    _fill(event, _ALWAYS)
+
+
+def _check_common(event: Object) -> list[Cause]:
+    """What holds for both forms. Events about cluster-wide objects live in the namespace default."""
+    causes: list[Cause] = []
+    namespace = event["metadata"].get("namespace", "")
+    about = (event.get("involvedObject") or {}).get("namespace", "")
+    if not about:
+        allowed = ("", "default") if not event.get("eventTime") else ("", "default", "kube-system")
+        if namespace not in allowed:
+            causes.append(invalid("involvedObject.namespace", "", "does not match event.namespace"))
+    elif about != namespace:
+        causes.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    if event.get("eventTime"):
+        causes += _check_new_fields(event)
+    return causes
+
+
+def _check_new_fields(event: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    controller = event.get("reportingComponent", "")
+    if not controller:
+        causes.append(required("reportingController"))
+    else:
+        causes += [
+            invalid("reportingController", controller, problem) for problem in names.qualified(controller)
+        ]
+    for field in ("reportingInstance", "action", "reason"):
+        text = event.get(field, "")
+        if not text:
+            causes.append(required(field))
+        elif len(text) > 128:
+            causes.append(invalid(field, "", "can have at most 128 characters"))
+    if len(event.get("message", "")) > 1024:
+        causes.append(invalid("message", "", "can have at most 1024 characters"))
+    return causes
+
+
+def _check_core(event: Object, old: Object | None) -> list[Cause]:
+    return _check_common(event)
+
+
+def _check_new(event: Object, old: Object | None) -> list[Cause]:
+    causes = _check_common(event)
+    if old is not None:
+        return causes + [
+            immutable(field, event.get(field))
+            for field in (
+                "involvedObject",
+                "reason",
+                "message",
+                "source",
+                "firstTimestamp",
+                "lastTimestamp",
+                "count",
+                "type",
+                "eventTime",
+                "action",
+                "related",
+                "reportingComponent",
+                "reportingInstance",
+            )
+            if event.get(field) != old.get(field)
+        ]
+    if not event.get("eventTime"):
+        causes.append(required("eventTime"))
+    if event.get("type") not in ("Normal", "Warning"):
+        causes.append(invalid("type", "", f"has invalid value: {event.get('type', '')}"))
+    for field in ("firstTimestamp", "lastTimestamp"):
+        if event.get(field):
+            causes.append(invalid(field, event[field], "needs to be unset"))
+    if event.get("count"):
+        causes.append(invalid("count", event["count"], "needs to be unset"))
+    if event.get("source"):
+        causes.append(invalid("source", "", "needs to be unset"))
+    series = event.get("series")
+    if series is not None:
+        if series.get("count", 0) < 2:
+            causes.append(invalid("series.count", series.get("count", 0), "should be at least 2"))
+        if not series.get("lastObservedTime"):
+            causes.append(required("series.lastObservedTime"))
+    return causes
+
+
+def _fields(event: Object) -> dict[str, str]:
+    about = event.get("involvedObject") or {}
+    controller = event.get("reportingComponent", "")
+    source = (event.get("source") or {}).get("component", "") or controller
+    found = {f"involvedObject.{field}": about.get(field, "") for field in _OBJECT_FIELDS}
+    found |= {f"regarding.{field}": about.get(field, "") for field in _OBJECT_FIELDS}
+    found |= {
+        "reason": event.get("reason", ""),
+        "reportingComponent": controller,
+        "reportingController": controller,
+        "source": source,
+        "type": event.get("type", ""),
+    }
+    return found
+
+
+_FIELD_NAMES = (
+    *(f"{holder}.{field}" for holder in ("involvedObject", "regarding") for field in _OBJECT_FIELDS),
+    "reason",
+    "reportingComponent",
+    "reportingController",
+    "source",
+    "type",
+)
+
+CORE_EVENTS = builtin(
+    group="",
+    version="v1",
+    kind="Event",
+    plural="events",
+    namespaced=True,
+    short_names=("ev",),
+    default=_default,
+    check=_check_core,
+    field_names=_FIELD_NAMES,
+    fields=_fields,
+)
+
+NEW_EVENTS = builtin(
+    group="events.k8s.io",
+    version="v1",
+    kind="Event",
+    plural="events",
+    namespaced=True,
+    short_names=("ev",),
+    default=_default,
+    check=_check_new,
+    field_names=_FIELD_NAMES,
+    fields=_fields,
+    shape=Shape(stored=("", "events"), to_stored=to_stored, from_stored=from_stored),
+)
+
+EVENTS: tuple[Resource, ...] = (CORE_EVENTS, NEW_EVENTS)

@@ -1,0 +1,186 @@
+"""Disruption budgets: whether a pod may be evicted, and what a budget's status says.
+
+`decide` follows the eviction subresource of pkg/registry/core/pod; `disruption_status` does what the disruption
+controller does for pods whose controllers' scale is not asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_scheduler.objects.quantity import MAX_INT64
+
+from ..errors import ApiError, forbidden
+from ..resource import Object
+
+_NOT_NOW = "Cannot evict pod as it would violate the pod's disruption budget."
+#: More entries than this mean that nobody syncs the budget.
+_MAX_DISRUPTED = 2000
+
+
+def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
+    """Whether a LabelSelector selects: none selects nothing, an empty one everything."""
+    if selector is None:
+        return False
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    for expression in selector.get("matchExpressions") or ():
+        operator, value = expression.get("operator"), labels.get(expression.get("key"))
+        values = expression.get("values") or ()
+        if operator == "In":
+            held = value is not None and value in values
+        elif operator == "NotIn":
+            held = value is None or value not in values
+        elif operator == "Exists":
+            held = value is not None
+        else:
+            held = value is None
+        if not held:
+            return False
+    return True
+
+
+def is_ready(pod: Object) -> bool:
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+    )
+
+
+def decide(pod: Object, budgets: list[Object], *, now: str) -> Object | None:
+    """Whether `pod` may be evicted: the budget with its status changed, or None where no budget pays for it.
+
+    `budgets` are those of the pod's namespace. Raises 429 while the budget has no room, 500 where more than one
+    budget covers the pod.
+    """
+    phase = (pod.get("status") or {}).get("phase")
+    if phase in ("Pending", "Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]:
+        return None
+    labels = pod["metadata"].get("labels") or {}
+    covering = [budget for budget in budgets if matches(budget["spec"].get("selector"), labels)]
+    if not covering:
+        return None
+    if len(covering) > 1:
+        message = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+        raise ApiError(500, "InternalError", message, {"causes": [{"message": message}]})
+    budget = covering[0]
+    status = budget.get("status") or {}
+    if not is_ready(pod):
+        if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+            return None
+        desired = status.get("desiredHealthy", 0)
+        if desired > 0 and status.get("currentHealthy", 0) >= desired:
+            return None
+    _check_room(budget, status)
+    changed = dict(budget)
+    changed["status"] = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
+    changed["status"]["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: now}
+    if changed["status"]["disruptionsAllowed"] == 0:
+        changed["status"]["conditions"] = _conditions(status, 0, budget, now)
+    return changed
+
+
+def _check_room(budget: Object, status: dict[str, Any]) -> None:
+    name = budget["metadata"]["name"]
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        cause = f"The disruption budget {name} is still being processed by the server."
+        raise _too_many(cause, retry=10)
+    allowed = status.get("disruptionsAllowed", 0)
+    if allowed < 0:
+        raise forbidden("poddisruptionbudgets", "policy", name, "pdb disruptions allowed is negative")
+    if len(status.get("disruptedPods") or ()) > _MAX_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise forbidden("poddisruptionbudgets", "policy", name, why)
+    if allowed == 0:
+        cause = (
+            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+            f"{status.get('currentHealthy', 0)} currently"
+        )
+        raise _too_many(cause, retry=0)
+
+
+def _too_many(cause: str, *, retry: int) -> ApiError:
+    details: dict[str, Any] = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
+    headers = {}
+    if retry:
+        details["retryAfterSeconds"] = retry
+        headers["Retry-After"] = str(retry)
+    return ApiError(429, "TooManyRequests", _NOT_NOW, details, headers=headers)
+
+
+def scaled(amount: int | str | None, total: int, *, round_up: bool = True) -> int:
+    """An int-or-percentage of `total`, rounded up as the disruption controller does."""
+    if amount is None:
+        return 0
+    if isinstance(amount, int):
+        return min(amount, MAX_INT64)
+    percent = int(amount.rstrip("%") or 0)
+    return -(-percent * total // 100) if round_up else percent * total // 100
+
+
+def disruption_status(budget: Object, pods: list[Object], *, now: str) -> dict[str, Any]:
+    """The status of `budget`, given the pods of its namespace that it may select.
+
+    Pods that ended are not counted as expected; those being deleted or evicted are not counted as healthy.
+    """
+    spec, status = budget["spec"], dict(budget.get("status") or {})
+    covered = [
+        pod
+        for pod in pods
+        if matches(spec.get("selector"), pod["metadata"].get("labels") or {})
+        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+    disrupted = {
+        name: since
+        for name, since in (status.get("disruptedPods") or {}).items()
+        if any(
+            pod["metadata"]["name"] == name and "deletionTimestamp" not in pod["metadata"] for pod in covered
+        )
+    }
+    healthy = sum(
+        is_ready(pod)
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"]["name"] not in disrupted
+        for pod in covered
+    )
+    expected = len(covered)
+    if spec.get("maxUnavailable") is not None:
+        desired = max(expected - scaled(spec["maxUnavailable"], expected), 0)
+    else:
+        desired = scaled(spec.get("minAvailable"), expected)
+    allowed = max(healthy - desired, 0) if expected > 0 else 0
+    status |= {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": expected,
+        "observedGeneration": budget["metadata"].get("generation", 0),
+        "conditions": _conditions(status, allowed, budget, now),
+    }
+    if disrupted:
+        status["disruptedPods"] = disrupted
+    else:
+        status.pop("disruptedPods", None)
+    return status
+
+
+def _conditions(status: dict[str, Any], allowed: int, budget: Object, now: str) -> list[dict[str, Any]]:
+    state = "True" if allowed > 0 else "False"
+    condition = {
+        "type": "DisruptionAllowed",
+        "status": state,
+        "observedGeneration": budget["metadata"].get("generation", 0),
+        "lastTransitionTime": now,
+        "reason": "SufficientPods" if allowed > 0 else "InsufficientPods",
+        "message": "",
+    }
+    others = []
+    for known in status.get("conditions") or ():
+        if known.get("type") != "DisruptionAllowed":
+            others.append(known)
+        elif known.get("status") == state:
+            condition["lastTransitionTime"] = known.get("lastTransitionTime", now)
+    return [*others, condition]

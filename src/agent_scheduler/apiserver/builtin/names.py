@@ -1,0 +1,185 @@
+"""The formats of names, label keys and values: patterns, and what is said of a text that does not match.
+
+The rules are apimachinery's `util/validation` (RFC 1123 subdomains and labels, RFC 1035 labels, qualified
+names, label values, port names). Each function returns the problems of a text, an empty tuple if there are none;
+the texts are those that a real server answers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+
+Problems = tuple[str, ...]
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_PORT_NAME = re.compile(r"[-a-z0-9]+")
+_ENV_NAME = re.compile(r"[ -<>-~]+")
+_C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_LABEL_PROBLEM = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
+    "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_SUBDOMAIN_PROBLEM = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_1035_PROBLEM = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
+    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_QUALIFIED_PROBLEM = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_LABEL_VALUE_PROBLEM = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_CONFIG_KEY_PROBLEM = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+    "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
+def _longer(limit: int) -> str:
+    return f"must be no more than {limit} characters"
+
+
+def label(text: str) -> Problems:
+    """RFC 1123 label: a namespace's or a container's name."""
+    if len(text) <= 63 and _LABEL.fullmatch(text):
+        return ()
+    problems = (_longer(63),) if len(text) > 63 else ()
+    return problems if _LABEL.fullmatch(text) else (*problems, _LABEL_PROBLEM)
+
+
+def subdomain(text: str) -> Problems:
+    """RFC 1123 subdomain: the name of a pod, a node and most other objects."""
+    if len(text) <= 253 and _SUBDOMAIN.fullmatch(text):
+        return ()
+    problems = (_longer(253),) if len(text) > 253 else ()
+    return problems if _SUBDOMAIN.fullmatch(text) else (*problems, _SUBDOMAIN_PROBLEM)
+
+
+def label_1035(text: str) -> Problems:
+    """RFC 1035 label: a service's name."""
+    problems = (_longer(63),) if len(text) > 63 else ()
+    return problems if _LABEL_1035.fullmatch(text) else (*problems, _LABEL_1035_PROBLEM)
+
+
+def path_segment(text: str) -> Problems:
+    """What can stand in a URL path: the name of a role, say."""
+    if text in (".", ".."):
+        return (f"may not be '{text}'",)
+    return tuple(f"may not contain '{char}'" for char in "/%" if char in text)
+
+
+@lru_cache(maxsize=8192)
+def qualified(text: str) -> Problems:
+    """`name` or `prefix/name`: label and annotation keys, gates, finalizers, extended resources."""
+    prefix, slash, name = text.rpartition("/")
+    problems: list[str] = []
+    if "/" in prefix:
+        return (
+            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+            "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
+            "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix "
+            "and '/' (e.g. 'example.com/MyName')",
+        )
+    if slash:
+        if not prefix:
+            problems.append("prefix part must be non-empty")
+        problems += [f"prefix part {problem}" for problem in (subdomain(prefix) if prefix else ())]
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name) > 63:
+        problems.append("name part must be no more than 63 characters")
+    if not _QUALIFIED.fullmatch(name):
+        problems.append(_QUALIFIED_PROBLEM)
+    return tuple(problems)
+
+
+def label_value(text: str) -> Problems:
+    if not text:
+        return ()
+    if len(text) <= 63 and _QUALIFIED.fullmatch(text):
+        return ()
+    problems = (_longer(63),) if len(text) > 63 else ()
+    return problems if _QUALIFIED.fullmatch(text) else (*problems, _LABEL_VALUE_PROBLEM)
+
+
+def config_key(text: str) -> Problems:
+    """A key of a ConfigMap or a Secret."""
+    if len(text) > 253:
+        return (_longer(253),)
+    if not _CONFIG_KEY.fullmatch(text):
+        return (_CONFIG_KEY_PROBLEM,)
+    if text == ".":
+        return ("must not be '.'",)
+    if text == "..":
+        return ("must not be '..'",)
+    return ("must not start with '..'",) if text.startswith("..") else ()
+
+
+def port_name(text: str) -> Problems:
+    """An IANA service name."""
+    problems: list[str] = []
+    if len(text) > 15:
+        problems.append("must be no more than 15 characters")
+    if not _PORT_NAME.fullmatch(text):
+        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not any("a" <= char <= "z" for char in text):
+        problems.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        problems.append("must not contain consecutive hyphens")
+    if text and (text[0] == "-" or text[-1] == "-"):
+        problems.append("must not begin or end with a hyphen")
+    return tuple(problems)
+
+
+def env_name(text: str) -> Problems:
+    """Any printable ASCII but '=' (KEP-4369)."""
+    if _ENV_NAME.fullmatch(text):
+        return ()
+    return (
+        "a valid environment variable name must consist only of printable ASCII characters other than '='",
+    )
+
+
+def c_identifier(text: str) -> Problems:
+    """The name of a device attribute."""
+    if _C_IDENTIFIER.fullmatch(text):
+        return ()
+    return (
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of "
+        "alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation "
+        "is '[A-Za-z_][A-Za-z0-9_]*')",
+    )
+
+
+def ip(text: str) -> Problems:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
+    return ()
+
+
+def cidr(text: str) -> Problems:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return ("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",)
+    return () if "/" in text else ("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",)

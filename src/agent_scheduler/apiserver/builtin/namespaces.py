@@ -1,0 +1,87 @@
+"""Namespaces: a label of their own name, and the finalizer that keeps them until they are empty."""
+
+from __future__ import annotations
+
+from ..errors import Cause
+from ..resource import Object, Subresource
+from . import names
+from .causes import invalid
+from .kind import builtin
+
+_LABEL = "kubernetes.io/metadata.name"
+
+
+def _default(namespace: Object) -> None:
+    metadata = namespace["metadata"]
+    if name := metadata.get("name"):
+        metadata["labels"] = {**(metadata.get("labels") or {}), _LABEL: name}
+    namespace.setdefault("spec", {})
+    status = namespace.setdefault("status", {})
+    if not status.get("phase"):
+        status["phase"] = "Active"
+
+
+def _on_create(namespace: Object) -> None:
+    finalizers = namespace["spec"].setdefault("finalizers", [])
+    if "kubernetes" not in finalizers:
+        finalizers.append("kubernetes")
+    # A generated name was not known when defaults were set.
+    _default(namespace)
+
+
+def _on_update(namespace: Object, old: Object) -> None:
+    # Only the finalize subresource may change them.
+    namespace["spec"] = {**namespace.get("spec", {}), **old.get("spec", {})}
+
+
+def _check(namespace: Object, old: Object | None) -> list[Cause]:
+    causes: list[Cause] = []
+    for index, finalizer in enumerate((namespace.get("spec") or {}).get("finalizers") or ()):
+        at = f"spec.finalizers[{index}]"
+        causes += [invalid(at, finalizer, problem) for problem in names.qualified(finalizer)]
+        if "/" not in finalizer and finalizer != "kubernetes":
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid(at, finalizer, detail))
+    return causes
+
+
+def _check_status(namespace: Object, old: Object) -> list[Cause]:
+    phase = (namespace.get("status") or {}).get("phase")
+    if "deletionTimestamp" not in namespace["metadata"]:
+        if phase != "Active":
+            detail = "may only be 'Active' if `deletionTimestamp` is empty"
+            return [invalid("status.Phase", phase, detail)]
+    elif phase != "Terminating":
+        return [
+            invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        ]
+    return []
+
+
+def _fields(namespace: Object) -> dict[str, str]:
+    return {
+        "name": namespace["metadata"]["name"],
+        "status.phase": (namespace.get("status") or {}).get("phase", ""),
+    }
+
+
+NAMESPACES = builtin(
+    group="",
+    version="v1",
+    kind="Namespace",
+    plural="namespaces",
+    namespaced=False,
+    short_names=("ns",),
+    verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+    name_rule=names.label,
+    default=_default,
+    check=_check,
+    on_create=_on_create,
+    on_update=_on_update,
+    status=True,
+    first_status={"phase": "Active"},
+    check_status=_check_status,
+    field_names=("name", "status.phase"),
+    fields=_fields,
+    subresources=(Subresource("finalize", "Namespace", ("update",)),),
+)

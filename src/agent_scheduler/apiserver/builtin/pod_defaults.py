@@ -1,0 +1,250 @@
+"""Defaults of a pod and of the pod specs inside templates, as the API's `v1` defaulting sets them.
+
+Only what a client left out is filled in. `default_pod` adds what holds for pods alone: requests from limits,
+service links, and the two tolerations that the DefaultTolerationSeconds admission plugin gives.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from ..resource import Object
+
+_NOT_READY = "node.kubernetes.io/not-ready"
+_UNREACHABLE = "node.kubernetes.io/unreachable"
+#: A repository name below an optional registry host, as image references have it.
+_REPOSITORY = re.compile(
+    r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+    r"(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
+)
+_CONTAINERS = ("containers", "initContainers")
+
+
+@lru_cache(maxsize=4096)
+def pull_policy(image: str) -> str:
+    """`Always` for the tag latest, given or implied; else `IfNotPresent`, also for what is no reference."""
+    name, _, digest = image.partition("@")
+    head, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        head, tag = name, "" if digest else "latest"
+    return "Always" if tag == "latest" and _REPOSITORY.fullmatch(head) else "IfNotPresent"
+
+
+def _default_action(action: dict[str, Any]) -> None:
+    get = action.get("httpGet")
+    if get is not None:
+        if not get.get("path"):
+            get["path"] = "/"
+        if not get.get("scheme"):
+            get["scheme"] = "HTTP"
+
+
+def _default_probe(probe: dict[str, Any]) -> None:
+    _default_action(probe)
+    if (grpc := probe.get("grpc")) is not None:
+        grpc.setdefault("service", "")
+    if not probe.get("timeoutSeconds"):
+        probe["timeoutSeconds"] = 1
+    if not probe.get("periodSeconds"):
+        probe["periodSeconds"] = 10
+    if not probe.get("successThreshold"):
+        probe["successThreshold"] = 1
+    if not probe.get("failureThreshold"):
+        probe["failureThreshold"] = 3
+
+
+def _default_container(container: dict[str, Any]) -> None:
+    if "resources" not in container:
+        container["resources"] = {}
+    if not container.get("terminationMessagePath"):
+        container["terminationMessagePath"] = "/dev/termination-log"
+    if not container.get("terminationMessagePolicy"):
+        container["terminationMessagePolicy"] = "File"
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = pull_policy(container.get("image") or "")
+    if len(container) == 6 and "name" in container and "image" in container:
+        return  # name, image and what was just set: nothing below can be there
+    for port in container.get("ports") or ():
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+    for variable in container.get("env") or ():
+        if (source := variable.get("valueFrom")) and (field := source.get("fieldRef")):
+            field.setdefault("apiVersion", "v1")
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if (probe := container.get(name)) is not None:
+            _default_probe(probe)
+    if lifecycle := container.get("lifecycle"):
+        for name in ("postStart", "preStop"):
+            if (action := lifecycle.get(name)) is not None:
+                _default_action(action)
+
+
+def _default_downward(items: list[dict[str, Any]] | None) -> None:
+    for item in items or ():
+        if (field := item.get("fieldRef")) is not None:
+            field.setdefault("apiVersion", "v1")
+
+
+#: Volume sources with a few constant defaults each.
+_SOURCE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "secret": {"defaultMode": 420},
+    "configMap": {"defaultMode": 420},
+    "downwardAPI": {"defaultMode": 420},
+    "projected": {"defaultMode": 420},
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+
+
+def default_volume_source(volume: dict[str, Any]) -> None:
+    """The defaults of the source that `volume`, a pod's or a PersistentVolume's spec, names."""
+    for name, source in volume.items():
+        for field, value in _SOURCE_DEFAULTS.get(name, {}).items():
+            source.setdefault(field, value)
+
+
+def _default_volume(volume: dict[str, Any]) -> None:
+    if len(volume) == 1:
+        volume["emptyDir"] = {}
+        return
+    default_volume_source(volume)
+    if downward := volume.get("downwardAPI"):
+        _default_downward(downward.get("items"))
+    if projected := volume.get("projected"):
+        for source in projected.get("sources") or ():
+            if token := source.get("serviceAccountToken"):
+                token.setdefault("expirationSeconds", 3600)
+            if downward := source.get("downwardAPI"):
+                _default_downward(downward.get("items"))
+    if (ephemeral := volume.get("ephemeral")) and (template := ephemeral.get("volumeClaimTemplate")):
+        template.setdefault("metadata", {})
+        template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+        template["spec"].setdefault("resources", {})
+    if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = pull_policy(image.get("reference") or "")
+
+
+def default_pod_spec(spec: dict[str, Any]) -> None:
+    """What holds for every pod spec, in a pod or in a template."""
+    for container in spec.get("containers") or ():
+        _default_container(container)
+    if "initContainers" in spec:
+        for container in spec["initContainers"] or ():
+            _default_container(container)
+    if "ephemeralContainers" in spec:
+        for container in spec["ephemeralContainers"] or ():
+            _default_container(container)
+    for volume in spec.get("volumes") or ():
+        _default_volume(volume)
+    if not spec.get("restartPolicy"):
+        spec["restartPolicy"] = "Always"
+    if "terminationGracePeriodSeconds" not in spec:
+        spec["terminationGracePeriodSeconds"] = 30
+    if not spec.get("dnsPolicy"):
+        spec["dnsPolicy"] = "ClusterFirst"
+    if "securityContext" not in spec:
+        spec["securityContext"] = {}
+    if not spec.get("schedulerName"):
+        spec["schedulerName"] = "default-scheduler"
+    # Two names of one field; the deprecated one is answered too.
+    if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+
+
+def _default_requests(container: dict[str, Any]) -> None:
+    resources = container["resources"]
+    if limits := resources.get("limits"):
+        requests = resources.setdefault("requests", {})
+        for name, amount in limits.items():
+            requests.setdefault(name, amount)
+
+
+def _default_tolerations(spec: dict[str, Any]) -> None:
+    tolerations = spec.get("tolerations")
+    if tolerations is None:
+        tolerations = spec["tolerations"] = []
+    not_ready = unreachable = True
+    for toleration in tolerations:
+        if toleration.get("effect", "") in ("NoExecute", ""):
+            key = toleration.get("key", "")
+            not_ready = not_ready and key not in (_NOT_READY, "")
+            unreachable = unreachable and key not in (_UNREACHABLE, "")
+    for missing, key in ((not_ready, _NOT_READY), (unreachable, _UNREACHABLE)):
+        if missing:
+            tolerations.append(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            )
+
+
+def _default_status(status: dict[str, Any]) -> None:
+    """Times that Go always writes, also when unset, and the two forms of the pod's address."""
+    for condition in status.get("conditions") or ():
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
+    for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for container in status.get(name) or ():
+            default_container_status(container)
+    ips = status.get("podIPs")
+    if ip := status.get("podIP"):
+        if not ips or ips[0].get("ip") != ip:
+            status["podIPs"] = [{"ip": ip}]
+    elif ips:
+        status["podIP"] = ips[0].get("ip", "")
+
+
+def default_container_status(container: dict[str, Any]) -> None:
+    for field in ("image", "imageID"):
+        container.setdefault(field, "")
+    container.setdefault("ready", False)
+    container.setdefault("restartCount", 0)
+    for field in ("state", "lastState"):
+        state = container.setdefault(field, {})
+        if (running := state.get("running")) is not None:
+            running.setdefault("startedAt", None)
+        if (ended := state.get("terminated")) is not None:
+            ended.setdefault("startedAt", None)
+            ended.setdefault("finishedAt", None)
+
+
+def default_pod(pod: Object) -> None:
+    """Fill in every default of a pod, in place."""
+    spec = pod.get("spec")
+    if spec is None:
+        spec = pod["spec"] = {}
+    default_pod_spec(spec)
+    for container in spec.get("containers") or ():
+        _default_requests(container)
+    if "initContainers" in spec:
+        for container in spec["initContainers"] or ():
+            _default_requests(container)
+    if "enableServiceLinks" not in spec:
+        spec["enableServiceLinks"] = True
+    if spec.get("hostNetwork"):
+        for group in _CONTAINERS:
+            for container in spec.get(group) or ():
+                for port in container.get("ports") or ():
+                    if not port.get("hostPort"):
+                        port["hostPort"] = port.get("containerPort")
+    if (resources := spec.get("resources")) and (limits := resources.get("limits")):
+        _default_pod_requests(spec, resources, limits)
+    _default_tolerations(spec)
+    status = pod.get("status")
+    if status:
+        _default_status(status)
+
+
+def _default_pod_requests(spec: dict[str, Any], resources: dict[str, Any], limits: dict[str, Any]) -> None:
+    """Pod-level requests that a client left out (KEP-2837): the containers' own if they have any, else the limit."""
+    from .pod_resources import container_requests
+
+    requests = resources.setdefault("requests", {})
+    for name, amount in container_requests(spec).items():
+        if name in ("cpu", "memory"):
+            requests.setdefault(name, amount)
+    for name, amount in limits.items():
+        requests.setdefault(name, amount)

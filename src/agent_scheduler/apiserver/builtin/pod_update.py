@@ -1,0 +1,227 @@
+"""What an update may change in a pod: images, the deadline, more tolerations, fewer gates, and while gates hold
+the pod also tighter node selection (KEP-3521, KEP-3838).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import Cause
+from . import names
+from .causes import check_range, duplicate, forbidden, immutable, invalid
+from .placement import check_tolerations
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_ALLOWED = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+#: Compared on their own, with rules of their own.
+_JUDGED_APART = ("containers", "initContainers", "activeDeadlineSeconds", "schedulingGates", "tolerations")
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equal as Go's semantic equality is: absent, null and empty lists or maps are all the same."""
+    return left == right or (not left and not right and not isinstance(left or right, bool | int | str))
+
+
+def check_spec_update(spec: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+    """Both specs are complete. A spec that did not change passes at once."""
+    if spec == old:
+        return []
+    causes: list[Cause] = []
+    for field in ("containers", "initContainers"):
+        now, before = spec.get(field) or [], old.get(field) or []
+        if len(now) != len(before):
+            return [*causes, forbidden(f"spec.{field}", "pod updates may not add or remove containers")]
+    deadline = _check_deadline(spec.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
+    if deadline:
+        return causes + deadline
+    causes += _check_tolerations(spec.get("tolerations") or [], old.get("tolerations") or [])
+    gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    for index, gate in enumerate(spec.get("schedulingGates") or ()):
+        if gate.get("name") not in gates:
+            detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            causes.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
+    apart = {*_JUDGED_APART}
+    before_grace = old.get("terminationGracePeriodSeconds")
+    if before_grace is not None and before_grace < 0 and spec.get("terminationGracePeriodSeconds") == 1:
+        apart.add("terminationGracePeriodSeconds")
+    affinity, old_affinity = spec.get("affinity") or {}, old.get("affinity") or {}
+    if gates:
+        apart |= {"nodeSelector", "affinity"}
+        causes += _check_node_selector(spec.get("nodeSelector") or {}, old.get("nodeSelector") or {})
+        causes += _check_node_affinity(affinity.get("nodeAffinity"), old_affinity.get("nodeAffinity"))
+    changed = [
+        field
+        for field in sorted(spec.keys() | old.keys())
+        if field not in apart and not _same(spec.get(field), old.get(field))
+    ]
+    if gates:
+        changed += [
+            f"affinity.{field}"
+            for field in ("podAffinity", "podAntiAffinity")
+            if not _same(affinity.get(field), old_affinity.get(field))
+        ]
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            before = (old.get(field) or [])[index]
+            changed += [
+                f"{field}[{index}].{name}"
+                for name in sorted(container.keys() | before.keys())
+                if name != "image" and not _same(container.get(name), before.get(name))
+            ]
+    if changed:
+        causes.append(forbidden("spec", f"{_ALLOWED}\nchanged: {', '.join(changed)}\n"))
+    return causes
+
+
+def _check_deadline(now: int | None, before: int | None) -> list[Cause]:
+    path = "spec.activeDeadlineSeconds"
+    if now is not None:
+        if causes := check_range(path, now, low=0, high=2**31 - 1):
+            return causes
+        if before is not None and before < now:
+            return [invalid(path, now, "must be less than or equal to previous value")]
+    elif before is not None:
+        return [invalid(path, None, "must not update from a positive integer to nil value")]
+    return []
+
+
+def _check_tolerations(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[Cause]:
+    if now == before:
+        return []
+    kept = [_without_seconds(toleration) for toleration in now]
+    if any(_without_seconds(toleration) not in kept for toleration in before):
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        return [forbidden("spec.tolerations", detail)]
+    return check_tolerations(now, "spec.tolerations")
+
+
+def _without_seconds(toleration: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in toleration.items() if key != "tolerationSeconds" and value != ""}
+
+
+def _check_node_selector(now: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
+    if all(key in now and now[key] == value for key, value in before.items()):
+        return []
+    return [
+        invalid(
+            "spec.nodeSelector",
+            now,
+            "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+        )
+    ]
+
+
+def _check_node_affinity(now: dict[str, Any] | None, before: dict[str, Any] | None) -> list[Cause]:
+    """Required terms may only become narrower: as many terms, each with what it had and more."""
+    path = f"spec.affinity.nodeAffinity.{_REQUIRED}"
+    required_now, required_before = (now or {}).get(_REQUIRED), (before or {}).get(_REQUIRED)
+    if not required_before:
+        return []
+    if not required_now:
+        return [invalid(path, None, "no deletions or mutations are allowed")]
+    terms, old_terms = required_now.get("nodeSelectorTerms") or [], required_before["nodeSelectorTerms"]
+    if len(terms) != len(old_terms):
+        return [
+            invalid(
+                f"{path}.nodeSelectorTerms",
+                terms,
+                "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+            )
+        ]
+    causes: list[Cause] = []
+    for index, (term, old_term) in enumerate(zip(terms, old_terms, strict=True)):
+        for field in ("matchExpressions", "matchFields"):
+            kept = old_term.get(field) or []
+            found = term.get(field) or []
+            narrowed = found[: len(kept)] == kept and (
+                bool(old_term.get("matchExpressions") or old_term.get("matchFields")) or not found
+            )
+            if not narrowed:
+                detail = "only additions are allowed (no mutations or deletions)"
+                causes.append(invalid(f"{path}.nodeSelectorTerms[{index}].{field}", found, detail))
+    return causes
+
+
+def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+    """A write to the status subresource."""
+    causes: list[Cause] = []
+    status, before = pod.get("status") or {}, old.get("status") or {}
+    for index, condition in enumerate(status.get("conditions") or ()):
+        kind = condition.get("type", "")
+        if kind not in ("PodScheduled", "Ready", "Initialized"):
+            at = f"metadata.conditions[{index}].Type"
+            causes += [invalid(at, kind, problem) for problem in names.qualified(kind)]
+    nominated = status.get("nominatedNodeName", "")
+    if nominated and nominated != before.get("nominatedNodeName"):
+        causes += [
+            invalid("status.nominatedNodeName", nominated, problem) for problem in names.subdomain(nominated)
+        ]
+    if status.get("qosClass") != before.get("qosClass"):
+        causes.append(immutable("status.qosClass", status.get("qosClass")))
+    spec = old["spec"]
+    restart = spec.get("restartPolicy")
+    stays = {
+        container.get("name")
+        for container in spec.get("initContainers") or ()
+        if container.get("restartPolicy") == "Always"
+    }
+    for field, policy in (
+        ("containerStatuses", restart),
+        ("initContainerStatuses", restart),
+        ("ephemeralContainerStatuses", "Never"),
+    ):
+        keep = stays if field == "initContainerStatuses" else set()
+        causes += _check_transitions(
+            status.get(field) or [], before.get(field) or [], f"status.{field}", policy, keep
+        )
+    causes += _check_claim_statuses(status.get("resourceClaimStatuses") or [], spec)
+    for field in ("podIPs", "hostIPs"):
+        for index, entry in enumerate(status.get(field) or ()):
+            ip = entry.get("ip", "")
+            causes += [invalid(f"status.{field}[{index}]", ip, problem) for problem in names.ip(ip)]
+    return causes
+
+
+def _check_transitions(
+    now: list[dict[str, Any]],
+    before: list[dict[str, Any]],
+    path: str,
+    restart: str | None,
+    stays: set[Any],
+) -> list[Cause]:
+    """A container that ended for good does not run again."""
+    if restart == "Always":
+        return []
+    causes: list[Cause] = []
+    by_name = {container.get("name"): container for container in now}
+    for index, container in enumerate(before):
+        ended = (container.get("state") or {}).get("terminated")
+        if ended is None or container.get("name") in stays:
+            continue
+        if ended.get("exitCode", 0) != 0 and restart == "OnFailure":
+            continue
+        current = by_name.get(container.get("name"))
+        if current is not None and (current.get("state") or {}).get("terminated") is None:
+            detail = "may not be transitioned to non-terminated state"
+            causes.append(forbidden(f"{path}[{index}].state", detail))
+    return causes
+
+
+def _check_claim_statuses(statuses: list[dict[str, Any]], spec: dict[str, Any]) -> list[Cause]:
+    causes: list[Cause] = []
+    known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    seen: set[str] = set()
+    for index, status in enumerate(statuses):
+        at, name = f"status.resourceClaimStatuses[{index}].name", status.get("name", "")
+        if name not in known:
+            causes.append(invalid(at, name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            causes.append(duplicate(at, name))
+        seen.add(name)
+        if claim := status.get("resourceClaimName"):
+            causes += [invalid(at, claim, problem) for problem in names.subdomain(claim)]
+    return causes

@@ -1,0 +1,203 @@
+"""Pods: how they are prepared, checked, selected and deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import Cause
+from ..resource import Object, Resource, Subresource
+from .causes import forbidden
+from .kind import builtin
+from .metadata import carry_over, check, check_update, raise_generation
+from .placement import merge_label_keys
+from .pod_defaults import default_pod
+from .pod_resources import qos_class
+from .pod_spec import check_pod_spec
+from .pod_update import check_pod_status, check_spec_update
+
+_FIELDS = (
+    "spec.hostNetwork",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.nominatedNodeName",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+)
+
+
+def _prepare_create(pod: Object) -> None:
+    """A new pod is Pending, whatever the client sent; one with gates says so (KEP-3521)."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    metadata["generation"] = 1
+    status: dict[str, Any] = {"phase": "Pending"}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": metadata.get("creationTimestamp"),
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
+    status["qosClass"] = qos_class(spec)
+    pod["status"] = status
+    if "affinity" in spec or "topologySpreadConstraints" in spec:
+        merge_label_keys(pod)
+
+
+def _prepare_update(pod: Object, old: Object, subresource: str) -> None:
+    carry_over(pod, old)
+    if subresource == "status":
+        pod["spec"] = old["spec"]
+        owners = old["metadata"].get("ownerReferences")
+        if owners is not None:
+            pod["metadata"]["ownerReferences"] = owners
+        else:
+            pod["metadata"].pop("ownerReferences", None)
+        status, before = pod.setdefault("status", {}), old.get("status") or {}
+        for field in ("qosClass", "observedGeneration"):
+            if not status.get(field) and field in before:
+                status[field] = before[field]
+        _keep_observed_generations(status, before)
+        return
+    if subresource == "ephemeralcontainers":
+        added = (pod.get("spec") or {}).get("ephemeralContainers")
+        pod["spec"] = dict(old["spec"])
+        if added:
+            pod["spec"]["ephemeralContainers"] = added
+    pod["status"] = old["status"]
+    spec, before = pod["spec"], old["spec"]
+    for field in ("priority", "preemptionPolicy"):
+        # The Priority admission plugin set them once; an update that leaves them out means no change.
+        if spec.get(field) is None and field in before:
+            spec[field] = before[field]
+    if spec != before:
+        raise_generation(pod)
+
+
+def _keep_observed_generations(status: dict[str, Any], before: dict[str, Any]) -> None:
+    known = {
+        condition.get("type"): condition["observedGeneration"]
+        for condition in before.get("conditions") or ()
+        if condition.get("observedGeneration")
+    }
+    if known:
+        for condition in status.get("conditions") or ():
+            if not condition.get("observedGeneration") and condition.get("type") in known:
+                condition["observedGeneration"] = known[condition["type"]]
+
+
+def _validate(pod: Object, old: Object | None) -> list[Cause]:
+    metadata, spec = pod["metadata"], pod["spec"]
+    if old is None:
+        causes = check(metadata)
+        causes += check_pod_spec(spec, "spec", is_pod=True)
+        if spec.get("ephemeralContainers"):
+            causes.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        if spec.get("nodeName") and spec.get("schedulingGates"):
+            detail = "cannot be set until all schedulingGates have been cleared"
+            causes.append(forbidden("spec.nodeName", detail))
+        return causes
+    causes = check_update(metadata, old["metadata"])
+    before = old["spec"]
+    if spec != before:
+        causes += check_pod_spec(spec, "spec", is_pod=True)
+        if spec.get("ephemeralContainers") != before.get("ephemeralContainers"):
+            causes += _check_ephemeral_update(spec, before)
+        else:
+            causes += check_spec_update(spec, before)
+    return causes
+
+
+def _check_ephemeral_update(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
+    """Ephemeral containers are only ever added, through their subresource, which changes nothing else."""
+    same = {key: value for key, value in spec.items() if key != "ephemeralContainers"}
+    if same != {key: value for key, value in before.items() if key != "ephemeralContainers"}:
+        return check_spec_update(spec, before)
+    now = {container.get("name"): container for container in spec.get("ephemeralContainers") or ()}
+    causes: list[Cause] = []
+    for container in before.get("ephemeralContainers") or ():
+        name = container.get("name")
+        if name not in now:
+            detail = f'existing ephemeral containers "{name}" may not be removed\n'
+            causes.append(forbidden("spec.ephemeralContainers", detail))
+        elif now[name] != container:
+            detail = f'existing ephemeral containers "{name}" may not be changed\n'
+            causes.append(forbidden("spec.ephemeralContainers", detail))
+    return causes
+
+
+def _validate_status(pod: Object, old: Object) -> list[Cause]:
+    return check_update(pod["metadata"], old["metadata"]) + check_pod_status(pod, old)
+
+
+def _fields(pod: Object) -> dict[str, str]:
+    spec, status = pod["spec"], pod.get("status") or {}
+    return {
+        "metadata.name": pod["metadata"]["name"],
+        "metadata.namespace": pod["metadata"].get("namespace", ""),
+        "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
+        "spec.nodeName": spec.get("nodeName", ""),
+        "spec.restartPolicy": spec.get("restartPolicy", ""),
+        "spec.schedulerName": spec.get("schedulerName", ""),
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        "status.nominatedNodeName": status.get("nominatedNodeName", ""),
+        "status.phase": status.get("phase", ""),
+        "status.podIP": status.get("podIP", ""),
+        "status.podIPs": status.get("podIP", ""),
+    }
+
+
+def grace(pod: Object) -> int:
+    """Seconds that a delete without gracePeriodSeconds waits; nobody waits for a pod that does not run."""
+    return effective_grace(pod, pod["spec"].get("terminationGracePeriodSeconds", 0))
+
+
+def effective_grace(pod: Object, seconds: int) -> int:
+    """`seconds`, but 0 for a pod that is not on a node or has ended, and 1 for a negative number."""
+    if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    return seconds if seconds >= 0 else 1
+
+
+_BASE = builtin(
+    group="",
+    version="v1",
+    kind="Pod",
+    plural="pods",
+    namespaced=True,
+    short_names=("po",),
+    categories=("all",),
+    status=True,
+    default=default_pod,
+    subresources=(
+        Subresource("binding", "Binding", ("create",)),
+        Subresource("ephemeralcontainers", "Pod", ("get", "patch", "update")),
+        Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
+    ),
+    returns_deleted=True,
+    grace=grace,
+)
+
+
+def _pod_resource() -> Resource:
+    """Pods are written far more often than all else together, so their rules are not composed but direct."""
+    from dataclasses import replace
+
+    return replace(
+        _BASE,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_status=_validate_status,
+        field_names=("metadata.name", "metadata.namespace", *_FIELDS),
+        fields=_fields,
+    )
+
+
+PODS = _pod_resource()

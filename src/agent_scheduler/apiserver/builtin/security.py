@@ -1,0 +1,83 @@
+"""Checks of security contexts, of pods and of containers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..errors import Cause
+from .causes import check_one_of, check_range, duplicate, invalid, required
+
+_MAX_ID = 2**31 - 1
+_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+
+
+def _check_profiles(context: dict[str, Any], path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for name, shown in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
+        profile = context.get(name)
+        if profile is None:
+            continue
+        kind, local = profile.get("type"), profile.get("localhostProfile")
+        if not kind:
+            causes.append(required(f"{path}.{name}.type", f"type is required when {name} is set"))
+        else:
+            causes += check_one_of(f"{path}.{name}.type", kind, _PROFILES)
+        if kind == "Localhost":
+            if not local:
+                detail = f"must be set when {shown} type is Localhost"
+                causes.append(required(f"{path}.{name}.localhostProfile", detail))
+        elif local is not None:
+            detail = f"can only be set when {shown} type is Localhost"
+            causes.append(invalid(f"{path}.{name}.localhostProfile", local, detail))
+    return causes
+
+
+def _check_ids(context: dict[str, Any], path: str, fields: tuple[str, ...]) -> list[Cause]:
+    causes: list[Cause] = []
+    for field in fields:
+        if (number := context.get(field)) is not None:
+            causes += check_range(f"{path}.{field}", number, low=0, high=_MAX_ID)
+    return causes
+
+
+def check_pod_security(context: dict[str, Any], path: str, spec: dict[str, Any]) -> list[Cause]:
+    """A pod's `securityContext`, and the host namespaces that the spec asks for."""
+    causes = _check_ids(context, path, ("fsGroup", "runAsUser", "runAsGroup"))
+    for index, group in enumerate(context.get("supplementalGroups") or ()):
+        causes += check_range(f"{path}.supplementalGroups[{index}]", group, low=0, high=_MAX_ID)
+    seen: set[str] = set()
+    for index, sysctl in enumerate(context.get("sysctls") or ()):
+        at, name = f"{path}.sysctls[{index}].name", sysctl.get("name", "")
+        if not name:
+            causes.append(required(at))
+        elif len(name) > 253 or not _SYSCTL.fullmatch(name):
+            detail = f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$"
+            causes.append(invalid(at, name, detail))
+        elif name in seen:
+            causes.append(duplicate(at, name))
+        seen.add(name)
+    for field, allowed in (
+        ("fsGroupChangePolicy", ("Always", "OnRootMismatch")),
+        ("supplementalGroupsPolicy", ("Merge", "Strict")),
+        ("seLinuxChangePolicy", ("MountOption", "Recursive")),
+    ):
+        if (policy := context.get(field)) is not None:
+            causes += check_one_of(f"{path}.{field}", policy, allowed)
+    return causes + _check_profiles(context, path)
+
+
+def check_container_security(context: dict[str, Any], path: str) -> list[Cause]:
+    causes = _check_ids(context, path, ("runAsUser", "runAsGroup"))
+    if (mount := context.get("procMount")) is not None:
+        causes += check_one_of(f"{path}.procMount", mount, ("Default", "Unmasked"))
+    causes += _check_profiles(context, path)
+    if context.get("allowPrivilegeEscalation") is False:
+        if context.get("privileged"):
+            detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+            causes.append(invalid(path, context, detail))
+        elif "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
+            detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            causes.append(invalid(path, context, detail))
+    return causes

@@ -1,0 +1,101 @@
+"""Selectors inside objects: label selectors, node selectors, and what they must look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import Cause
+from . import names
+from .causes import forbidden, invalid, required
+from .metadata import check_labels
+
+_NO_OPERATOR = "not a valid selector operator"
+_NEEDS_VALUES = "must be specified when `operator` is 'In' or 'NotIn'"
+_FORBIDS_VALUES = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+
+
+def check_label_name(key: str, path: str) -> list[Cause]:
+    return [invalid(path, key, problem) for problem in names.qualified(key)]
+
+
+def check_label_selector(selector: dict[str, Any] | None, path: str) -> list[Cause]:
+    """A `LabelSelector`; None selects nothing and is fine."""
+    if not selector:
+        return []
+    causes = check_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        at = f"{path}.matchExpressions[{index}]"
+        operator, values = term.get("operator", ""), term.get("values") or []
+        if operator in ("In", "NotIn"):
+            if not values:
+                causes.append(required(f"{at}.values", _NEEDS_VALUES))
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                causes.append(forbidden(f"{at}.values", _FORBIDS_VALUES))
+        else:
+            causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+        causes += check_label_name(term.get("key", ""), f"{at}.key")
+        causes += _check_values(values, f"{at}.values")
+    return causes
+
+
+def _check_values(values: list[str], path: str) -> list[Cause]:
+    return [
+        invalid(f"{path}[{index}]", value, problem)
+        for index, value in enumerate(values)
+        for problem in names.label_value(value)
+    ]
+
+
+def check_node_selector_term(term: dict[str, Any], path: str, *, values_too: bool = True) -> list[Cause]:
+    """One `NodeSelectorTerm`; preferred terms (`values_too` False) may hold values that no label can have."""
+    causes: list[Cause] = []
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        at = f"{path}.matchExpressions[{index}]"
+        operator, values = expression.get("operator", ""), expression.get("values") or []
+        if operator in ("In", "NotIn"):
+            if not values:
+                causes.append(required(f"{at}.values", _NEEDS_VALUES))
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                causes.append(forbidden(f"{at}.values", _FORBIDS_VALUES))
+        elif operator in ("Gt", "Lt"):
+            if len(values) != 1:
+                detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+                causes.append(required(f"{at}.values", detail))
+        else:
+            causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+        causes += check_label_name(expression.get("key", ""), f"{at}.key")
+        if values_too:
+            causes += _check_values(values, f"{at}.values")
+    for index, expression in enumerate(term.get("matchFields") or ()):
+        causes += _check_match_field(expression, f"{path}.matchFields[{index}]")
+    return causes
+
+
+def _check_match_field(expression: dict[str, Any], at: str) -> list[Cause]:
+    causes: list[Cause] = []
+    operator, values = expression.get("operator", ""), expression.get("values") or []
+    if operator not in ("In", "NotIn"):
+        causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+    elif len(values) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        causes.append(required(f"{at}.values", detail))
+    key = expression.get("key", "")
+    if key != "metadata.name":
+        causes.append(invalid(f"{at}.key", key, "not a valid field selector key"))
+        return causes
+    for index, value in enumerate(values):
+        causes += [invalid(f"{at}.values[{index}]", value, problem) for problem in names.subdomain(value)]
+    return causes
+
+
+def check_node_selector(selector: dict[str, Any], path: str) -> list[Cause]:
+    """A required `NodeSelector`: at least one term."""
+    terms = selector.get("nodeSelectorTerms") or ()
+    if not terms:
+        return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
+    causes: list[Cause] = []
+    for index, term in enumerate(terms):
+        causes += check_node_selector_term(term, f"{path}.nodeSelectorTerms[{index}]")
+    return causes

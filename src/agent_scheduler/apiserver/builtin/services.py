@@ -1,0 +1,179 @@
+"""Services and Endpoints. Nothing routes traffic here; addresses and node ports are given so that manifests apply.
+
+A cluster IP is drawn from the object's uid, not from an allocator: with few services two never meet, and a
+service of which that must not be so can name its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import Cause
+from ..resource import Object, Resource
+from . import names
+from .causes import check_one_of, check_range, duplicate, immutable, invalid, required
+from .containers import check_port
+from .kind import builtin
+from .metadata import check_labels
+
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_EXTERNAL = ("NodePort", "LoadBalancer")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+def _default_service(service: Object) -> None:
+    spec = service.setdefault("spec", {})
+    if not spec.get("sessionAffinity"):
+        spec["sessionAffinity"] = "None"
+    if spec["sessionAffinity"] == "ClientIP":
+        config = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        config.setdefault("timeoutSeconds", 10800)
+    else:
+        spec.pop("sessionAffinityConfig", None)
+    kind = spec.get("type") or "ClusterIP"
+    spec["type"] = kind
+    for port in spec.get("ports") or ():
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+        if port.get("targetPort") in (None, 0, "") and "port" in port:
+            port["targetPort"] = port["port"]
+    if kind != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if kind in _EXTERNAL and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    service.setdefault("status", {}).setdefault("loadBalancer", {})
+
+
+def _allocate(service: Object) -> None:
+    """Cluster IP, families and node ports of a service that named none."""
+    spec = service["spec"]
+    if spec.get("type") == "ExternalName":
+        return
+    number = int(str(service["metadata"].get("uid", "0")).replace("-", "")[:8] or "0", 16)
+    if not spec.get("clusterIP"):
+        # 10.96.0.0/12, the first sixteen left to those that choose their own.
+        host = 16 + number % (2**20 - 32)
+        spec["clusterIP"] = f"10.{96 + (host >> 16)}.{(host >> 8) & 255}.{host & 255}"
+    spec.setdefault("clusterIPs", [spec["clusterIP"]])
+    family = "IPv6" if ":" in spec["clusterIP"] else "IPv4"
+    spec.setdefault("ipFamilies", [family])
+    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if spec["type"] in _EXTERNAL and spec.get("allocateLoadBalancerNodePorts", True):
+        for index, port in enumerate(spec.get("ports") or ()):
+            port.setdefault("nodePort", 30000 + (number + index) % 2768)
+
+
+def _update(service: Object, old: Object) -> None:
+    spec, before = service["spec"], old["spec"]
+    if before.get("type") != "ExternalName" and spec["type"] != "ExternalName":
+        for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if not spec.get(field) and field in before:
+                spec[field] = before[field]
+        ports = {(port.get("port"), port.get("protocol")): port for port in before.get("ports") or ()}
+        for port in spec.get("ports") or ():
+            known = ports.get((port.get("port"), port.get("protocol")), {})
+            if spec["type"] in _EXTERNAL and not port.get("nodePort") and "nodePort" in known:
+                port["nodePort"] = known["nodePort"]
+    _allocate(service)
+
+
+def _check_service(service: Object, old: Object | None) -> list[Cause]:
+    spec: dict[str, Any] = service.get("spec") or {}
+    kind, ports = spec.get("type"), spec.get("ports") or []
+    causes: list[Cause] = []
+    if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
+        causes.append(required("spec.ports"))
+    causes += check_one_of("spec.type", kind, _TYPES)
+    if kind == "ExternalName":
+        name = spec.get("externalName", "").rstrip(".")
+        causes += [invalid("spec.externalName", name, problem) for problem in names.subdomain(name)]
+    named: set[str] = set()
+    numbers: set[tuple[Any, Any]] = set()
+    for index, port in enumerate(ports):
+        at, name = f"spec.ports[{index}]", port.get("name", "")
+        if len(ports) > 1 and not name:
+            causes.append(required(f"{at}.name"))
+        elif name:
+            causes += [invalid(f"{at}.name", name, problem) for problem in names.label(name)]
+            if name in named:
+                causes.append(duplicate(f"{at}.name", name))
+        named.add(name)
+        causes += check_range(f"{at}.port", port.get("port", 0), low=1, high=65535)
+        causes += check_one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
+        causes += check_port(port.get("targetPort", 0), f"{at}.targetPort")
+        key = (port.get("port"), port.get("protocol"))
+        if key in numbers:
+            causes.append(duplicate(at, {"port": key[0], "protocol": key[1]}))
+        numbers.add(key)
+    if selector := spec.get("selector"):
+        causes += check_labels(selector, "spec.selector")
+    causes += check_one_of("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
+    if old is not None and kind != "ExternalName":
+        before = old.get("spec") or {}
+        if before.get("clusterIP") and spec.get("clusterIP") != before["clusterIP"]:
+            causes.append(immutable("spec.clusterIPs[0]", spec.get("clusterIPs")))
+    return causes
+
+
+def _service_fields(service: Object) -> dict[str, str]:
+    spec = service.get("spec") or {}
+    return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
+
+
+def _default_endpoints(endpoints: Object) -> None:
+    for subset in endpoints.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            if not port.get("protocol"):
+                port["protocol"] = "TCP"
+
+
+def _check_endpoints(endpoints: Object, old: Object | None) -> list[Cause]:
+    causes: list[Cause] = []
+    for index, subset in enumerate(endpoints.get("subsets") or ()):
+        at = f"subsets[{index}]"
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            causes.append(required(at, "must specify `addresses` or `notReadyAddresses`"))
+        for field in ("addresses", "notReadyAddresses"):
+            for place, address in enumerate(subset.get(field) or ()):
+                ip = address.get("ip", "")
+                causes += [invalid(f"{at}.{field}[{place}].ip", ip, problem) for problem in names.ip(ip)]
+        for place, port in enumerate(subset.get("ports") or ()):
+            causes += check_range(f"{at}.ports[{place}].port", port.get("port", 0), low=1, high=65535)
+            causes += check_one_of(f"{at}.ports[{place}].protocol", port.get("protocol"), _PROTOCOLS)
+    return causes
+
+
+SERVICES: tuple[Resource, ...] = (
+    builtin(
+        group="",
+        version="v1",
+        kind="Service",
+        plural="services",
+        namespaced=True,
+        short_names=("svc",),
+        categories=("all",),
+        name_rule=names.label_1035,
+        default=_default_service,
+        check=_check_service,
+        on_create=_allocate,
+        on_update=_update,
+        status=True,
+        first_status={"loadBalancer": {}},
+        field_names=("spec.clusterIP", "spec.type"),
+        fields=_service_fields,
+        returns_deleted=True,
+    ),
+    builtin(
+        group="",
+        version="v1",
+        kind="Endpoints",
+        plural="endpoints",
+        singular="endpoints",
+        namespaced=True,
+        short_names=("ep",),
+        default=_default_endpoints,
+        check=_check_endpoints,
+    ),
+)

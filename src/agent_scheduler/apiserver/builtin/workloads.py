@@ -1,0 +1,282 @@
+"""Controllers' kinds: Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, PodTemplates.
+
+They are stored, defaulted and checked as a real server does; no controller acts on them here. kubectl reads them
+to drain a node and to describe a pod, and manifests that hold them apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..errors import Cause
+from ..resource import Object, Resource
+from .causes import check_not_negative, check_one_of, immutable, invalid, required
+from .eviction import matches
+from .kind import builtin
+from .metadata import check_annotations, check_labels
+from .pod_defaults import default_pod_spec
+from .pod_spec import check_pod_spec
+from .policy import check_int_or_percent
+from .selectors import check_label_selector
+
+Spec = dict[str, Any]
+
+
+def _default_template(spec: Spec) -> None:
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def _rolling(spec: Spec, field: str, defaults: dict[str, Any]) -> None:
+    strategy = spec.setdefault(field, {})
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for name, value in defaults.items():
+            rolling.setdefault(name, value)
+
+
+def _default_deployment(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
+    _default_template(spec)
+    spec.setdefault("replicas", 1)
+    _rolling(spec, "strategy", {"maxUnavailable": "25%", "maxSurge": "25%"})
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+
+
+def _default_replica_set(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
+    _default_template(spec)
+    spec.setdefault("replicas", 1)
+
+
+def _default_daemon_set(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
+    _default_template(spec)
+    _rolling(spec, "updateStrategy", {"maxUnavailable": 1, "maxSurge": 0})
+    spec.setdefault("revisionHistoryLimit", 10)
+
+
+def _default_stateful_set(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
+    _default_template(spec)
+    spec.setdefault("replicas", 1)
+    if not spec.get("podManagementPolicy"):
+        spec["podManagementPolicy"] = "OrderedReady"
+    _rolling(spec, "updateStrategy", {"partition": 0})
+    spec.setdefault("revisionHistoryLimit", 10)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    for field in ("whenDeleted", "whenScaled"):
+        if not retention.get(field):
+            retention[field] = "Retain"
+    for claim in spec.get("volumeClaimTemplates") or ():
+        claim.setdefault("kind", "PersistentVolumeClaim")
+        claim.setdefault("apiVersion", "v1")
+        claim.setdefault("metadata", {})
+        claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+        claim["spec"].setdefault("resources", {})
+        claim.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def _default_replication_controller(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    if spec.get("template") is not None:
+        _default_template(spec)
+        labels = spec["template"]["metadata"].get("labels")
+        if labels:
+            if not spec.get("selector"):
+                spec["selector"] = dict(labels)
+            if not obj["metadata"].get("labels"):
+                obj["metadata"]["labels"] = dict(labels)
+
+
+def check_template(
+    template: dict[str, Any], path: str, *, restart: tuple[str, ...] = ("Always",)
+) -> list[Cause]:
+    """A pod template; `restart` are the policies that its owner can live with."""
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    causes = check_labels(metadata.get("labels") or {}, f"{path}.metadata.labels")
+    causes += check_annotations(metadata.get("annotations") or {}, f"{path}.metadata.annotations")
+    causes += check_pod_spec(spec, f"{path}.spec", is_pod=False)
+    if restart and spec.get("restartPolicy") not in restart:
+        causes += check_one_of(f"{path}.spec.restartPolicy", spec.get("restartPolicy"), restart)
+    return causes
+
+
+def _check_numbers(spec: Spec, *fields: str) -> list[Cause]:
+    return [cause for field in fields for cause in check_not_negative(f"spec.{field}", spec.get(field) or 0)]
+
+
+def _check_selected(obj: Object, old: Object | None, *, more: Callable[[Spec], list[Cause]]) -> list[Cause]:
+    """The kinds of apps/v1: a selector that never changes and selects the template's pods."""
+    spec = obj.get("spec") or {}
+    causes = _check_numbers(spec, "replicas", "minReadySeconds", "revisionHistoryLimit")
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector is None:
+        causes.append(required("spec.selector"))
+    else:
+        causes += check_label_selector(selector, "spec.selector")
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            detail = "empty selector is invalid for deployment"
+            causes.append(invalid("spec.selector", selector, detail))
+    if selector and not matches(selector, labels):
+        detail = "`selector` does not match template `labels`"
+        causes.append(invalid("spec.template.metadata.labels", labels, detail))
+    causes += check_template(template, "spec.template")
+    causes += more(spec)
+    if old is not None and selector != (old.get("spec") or {}).get("selector"):
+        causes.append(immutable("spec.selector", selector))
+    return causes
+
+
+def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> list[Cause]:
+    strategy = spec.get(field) or {}
+    causes = check_one_of(f"spec.{field}.type", strategy.get("type"), allowed)
+    rolling = strategy.get("rollingUpdate")
+    if rolling is not None:
+        if strategy.get("type") != "RollingUpdate":
+            detail = f"may not be specified when strategy `type` is '{strategy.get('type')}'"
+            causes.append(Cause("FieldValueForbidden", f"spec.{field}.rollingUpdate", f"Forbidden: {detail}"))
+        for name in ("maxUnavailable", "maxSurge"):
+            if (value := rolling.get(name)) is not None:
+                causes += check_int_or_percent(value, f"spec.{field}.rollingUpdate.{name}")
+        if rolling.get("maxUnavailable") in (0, "0%") and rolling.get("maxSurge") in (0, "0%"):
+            detail = "may not be 0 when `maxSurge` is 0"
+            value = rolling["maxUnavailable"]
+            causes.append(invalid(f"spec.{field}.rollingUpdate.maxUnavailable", value, detail))
+    return causes
+
+
+def _check_deployment(spec: Spec) -> list[Cause]:
+    causes = _check_strategy(spec, "strategy", ("Recreate", "RollingUpdate"))
+    deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
+    if deadline is not None and deadline <= ready:
+        causes.append(
+            invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+        )
+    return causes
+
+
+def _check_stateful_set(spec: Spec) -> list[Cause]:
+    policy = spec.get("podManagementPolicy")
+    causes = check_one_of("spec.podManagementPolicy", policy, ("OrderedReady", "Parallel"))
+    return causes + _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+
+
+def _check_daemon_set(spec: Spec) -> list[Cause]:
+    return _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+
+
+def _nothing_more(spec: Spec) -> list[Cause]:
+    return []
+
+
+def _check_replication_controller(obj: Object, old: Object | None) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = _check_numbers(spec, "replicas", "minReadySeconds")
+    selector, template = spec.get("selector") or {}, spec.get("template")
+    if not selector:
+        causes.append(required("spec.selector"))
+    if template is None:
+        return [*causes, required("spec.template")]
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector and any(labels.get(key) != value for key, value in selector.items()):
+        detail = "`selector` does not match template `labels`"
+        causes.append(invalid("spec.template.metadata.labels", labels, detail))
+    return causes + check_template(template, "spec.template")
+
+
+def _default_pod_template(obj: Object) -> None:
+    template = obj.setdefault("template", {})
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def _check_pod_template(obj: Object, old: Object | None) -> list[Cause]:
+    return check_template(obj.get("template") or {}, "template", restart=())
+
+
+def _replica_set_fields(obj: Object) -> dict[str, str]:
+    return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+
+
+_apps = partial(
+    builtin, group="apps", version="v1", namespaced=True, categories=("all",), generation=True, status=True
+)
+
+WORKLOADS: tuple[Resource, ...] = (
+    _apps(
+        kind="Deployment",
+        plural="deployments",
+        short_names=("deploy",),
+        default=_default_deployment,
+        check=partial(_check_selected, more=_check_deployment),
+        first_status={},
+    ),
+    _apps(
+        kind="ReplicaSet",
+        plural="replicasets",
+        short_names=("rs",),
+        default=_default_replica_set,
+        check=partial(_check_selected, more=_nothing_more),
+        first_status={"replicas": 0},
+        field_names=("status.replicas",),
+        fields=_replica_set_fields,
+    ),
+    _apps(
+        kind="StatefulSet",
+        plural="statefulsets",
+        short_names=("sts",),
+        default=_default_stateful_set,
+        check=partial(_check_selected, more=_check_stateful_set),
+        first_status={"replicas": 0, "availableReplicas": 0},
+    ),
+    _apps(
+        kind="DaemonSet",
+        plural="daemonsets",
+        short_names=("ds",),
+        default=_default_daemon_set,
+        check=partial(_check_selected, more=_check_daemon_set),
+        first_status={
+            "currentNumberScheduled": 0,
+            "numberMisscheduled": 0,
+            "desiredNumberScheduled": 0,
+            "numberReady": 0,
+        },
+    ),
+    builtin(
+        group="",
+        version="v1",
+        kind="ReplicationController",
+        plural="replicationcontrollers",
+        namespaced=True,
+        short_names=("rc",),
+        categories=("all",),
+        default=_default_replication_controller,
+        check=_check_replication_controller,
+        generation=True,
+        status=True,
+        first_status={"replicas": 0},
+        field_names=("status.replicas",),
+        fields=_replica_set_fields,
+    ),
+    builtin(
+        group="",
+        version="v1",
+        kind="PodTemplate",
+        plural="podtemplates",
+        namespaced=True,
+        default=_default_pod_template,
+        check=_check_pod_template,
+        generation=True,
+        counted=("template",),
+        returns_deleted=True,
+    ),
+)
