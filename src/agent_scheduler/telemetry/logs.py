@@ -78,7 +78,13 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
         shared += [structlog.processors.format_exc_info, _redact_event]
         return shared, [structlog.processors.JSONRenderer(serializer=_to_json)]
     return [*shared, _redact_event], [
-        structlog.dev.ConsoleRenderer(colors=False, timestamp_key="time", pad_event_to=0)
+        structlog.dev.ConsoleRenderer(
+            colors=False,
+            timestamp_key="time",
+            pad_event_to=0,
+            # The default shows the locals of each frame, among which are credentials.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     ]
 
 

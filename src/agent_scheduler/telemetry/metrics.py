@@ -220,7 +220,7 @@ class Metrics:
         )
         self.conflicts_total = make.counter(
             "agent_scheduler_conflicts_total",
-            "Candidate nodes that had changed between decision and bind, by conflict policy.",
+            "Candidate nodes passed over at the bind because they had changed since the decision, by conflict policy.",
             "policy",
         )
         self.revalidations_total = make.counter(

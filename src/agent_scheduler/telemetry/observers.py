@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from enum import Enum
 
 from structlog.typing import FilteringBoundLogger
 
@@ -68,17 +69,28 @@ class QueueRecorder:
 class FastPathObserver:
     """What workers, failure handling and the cluster picture report: the observers that `fastpath` asks for.
 
-    `clock` is the one that the `started` of an attempt was read from, in seconds.
+    `clock` is the one that the `started` of an attempt was read from, in seconds; `policy` labels the conflicts.
     """
 
     def __init__(
-        self, metrics: Metrics, *, clock: Callable[[], float], log: FilteringBoundLogger | None = None
+        self,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float],
+        policy: str,
+        log: FilteringBoundLogger | None = None,
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._log = get_logger("scheduler") if log is None else log
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         self._algorithm = metrics.scheduling_algorithm_duration_seconds.labels()
+        self._rank = metrics.candidate_rank.labels()
+        self._conflicts = metrics.conflicts_total.labels(policy)
+        self._fits = metrics.revalidations_total.labels("fits")
+        self._refused = metrics.revalidations_total.labels("refused")
+        self._bind_seconds = metrics.bind_duration_seconds.labels()
+        self._outcomes: dict[Enum, Counter] = {}
         # worker -> (cycles, busy seconds). Grows to the configured number of workers.
         self._workers: dict[int, tuple[Counter, Counter]] = {}
 
@@ -101,6 +113,34 @@ class FastPathObserver:
 
     def attempted(self, profile: str, result: str, started: float) -> None:
         self._metrics.profile(profile).attempted(result, self._clock() - started)
+
+    def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
+        if conflicts:
+            self._conflicts.inc(conflicts)
+        if revalidated:
+            self._fits.inc(revalidated)
+        if outdated:
+            self._refused.inc(outdated)
+        if accepted:
+            # The candidates that were passed over come before the accepted one.
+            self._rank.observe(conflicts + 1)
+
+    def bound(self, outcome: Enum, seconds: float, profile: str | None = None) -> None:
+        """`outcome` is one of a closed set whose values are words."""
+        try:
+            series = self._outcomes[outcome]
+        except KeyError:
+            label = str(outcome.value).replace(" ", "_")
+            series = self._outcomes[outcome] = self._metrics.bind_outcomes_total.labels(label)
+        series.inc()
+        self._bind_seconds.observe(seconds)
+        if profile is not None:
+            self._metrics.profile(profile).bound(seconds, success=outcome.value == "bound")
+
+    def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
+        held = self._once.admit(f"bind {problem[:60]}")
+        if held is not None:
+            self._log.warning("bind failed", pod=pod.key, node=node_name, problem=problem, held_back=held)
 
     def malformed(self, kind: str, key: str, problem: str) -> None:
         self._metrics.malformed_objects_total.labels(kind).inc()
