@@ -79,10 +79,10 @@ class Columns:
         "allocatable",
         "interns",
         "nodes",
-        "nonzero",
         "ports",
         "present",
         "requested",
+        "scored",
         "size",
         "spec_version",
         "taints",
@@ -97,8 +97,8 @@ class Columns:
         #: [resource, row], the ledger's units.
         self.allocatable: Ints = np.zeros((resources, 0), dtype=np.int64)
         self.requested: Ints = np.zeros((resources, 0), dtype=np.int64)
-        #: [0, row] millicores and [1, row] bytes that the pods count as in scores.
-        self.nonzero: Ints = np.zeros((2, 0), dtype=np.int64)
+        #: As `requested`, but CPU and memory are what the pods count as in scores (see `PodClass.nonzero`).
+        self.scored: Ints = np.zeros((resources, 0), dtype=np.int64)
         #: Rises whenever anything on the row changes; never repeats, not even for a node that comes back.
         self.version: Ints = np.zeros(0, dtype=np.int64)
         #: The version at which the node's own spec last changed (labels, taints, allocatable).
@@ -115,7 +115,7 @@ class Columns:
 
     @property
     def capacity(self) -> int:
-        return self.version.shape[0]
+        return int(self.version.shape[0])
 
     def reserve(self, rows: int) -> None:
         """Make room for `rows` rows and for every resource known by now."""
@@ -127,7 +127,7 @@ class Columns:
             return
         self.allocatable = _grown(self.allocatable, (resources, grown_rows))
         self.requested = _grown(self.requested, (resources, grown_rows))
-        self.nonzero = _grown(self.nonzero, (2, grown_rows))
+        self.scored = _grown(self.scored, (resources, grown_rows))
         for name in ("version", "spec_version", "present", "unschedulable", "taints"):
             setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
         self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
@@ -166,7 +166,7 @@ class Columns:
         index = np.asarray(rows, dtype=np.intp)
         resources = source.allocatable.shape[0]
         self.requested[:resources, index] = source.requested[:, index]
-        self.nonzero[:, index] = source.nonzero[:, index]
+        self.scored[:resources, index] = source.scored[:, index]
         self.version[index] = source.version[index]
         changed = index[self.spec_version[index] != source.spec_version[index]]
         if changed.size:

@@ -9,9 +9,9 @@ Invariant: after `refresh`, every kept answer equals what the plugin would say a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,14 @@ from .framework import Depends, Filter, Profile, Score, WeightedScore
 from .podclass import PodClass
 from .snapshot import Snapshot
 
+#: Below every score.
+_TAKEN = np.iinfo(np.int64).min
+
 #: Classes whose views a worker keeps; the least recently used goes first. Dropping one costs a rebuild only.
 VIEWS_KEPT = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A node that passed every filter, with the version of its row at that moment."""
 
     node_name: str
@@ -274,7 +276,7 @@ def decide(
     chosen = _best(rows, view.totals(columns, rows), candidates, offset)
     if nominated is not None and nominated in rows:
         chosen = [nominated, *(row for row in chosen if row != nominated)][:candidates]
-    return Placement(tuple(_candidates(columns, chosen)), rows.shape[0])
+    return Placement(_candidates(columns, chosen), rows.shape[0])
 
 
 def _best(rows: Rows, totals: Ints, count: int, offset: int) -> list[int]:
@@ -287,12 +289,15 @@ def _best(rows: Rows, totals: Ints, count: int, offset: int) -> list[int]:
     for _ in range(min(count, rows.shape[0])):
         best = int(totals.argmax())
         chosen.append(int(rows[best]))
-        totals[best] = np.iinfo(np.int64).min
+        totals[best] = _TAKEN
     return chosen
 
 
-def _candidates(columns: Columns, rows: list[int]) -> Iterator[Candidate]:
+def _candidates(columns: Columns, rows: list[int]) -> tuple[Candidate, ...]:
+    nodes, versions = columns.nodes, columns.version
+    found = []
     for row in rows:
-        node = columns.nodes[row]
+        node = nodes[row]
         assert node is not None, "a feasible row has a node"
-        yield Candidate(node.name, row, int(columns.version[row]))
+        found.append(Candidate(node.name, row, int(versions[row])))
+    return tuple(found)

@@ -124,7 +124,8 @@ class Profile:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
         own_change = ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change)
         events: dict[str, Sequence[ClusterEventWithHint] | None] = {POD_SPEC: (own_change,)}
-        for plugin in (*self.pre_enqueue, *self.filters):
+        plugins: tuple[PreEnqueue | Filter, ...] = (*self.pre_enqueue, *self.filters)
+        for plugin in plugins:
             events[plugin.name] = (
                 plugin.events_to_register() if isinstance(plugin, EnqueueExtensions) else None
             )

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .columns import NO_PORTS, Columns, Interns, Ints
+from .columns import CPU, MEMORY, NO_PORTS, Columns, Interns, Ints
 from .nodeinfo import NodeInfo, same_for_scheduling
 from .podclass import HostPort, PodClass
 
@@ -100,7 +100,7 @@ class Ledger:
         columns.taints[row] = 0
         columns.allocatable[:, row] = 0
         columns.requested[:, row] = 0
-        columns.nonzero[:, row] = 0
+        columns.scored[:, row] = 0
         columns.ports.pop(row, None)
         columns.relabel(row, None)
         self._changed(row, spec=True)
@@ -235,19 +235,21 @@ class Ledger:
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
         columns = self.columns
         resources = columns.interns.resources
-        requested = columns.requested
+        requested, scored = columns.requested, columns.scored
         for resource, amount in cls.requests.items():
             index = resources.get(resource)
             # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
             if index is not None and index < requested.shape[0]:
                 requested[index, row] += sign * amount
-        columns.nonzero[0, row] += sign * cls.nonzero[0]
-        columns.nonzero[1, row] += sign * cls.nonzero[1]
+                if index > MEMORY:
+                    scored[index, row] += sign * amount
+        scored[CPU, row] += sign * cls.nonzero[CPU]
+        scored[MEMORY, row] += sign * cls.nonzero[MEMORY]
 
     def _recount(self, row: int, name: str) -> None:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""
         self.columns.requested[:, row] = 0
-        self.columns.nonzero[:, row] = 0
+        self.columns.scored[:, row] = 0
         for placement in self.pods_on(name):
             self._count(row, placement.cls, 1)
         self._recount_ports(row, name)

@@ -45,10 +45,11 @@ def match_term(term: NodeSelectorTerm, nodes: Columns, rows: Rows) -> Bools:
 
 def _match(requirement: Requirement, nodes: Columns, values: Ints) -> Bools:
     operator = requirement.operator
+    has: Bools = values != 0
     if operator == "Exists":
-        return values != 0
+        return has
     if operator == "DoesNotExist":
-        return values == 0
+        return ~has
     if operator in ("In", "NotIn"):
         wanted = [nodes.interns.known_value(value) for value in requirement.values or ()]
         found: Bools = values == wanted[0] if len(wanted) == 1 else np.isin(values, wanted)

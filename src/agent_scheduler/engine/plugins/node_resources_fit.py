@@ -25,34 +25,67 @@ def insufficient(resource: str) -> str:
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
+class Wanted:
+    """What a class wants of some resources, as columns: `indices` and `amounts` are [resource, 1].
+
+    Resources get their columns when a node first offers them, so `resolve` looks again when there are more.
+    """
+
+    __slots__ = ("_known", "_names", "amounts", "indices", "missing", "resolved", "weights")
+
+    def __init__(self, wanted: Sequence[tuple[str, int, int]]) -> None:
+        """`wanted`: (resource, amount, weight)."""
+        self._names = tuple(wanted)
+        self._known = -1
+        #: Names behind the rows of `indices`, and names that no node offers.
+        self.resolved: tuple[str, ...] = ()
+        self.missing: tuple[str, ...] = ()
+        self.indices: Rows = np.zeros((0, 1), dtype=np.intp)
+        self.amounts: Ints = np.zeros((0, 1), dtype=np.int64)
+        self.weights: Ints = np.zeros((0, 1), dtype=np.int64)
+
+    def resolve(self, nodes: Columns) -> Wanted:
+        columns = nodes.allocatable.shape[0]
+        if columns != self._known:
+            self._known = columns
+            known = {name: index for name, index in nodes.interns.resources.items() if index < columns}
+            found = [(known[name], amount, weight) for name, amount, weight in self._names if name in known]
+            self.resolved = tuple(name for name, _, _ in self._names if name in known)
+            self.missing = tuple(name for name, _, _ in self._names if name not in known)
+            table = np.array(found, dtype=np.int64).reshape(-1, 3)
+            self.indices = table[:, 0:1].astype(np.intp)
+            self.amounts = table[:, 1:2]
+            self.weights = table[:, 2:3]
+        return self
+
+
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     depends = Depends.USAGE
 
-    def prepare(self, pod: PodClass, interns: Interns) -> tuple[tuple[str, int], ...]:
-        return tuple(pod.requests.items())
+    def prepare(self, pod: PodClass, interns: Interns) -> Wanted:
+        return Wanted([(resource, amount, 0) for resource, amount in pod.requests.items()])
 
-    def feasible(self, state: tuple[tuple[str, int], ...], nodes: Columns, rows: Rows) -> Bools:
-        mask = np.ones(rows.shape[0], dtype=np.bool_)
-        for resource, amount in state:
-            mask &= self._room(resource, nodes, rows) >= amount
-        return mask
+    def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+        if state.resolve(nodes).missing:
+            return np.zeros(rows.shape[0], dtype=np.bool_)
+        return np.logical_and.reduce(self._enough(state, nodes, rows))
 
-    def reasons(self, state: tuple[tuple[str, int], ...], nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        counts = {
-            insufficient(resource): int(np.count_nonzero(self._room(resource, nodes, rows) < amount))
-            for resource, amount in state
-        }
-        return {reason: count for reason, count in counts.items() if count}
+    def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        enough = self._enough(state.resolve(nodes), nodes, rows)
+        counts: dict[str, int] = {insufficient(resource): rows.shape[0] for resource in state.missing}
+        for resource, passed in zip(state.resolved, enough, strict=True):
+            short = rows.shape[0] - int(np.count_nonzero(passed))
+            if short:
+                counts[insufficient(resource)] = short
+        return counts
 
     @staticmethod
-    def _room(resource: str, nodes: Columns, rows: Rows) -> Ints:
-        """What is left of `resource`, by row; nothing of one that no node has. May be negative."""
-        index = nodes.interns.resources.get(resource)
-        if index is None or index >= nodes.allocatable.shape[0]:
-            return np.zeros(rows.shape[0], dtype=np.int64)
-        room: Ints = nodes.allocatable[index, rows] - nodes.requested[index, rows]
-        return room
+    def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+        """[resource, row]: whether what is left, which may be negative, is as much as wanted."""
+        room = nodes.allocatable[state.indices, rows] - nodes.requested[state.indices, rows]
+        enough: Bools = room >= state.amounts
+        return enough
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -103,29 +136,23 @@ class _Allocation:
         #: Resource -> weight. An extended resource counts only for pods that ask for it.
         self.resources = dict(resources or {"cpu": 1, "memory": 1})
 
-    def prepare(self, pod: PodClass, interns: Interns) -> tuple[tuple[str, int, int], ...] | None:
-        wanted = []
-        for resource, weight in self.resources.items():
-            amount = {"cpu": pod.nonzero[0], "memory": pod.nonzero[1]}.get(
-                resource, pod.requests.get(resource, 0)
-            )
-            if amount or resource in ("cpu", "memory"):
-                wanted.append((resource, weight, amount))
-        return tuple(wanted) or None
+    def prepare(self, pod: PodClass, interns: Interns) -> Wanted | None:
+        counted = dict(pod.requests) | {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
+        wanted = [
+            (resource, counted[resource], weight)
+            for resource, weight in self.resources.items()
+            if resource in counted
+        ]
+        return Wanted(wanted) if wanted else None
 
-    def score(self, state: tuple[tuple[str, int, int], ...], nodes: Columns, rows: Rows) -> Ints:
-        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
-        weights: Ints = np.zeros(rows.shape[0], dtype=np.int64)
-        for resource, weight, amount in state:
-            index = nodes.interns.resources.get(resource)
-            if index is None or index >= nodes.allocatable.shape[0]:
-                continue
-            offered = nodes.allocatable[index, rows]
-            taken = nodes.nonzero[index, rows] if index in (CPU, MEMORY) else nodes.requested[index, rows]
-            has = offered > 0
-            total += weight * self._rate(taken + amount, np.maximum(offered, 1)) * has
-            weights += weight * has
-        mean: Ints = total // np.maximum(weights, 1)
+    def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
+        state.resolve(nodes)
+        offered = nodes.allocatable[state.indices, rows]
+        taken = nodes.scored[state.indices, rows] + state.amounts
+        # A node that does not offer a resource is judged by the others alone.
+        weights = state.weights * (offered > 0)
+        rates = self._rate(taken, np.maximum(offered, 1))
+        mean: Ints = (rates * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
         return mean
 
     @staticmethod

@@ -1,0 +1,225 @@
+"""The conflict-aware binder: takes the workers' results one by one, settles their races, and binds.
+
+    result ──> judge each candidate on the live ledger ──> assume ──> POST binding ──> confirm
+                  └─ none left: urgent retry                             └─ refused: forget, and do what that means
+
+Judging and assuming happen in one step without an await, in the order in which the results came, so of two pods
+that want the last room exactly one gets it. Binds are sent by a fixed number of tasks; results wait for a free
+one, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
+of decided ones.
+
+Invariant: every result taken in ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent_scheduler.engine.conflicts import ConflictPolicy, judge
+from agent_scheduler.engine.decide import CompiledFilter, Placement
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.kube.bind import BindOutcome, BindResult
+
+from .cluster import Cluster
+from .failure import FailureHandler, Messenger
+from .feed import Entry, Feed
+
+#: Results that may wait for a bind to be sent, for each bind that may be under way.
+_WAITING_PER_SLOT = 2
+
+#: Seconds until a bind of unknown outcome is asked about again, when asking has failed for its whole deadline.
+_ASK_AGAIN = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResult:
+    """What a worker hands over: a popped pod and its candidates, best first."""
+
+    entry: Entry
+    pod: PodInfo
+    placement: Placement
+    filters: Sequence[CompiledFilter]
+    #: The worker's clock when the attempt began.
+    started: float
+
+
+class BindCall(Protocol):
+    """Sends one bind and finds out what became of it; never raises for what network or server do."""
+
+    def __call__(self, pod: PodInfo, node_name: str) -> Awaitable[BindResult]: ...
+
+
+class BinderObserver(Protocol):
+    """Is told what the binder did. Durations in seconds."""
+
+    def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
+        """A result was judged: candidates passed over, live re-checks passed and failed."""
+
+    def bound(self, outcome: BindOutcome, seconds: float) -> None:
+        """A bind ended."""
+
+    def attempted(self, profile: str, result: str, started: float) -> None:
+        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
+
+    def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
+        """A bind came to nothing; the pod is requeued."""
+
+
+class Binder:
+    """Owner of the results not yet bound and of the binds under way."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        feed: Feed,
+        failures: FailureHandler,
+        messenger: Messenger,
+        bind: BindCall,
+        policy: ConflictPolicy,
+        concurrency: int,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        observer: BinderObserver,
+    ) -> None:
+        self._cluster = cluster
+        self._feed = feed
+        self._failures = failures
+        self._messenger = messenger
+        self._bind = bind
+        self._policy = policy
+        self._concurrency = concurrency
+        self._clock = clock
+        self._sleep = sleep
+        self._observer = observer
+        self._results: deque[ScheduleResult] = deque()
+        self._accepted: asyncio.Queue[tuple[ScheduleResult, str]] = asyncio.Queue()
+        self._arrived = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        #: Results accepted whose bind has not ended.
+        self._open = 0
+
+    def submit(self, result: ScheduleResult) -> None:
+        """Take over a worker's result; returns at once."""
+        self._results.append(result)
+        self._idle.clear()
+        self._arrived.set()
+
+    def has_room(self) -> bool:
+        """Whether another result may be submitted. When it becomes true again, the feed is woken."""
+        return len(self._results) + self._accepted.qsize() < _WAITING_PER_SLOT * self._concurrency
+
+    @property
+    def in_flight(self) -> int:
+        """Results that are not yet bound, refused or requeued."""
+        return len(self._results) + self._open
+
+    async def drained(self) -> None:
+        """Returns once nothing is under way."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._concurrency):
+                tasks.create_task(self._send())
+            await self._judge()
+
+    # ---- judging
+
+    async def _judge(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._results:
+                self._settle(self._results.popleft())
+            self._check_idle()
+            # A result that ended here made room without a bind being sent.
+            self._feed.wake()
+
+    def _settle(self, result: ScheduleResult) -> None:
+        """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
+        entry, pod = result.entry, result.pod
+        cluster = self._cluster
+        if not cluster.waits(pod.uid):
+            cluster.queue.done(pod.uid)
+            return
+        ledger = cluster.ledger
+        verdict = judge(ledger, result.placement.candidates, result.filters, self._policy)
+        candidate = verdict.candidate
+        self._observer.judged(verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None)
+        if candidate is None:
+            cluster.queue.requeue_urgent(entry)
+            return
+        ledger.assume(pod.uid, pod.cls, candidate.row)
+        self._open += 1
+        self._accepted.put_nowait((result, candidate.node_name))
+
+    # ---- binding
+
+    async def _send(self) -> None:
+        while True:
+            result, node_name = await self._accepted.get()
+            self._feed.wake()
+            try:
+                await self._bind_until_known(result, node_name)
+            finally:
+                self._open -= 1
+                self._check_idle()
+
+    def _check_idle(self) -> None:
+        if not self._results and not self._open:
+            self._idle.set()
+
+    async def _bind_until_known(self, result: ScheduleResult, node_name: str) -> None:
+        pod = result.pod
+        while True:
+            began = self._clock()
+            try:
+                answer = await self._bind(pod, node_name)
+            except Exception as error:
+                # Whatever broke, the request may have gone out.
+                self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
+                answer = BindResult(BindOutcome.UNKNOWN)
+            self._observer.bound(answer.outcome, self._clock() - began)
+            if answer.outcome is not BindOutcome.UNKNOWN or not self._cluster.waits(pod.uid):
+                break
+            # The room stays taken. Binding to the same node once more cannot do harm: the server accepts one
+            # bind a pod, and the UID keeps a namesake out.
+            await self._sleep(_ASK_AGAIN)
+        self._finish(result, node_name, answer)
+
+    def _finish(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
+        """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
+        entry, pod = result.entry, result.pod
+        cluster = self._cluster
+        match answer.outcome:
+            case BindOutcome.BOUND:
+                cluster.ledger.confirm(pod.uid)
+                cluster.queue.scheduled(entry)
+                cluster.queue.done(pod.uid)
+                self._observer.attempted(pod.scheduler_name, "scheduled", result.started)
+                self._messenger.scheduled(pod, node_name)
+            case BindOutcome.UNKNOWN:
+                # The watch has told meanwhile: the pod is bound or gone, and the ledger knows.
+                cluster.queue.done(pod.uid)
+            case (
+                BindOutcome.BOUND_ELSEWHERE | BindOutcome.RECREATED | BindOutcome.DELETING | BindOutcome.GONE
+            ):
+                cluster.forget(pod)
+                cluster.queue.delete(pod.uid)
+                cluster.queue.done(pod.uid)
+                self._observer.attempted(pod.scheduler_name, "error", result.started)
+            case BindOutcome.GATED:
+                cluster.forget(pod)
+                self._failures.error(entry, pod, "gated", started=result.started, tell=False)
+            case BindOutcome.REFUSED | BindOutcome.UNAVAILABLE:
+                problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"
+                cluster.forget(pod)
+                self._observer.bind_failed(pod, node_name, problem)
+                self._failures.error(entry, pod, problem, started=result.started)
