@@ -6,9 +6,12 @@ in its `Resource`.
 
 from __future__ import annotations
 
+from .builtin import priority
 from .errors import ApiError, not_found, qualified
-from .registry import NAMESPACES, Registry, Served
+from .registry import Registry, Served
 from .resource import Object
+
+PODS = ("", "pods")
 
 
 def admit_create(registry: Registry, served: Served, obj: Object) -> None:
@@ -20,6 +23,8 @@ def admit_create(registry: Registry, served: Served, obj: Object) -> None:
             raise not_found("namespaces", "", namespace)
         if namespace in registry.terminating:
             _refuse_terminating(served, namespace, metadata.get("name", ""))
+    if served.name == PODS:
+        priority.admit(obj, registry.classes.get, lambda: registry.default_class)
 
 
 def _refuse_terminating(served: Served, namespace: str, name: str) -> None:
@@ -43,6 +48,3 @@ def _refuse_terminating(served: Served, namespace: str, name: str) -> None:
         "being terminated",
         details,
     )
-
-
-__all__ = ["NAMESPACES", "admit_create"]

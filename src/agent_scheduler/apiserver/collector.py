@@ -72,6 +72,10 @@ class Collector:
         while self.step():
             pass
 
+    def abandon(self) -> None:
+        """Give up the job that is running."""
+        self._running = None
+
     def _add(self, job: _Job) -> None:
         idle = not self.busy
         self._jobs[job] = None

@@ -24,7 +24,7 @@ from .watch import Watcher, initial, replay
 
 #: Seconds that a watch without timeoutSeconds lasts: at least this, at most twice it (min-request-timeout).
 WATCH_TIMEOUT = 1800.0
-_TOKEN_VERSION = "meta.k8s.io/v1"
+_CONTINUE_VERSION = "meta.k8s.io/v1"
 
 
 def _view(registry: Registry, served: Served, request: Request) -> View:
@@ -114,7 +114,7 @@ def _check_match_value(match: str, allowed: tuple[str, ...]) -> None:
 
 
 def _token(version: int, key: str) -> str:
-    body = orjson.dumps({"v": _TOKEN_VERSION, "rv": version, "start": key + "\u0000"})
+    body = orjson.dumps({"v": _CONTINUE_VERSION, "rv": version, "start": key + "\u0000"})
     return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
 
@@ -122,7 +122,7 @@ def _read_token(token: str) -> tuple[int, str]:
     try:
         body: Any = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, start = body["rv"], body["start"]
-        if body["v"] != _TOKEN_VERSION or not isinstance(version, int) or not isinstance(start, str):
+        if body["v"] != _CONTINUE_VERSION or not isinstance(version, int) or not isinstance(start, str):
             raise ValueError("not a token of this server")
     except (ValueError, KeyError, TypeError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None

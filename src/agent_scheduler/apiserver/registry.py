@@ -21,6 +21,7 @@ from .watch import Hub
 #: Fields that tables keep an index of, where their kind has them.
 _INDEXED = ("spec.nodeName",)
 NAMESPACES = ("", "namespaces")
+CLASSES = ("scheduling.k8s.io", "priorityclasses")
 DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
@@ -45,6 +46,9 @@ class Registry:
         self.served: dict[tuple[str, str], dict[str, Served]] = {}
         #: Namespaces that exist and are being deleted. Kept by `_namespace_changed`.
         self.terminating: set[str] = set()
+        #: Priority classes by name, decoded: every pod that is created asks. Kept by `_class_changed`.
+        self.classes: dict[str, Object] = {}
+        self.default_class: Object | None = None
         #: Called with the table's name when a definition goes and its objects must too.
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
         #: Called with the name of each table that comes after the start.
@@ -58,6 +62,8 @@ class Registry:
             self.add(resource)
         if NAMESPACES in self._stored:
             self._stored[NAMESPACES].table.subscribers.append(self._namespace_changed)
+        if CLASSES in self._stored:
+            self._stored[CLASSES].table.subscribers.append(self._class_changed)
         if DEFINITIONS in self._stored:
             self._stored[DEFINITIONS].table.subscribers.append(self._definition_changed)
 
@@ -134,6 +140,14 @@ class Registry:
             self.terminating.discard(name)
         elif "deletionTimestamp" in orjson.loads(event.record.data)["metadata"]:
             self.terminating.add(name)
+
+    def _class_changed(self, event: Event) -> None:
+        if event.type == "DELETED":
+            del self.classes[event.record.name]
+        else:
+            self.classes[event.record.name] = orjson.loads(event.record.data)
+        defaults = [found for found in self.classes.values() if found.get("globalDefault")]
+        self.default_class = min(defaults, key=lambda found: int(found.get("value", 0)), default=None)
 
     def _definition_changed(self, event: Event) -> None:
         definition = self._stored[DEFINITIONS].stored.decode(event.record.data)

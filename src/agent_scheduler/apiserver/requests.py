@@ -137,10 +137,14 @@ class Stream:
     watcher: Watcher
     timeout: float
     version: Callable[[], int]
+    content_type: str = "application/json"
 
 
 def refusal(error: ApiError) -> Response:
     headers = tuple(error.headers.items())
+    seconds = (error.details or {}).get("retryAfterSeconds")
+    if seconds is not None and "Retry-After" not in error.headers:
+        headers = (*headers, ("Retry-After", str(seconds)))
     return Response(error.code, orjson.dumps(error.status()), headers=headers)
 
 

@@ -41,26 +41,26 @@ def _check_value(value: str) -> str:
 
 
 class _Labels:
-    """Recursive descent over the tokens of one label selector."""
+    """Recursive descent over the words of one label selector."""
 
     def __init__(self, text: str) -> None:
-        self.tokens: list[str] = []
+        self.words: list[str] = []
         position = 0
         while position < len(text):
             match = _TOKEN.match(text, position)
             if match is None:
                 break
-            self.tokens.append(match[1])
+            self.words.append(match[1])
             position = match.end()
         self.at = 0
 
     def peek(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+        return self.words[self.at] if self.at < len(self.words) else ""
 
     def next(self) -> str:
-        token = self.peek()
+        word = self.peek()
         self.at += 1
-        return token
+        return word
 
     def fail(self, found: str, expected: str) -> Exception:
         return bad_request(f"unable to parse requirement: found '{found}', expected: {expected}")
@@ -78,13 +78,13 @@ class _Labels:
         return requirements
 
     def requirement(self) -> Requirement:
-        token = self.next()
-        if token == "!":
+        word = self.next()
+        if word == "!":
             key = _check_key(self.next())
             return lambda labels: key not in labels
-        if token in ("=", "==", "!=", "(", ")", ",", "<", ">"):
-            raise self.fail(token, "!, identifier, or 'end of string'")
-        key = _check_key(token)
+        if word in ("=", "==", "!=", "(", ")", ",", "<", ">"):
+            raise self.fail(word, "!, identifier, or 'end of string'")
+        key = _check_key(word)
         operator = self.peek()
         if operator in ("", ","):
             return lambda labels: key in labels
@@ -108,10 +108,10 @@ class _Labels:
     def value(self) -> str:
         if self.peek() in ("", ","):
             return ""
-        token = self.next()
-        if token in ("=", "==", "!=", "(", ")", "!", "<", ">"):
-            raise self.fail(token, "identifier")
-        return _check_value(token)
+        word = self.next()
+        if word in ("=", "==", "!=", "(", ")", "!", "<", ">"):
+            raise self.fail(word, "identifier")
+        return _check_value(word)
 
     def values(self) -> frozenset[str]:
         found = self.next()
@@ -119,8 +119,8 @@ class _Labels:
             raise self.fail(found, "'('")
         values = set()
         while True:
-            token = self.peek()
-            if token in (",", ")"):
+            word = self.peek()
+            if word in (",", ")"):
                 values.add("")
             else:
                 values.add(self.value())

@@ -254,7 +254,7 @@ def _apply(
     if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
         raise bad_request("Object 'Kind' is missing in the applied configuration")
     config = check_names(config, resource)
-    warnings = check_fields(request, config, resource)
+    warnings = check_fields(request, config, resource, applied=True)
     metadata = config["metadata"]
     if metadata.setdefault("name", name) != name:
         raise bad_request(

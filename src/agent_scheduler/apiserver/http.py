@@ -1,0 +1,411 @@
+"""HTTP/1.1 over asyncio: bytes to requests, answers to bytes, watches to chunked streams.
+
+Built on httptools' parser rather than on a web framework: a framework's own cost per request is several times
+what a bind costs here. Handlers are synchronous, so one connection answers in the order of its requests, however
+they are pipelined; only a watch or an injected delay makes the requests behind it wait.
+
+Guarantees: nothing is buffered without bound (headers, bodies, pipelined requests, answers to a client that
+does not read, watch events); a malformed or oversized request is answered and its connection closed; a client
+that goes away takes its watch with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from email.utils import formatdate
+from http import HTTPStatus
+
+import httptools
+
+from .errors import ApiError
+from .handlers import Api
+from .pacing import StreamTimers
+from .requests import Disturb, Disturbance, Request, Response, Stream, refusal
+
+_log = logging.getLogger(__name__)
+
+BODY_LIMIT = 3 * 1024 * 1024
+HEADER_LIMIT = 64 * 1024
+_PIPELINE_LIMIT = 64
+_STREAM_BITE = 256 * 1024
+_WRITE_HIGH = 1024 * 1024
+#: Seconds in which a refused client may finish sending, so that it reads the refusal and not a reset.
+_LINGER = 1.0
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+_TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
+_FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
+
+
+class Heads:
+    """Response heads up to the length, made once a second: most of a head never changes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._until = 0.0
+        self._date = ""
+        self._made: dict[tuple[int, str, bool], bytes] = {}
+
+    def get(self, status: int, content_type: str, *, keep: bool) -> bytes:
+        """Everything before the headers that frame the body."""
+        now = self._loop.time()
+        if now >= self._until:
+            self._until = now + 1.0
+            self._date = formatdate(usegmt=True)
+            self._made.clear()
+        key = (status, content_type, keep)
+        head = self._made.get(key)
+        if head is None:
+            close = "" if keep else "Connection: close\r\n"
+            head = self._made[key] = (
+                f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: {content_type}\r\n"
+                f"Cache-Control: no-cache, private\r\nDate: {self._date}\r\n{close}"
+            ).encode()
+        return head
+
+
+class Shared:
+    """What all connections of one server share."""
+
+    def __init__(self, api: Api, loop: asyncio.AbstractEventLoop, *, disturb: Disturb | None) -> None:
+        self.api = api
+        self.loop = loop
+        self.disturb = disturb
+        self.heads = Heads(loop)
+        self.connections: set[Connection] = set()
+        #: Set while shutting down: answers then end their connection.
+        self.closing = False
+
+
+class Connection(asyncio.Protocol):
+    """One client connection. At most one request is being answered; later ones wait in `_waiting`."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._api = shared.api
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # set by connection_made
+        self._parser = httptools.HttpRequestParser(self)
+        #: Requests behind a watch or a delay, each with whether the connection lives on after it.
+        self._waiting: deque[tuple[Request, bool, bool]] = deque()
+        self._busy = False
+        self._out: list[bytes] = []
+        self._stream: Stream | None = None
+        self._stream_chunked = True
+        self._stream_keep = True
+        self._timers: StreamTimers | None = None
+        self._pump_due = False
+        self._delay: asyncio.TimerHandle | None = None
+        self._write_paused = False
+        self._discarding = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._url = b""
+        self._content_type = ""
+        self._accept: str | None = None
+        self._authorization: str | None = None
+        self._expects_continue = False
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._header_size = 0
+
+    # -- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        self._shared.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shared.connections.discard(self)
+        self._discarding = True
+        self._waiting.clear()
+        if self._delay is not None:
+            self._delay.cancel()
+        self._drop_stream()
+
+    def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No upgrade is offered: what asked for one was answered as a plain request, and that is all.
+            self._discarding = True
+            self._linger()
+        except httptools.HttpParserError as error:
+            if not self._discarding:
+                cause = error.__context__
+                if isinstance(cause, ApiError):
+                    self._refuse(refusal(cause))
+                else:
+                    self._refuse(Response(400, b"400 Bad Request", "text/plain; charset=utf-8"))
+        self._flush()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        if self._stream is None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._resume_reading()
+        if self._stream is not None:
+            self._pump()
+
+    # -- the parser's side
+
+    def on_message_begin(self) -> None:
+        self._reset()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        name = name.lower()
+        if name == b"content-type":
+            self._content_type = value.decode("latin-1")
+        elif name == b"accept":
+            self._accept = value.decode("latin-1")
+        elif name == b"authorization":
+            self._authorization = value.decode("latin-1")
+        elif name == b"expect":
+            self._expects_continue = value.lower() == b"100-continue"
+        elif name == b"content-length" and int(value) > BODY_LIMIT:
+            raise _TOO_LARGE
+
+    def _count(self, size: int) -> None:
+        self._header_size += size
+        if self._header_size > HEADER_LIMIT:
+            raise ApiError(431, "", f"request header fields too large: limit is {HEADER_LIMIT}")
+
+    def on_headers_complete(self) -> None:
+        if self._expects_continue and not self._busy:
+            self._out.append(_CONTINUE)
+            self._flush()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_size += len(body)
+        if self._body_size > BODY_LIMIT:
+            raise _TOO_LARGE
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._discarding:
+            return
+        url = self._url
+        if not url.startswith(b"/"):
+            # The absolute form that proxies send: only its path matters.
+            parsed = httptools.parse_url(url)
+            url = (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
+        path, _, query = url.decode("latin-1").partition("?")
+        body = self._body
+        request = Request(
+            self._parser.get_method().decode("latin-1"),
+            path,
+            query,
+            body=body[0] if len(body) == 1 else b"".join(body),
+            content_type=self._content_type,
+            accept=self._accept,
+            authorization=self._authorization,
+        )
+        keep = self._parser.should_keep_alive()
+        chunked = self._parser.get_http_version() != "1.0"
+        if self._busy:
+            self._waiting.append((request, keep, chunked))
+            if len(self._waiting) >= _PIPELINE_LIMIT:
+                self._transport.pause_reading()
+            return
+        self._serve(request, keep=keep, chunked=chunked)
+
+    # -- answering
+
+    def _serve(self, request: Request, *, keep: bool, chunked: bool) -> None:
+        disturb = self._shared.disturb
+        fault = disturb(request) if disturb is not None else None
+        if fault is None:
+            self._finish(request, self._handle(request), keep=keep, chunked=chunked)
+            return
+        self._busy = True
+        self._later(fault.delay, lambda: self._serve_disturbed(request, fault, keep=keep, chunked=chunked))
+
+    def _later(self, seconds: float, action: object) -> None:
+        def run() -> None:
+            self._delay = None
+            action()  # type: ignore[operator]
+            self._flush()
+
+        self._delay = self._shared.loop.call_later(seconds, run)
+
+    def _serve_disturbed(self, request: Request, fault: Disturbance, *, keep: bool, chunked: bool) -> None:
+        if fault.drop:
+            self._transport.abort()
+            return
+        result = refusal(fault.error) if fault.error is not None else self._handle(request)
+
+        def answer() -> None:
+            if fault.lose:
+                if isinstance(result, Stream):
+                    result.watcher.close()
+                self._transport.abort()
+                return
+            self._busy = False
+            self._finish(request, result, keep=keep, chunked=chunked)
+            self._serve_waiting()
+
+        if fault.late:
+            self._later(fault.late, answer)
+        else:
+            answer()
+
+    def _handle(self, request: Request) -> Response | Stream:
+        try:
+            return self._api.handle(request)
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.path)
+            return refusal(_FAULT)
+
+    def _finish(self, request: Request, result: Response | Stream, *, keep: bool, chunked: bool) -> None:
+        keep = keep and not self._shared.closing
+        if isinstance(result, Stream):
+            self._start_stream(result, keep=keep, chunked=chunked)
+            return
+        self._write(result, keep=keep, bodiless=request.method == "HEAD")
+        if not keep:
+            self._hang_up()
+
+    def _write(self, response: Response, *, keep: bool, bodiless: bool = False) -> None:
+        head = self._shared.heads.get(response.status, response.content_type, keep=keep)
+        body = response.body
+        if response.headers:
+            head += "".join(f"{name}: {_line(value)}\r\n" for name, value in response.headers).encode()
+        if bodiless:
+            self._out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+        elif len(body) < _STREAM_BITE:
+            self._out.append(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        else:
+            # A large list is not copied once more only to stand behind its head.
+            self._out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
+            self._out.append(body)
+
+    def _flush(self) -> None:
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        if self._transport.is_closing():
+            return
+        if len(out) == 1:
+            self._transport.write(out[0])
+        else:
+            self._transport.writelines(out)
+
+    def _refuse(self, response: Response) -> None:
+        """Answer a request that cannot be read to its end, and let the connection go."""
+        self._discarding = True
+        if not self._busy:
+            self._write(response, keep=False)
+            self._flush()
+        self._linger()
+
+    def _linger(self) -> None:
+        if self._delay is None:
+            self._delay = self._shared.loop.call_later(_LINGER, self._transport.close)
+
+    def _hang_up(self) -> None:
+        self._discarding = True
+        self._flush()
+        self._transport.close()
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and not self._busy and not self._discarding:
+            request, keep, chunked = self._waiting.popleft()
+            self._serve(request, keep=keep, chunked=chunked)
+        self._flush()
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if (
+            not self._write_paused
+            and len(self._waiting) < _PIPELINE_LIMIT
+            and not self._transport.is_closing()
+        ):
+            self._transport.resume_reading()
+
+    # -- watches
+
+    def _start_stream(self, stream: Stream, *, keep: bool, chunked: bool) -> None:
+        self._busy = True
+        self._stream = stream
+        self._stream_chunked = chunked
+        self._stream_keep = keep and chunked
+        head = self._shared.heads.get(200, stream.content_type, keep=self._stream_keep)
+        self._out.append(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"\r\n"))
+        self._timers = StreamTimers(self._shared.loop, stream)
+        stream.watcher.wake = self._wake
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._pump_due:
+            self._pump_due = True
+            self._shared.loop.call_soon(self._pump_turn)
+
+    def _pump_turn(self) -> None:
+        self._pump_due = False
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what waits, one bite a turn, so that a long backlog holds up no other connection."""
+        stream = self._stream
+        if stream is None or self._write_paused:
+            return
+        self._flush()
+        watcher = stream.watcher
+        lines = watcher.take(_STREAM_BITE)
+        if lines:
+            data = b"".join(lines)
+            if self._stream_chunked:
+                data = b"%x\r\n%b\r\n" % (len(data), data)
+            self._transport.write(data)
+            self._wake()
+        elif watcher.drained:
+            self._end_stream()
+
+    def _end_stream(self) -> None:
+        if self._stream_chunked:
+            self._transport.write(_LAST_CHUNK)
+        keep = self._stream_keep and not self._shared.closing
+        self._drop_stream()
+        self._busy = False
+        if keep:
+            self._serve_waiting()
+        else:
+            self._hang_up()
+
+    def _drop_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if self._timers is not None:
+            self._timers.cancel()
+            self._timers = None
+        if stream is not None:
+            stream.watcher.close()
+
+    def shut_down(self) -> None:
+        """Finish what is being answered, then close: a watch ends as at its deadline."""
+        if self._stream is not None:
+            self._stream.watcher.end()
+        elif not self._busy:
+            self._hang_up()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def _line(value: str) -> str:
+    """A header value cannot break out of its line."""
+    return value.replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,149 @@
+"""The API without sockets: the door for tests and for the simulation.
+
+Requests go through the same `Api` as HTTP's, so what holds here holds there, but for bytes on a wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+
+from .handlers import Api
+from .pacing import CollectorTurns, StreamTimers
+from .requests import Disturb, Disturbance, Request, Response, Stream, refusal
+
+_NO_DISTURBANCE = Disturbance()
+_BITE = 256 * 1024
+
+
+class Lost(ConnectionError):
+    """The connection was closed by an injected fault: there is no answer to be had."""
+
+
+class Watching:
+    """An open watch: its `status`, and its lines as an asynchronous iterator.
+
+    A refused watch has the refusal's status and its body as the only line. Close it with `aclose` when it is
+    left before it ends.
+    """
+
+    def __init__(self, result: Stream | Response, loop: asyncio.AbstractEventLoop) -> None:
+        self._ready: deque[bytes] = deque()
+        self._stream = result if isinstance(result, Stream) else None
+        self._more = asyncio.Event()
+        self._timers: StreamTimers | None = None
+        if isinstance(result, Response):
+            self.status = result.status
+            self._ready.append(result.body)
+        else:
+            self.status = 200
+            result.watcher.wake = self._more.set
+            self._timers = StreamTimers(loop, result)
+
+    def __aiter__(self) -> Watching:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ready:
+            if self._stream is None:
+                raise StopAsyncIteration
+            watcher = self._stream.watcher
+            self._more.clear()
+            self._ready.extend(watcher.take(_BITE))
+            if self._ready:
+                break
+            if watcher.drained:
+                await self.aclose()
+            else:
+                await self._more.wait()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Stop watching. Idempotent."""
+        stream, self._stream = self._stream, None
+        if self._timers is not None:
+            self._timers.cancel()
+        if stream is not None:
+            stream.watcher.close()
+
+
+class Door:
+    """Requests to an `Api` from the same process, on one event loop."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        disturb: Disturb | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.api = api
+        self._disturb = disturb
+        self._sleep = sleep
+        self._turns: CollectorTurns | None = None
+
+    def _request(
+        self, method: str, path: str, *, body: bytes | None, headers: Mapping[str, str] | None
+    ) -> Request:
+        path, _, query = path.partition("?")
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        if self._turns is None:
+            self._turns = CollectorTurns(self.api.collector, asyncio.get_running_loop())
+        return Request(
+            method,
+            path,
+            query,
+            body=body or b"",
+            content_type=given.get("content-type", ""),
+            accept=given.get("accept"),
+            authorization=given.get("authorization"),
+        )
+
+    async def _handle(self, request: Request) -> Response | Stream:
+        fault = (self._disturb(request) if self._disturb is not None else None) or _NO_DISTURBANCE
+        if fault.delay:
+            await self._sleep(fault.delay)
+        if fault.drop:
+            raise Lost(f"{request.method} {request.path}: dropped before it was handled")
+        if fault.error is not None:
+            return refusal(fault.error)
+        result = self.api.handle(request)
+        if fault.late:
+            await self._sleep(fault.late)
+        if fault.lose:
+            if isinstance(result, Stream):
+                result.watcher.close()
+            raise Lost(f"{request.method} {request.path}: the answer was lost")
+        return result
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers (names in lower case) and body. `path` includes the query. Raises `Lost`.
+
+        A watch is for `watch`; asked for here, it is refused with a ValueError.
+        """
+        result = await self._handle(self._request(method, path, body=body, headers=headers))
+        if isinstance(result, Stream):
+            result.watcher.close()
+            raise ValueError(f"{path}: a watch does not end; open it with watch()")
+        answered = {"content-type": result.content_type}
+        answered.update({name.lower(): value for name, value in result.headers})
+        return result.status, answered, result.body if method != "HEAD" else b""
+
+    async def watch(self, path: str, *, headers: Mapping[str, str] | None = None) -> Watching:
+        """Open a watch: from now on every event is kept for it. Raises `Lost`."""
+        result = await self._handle(self._request("GET", path, body=None, headers=headers))
+        return Watching(result, asyncio.get_running_loop())
+
+    def close(self) -> None:
+        """Stop the collector's turns."""
+        if self._turns is not None:
+            self._turns.stop()
+            self._turns = None

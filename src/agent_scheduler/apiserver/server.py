@@ -1,0 +1,108 @@
+"""The API server as a process serves it: a listening socket, TLS, the collector, an orderly end.
+
+One event loop, one thread. The process that owns the server decides on its garbage collector (`calm_gc`): that
+is a setting of the whole process, so merely starting a server in a test does not change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+from pathlib import Path
+
+from .handlers import Api
+from .http import Connection, Shared
+from .pacing import CollectorTurns
+from .requests import Disturb
+
+_BACKLOG = 4096
+
+
+def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """A server's context from PEM files. Raises OSError or ssl.SSLError, both of which name what is wrong."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def calm_gc() -> None:
+    """Keep the cyclic collector out of the way of requests.
+
+    Stored objects are bytes, which it never visits, and requests leave no cycles behind; what is alive after
+    start-up lives as long as the process. So freeze that, and look for cycles rarely.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+class Server:
+    """Serves one `Api` on one address. `port` 0 takes a free one."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        disturb: Disturb | None = None,
+    ) -> None:
+        self.api = api
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._disturb = disturb
+        self._listener: asyncio.Server | None = None
+        self._shared: Shared | None = None
+        self._turns: CollectorTurns | None = None
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if self._tls is not None else "http"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{scheme}://{host}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    async def start(self) -> None:
+        """Listen. Raises OSError if the address is taken."""
+        loop = asyncio.get_running_loop()
+        shared = self._shared = Shared(self.api, loop, disturb=self._disturb)
+        self._turns = CollectorTurns(self.api.collector, loop)
+        self._listener = await loop.create_server(
+            lambda: Connection(shared), self._host, self._port, ssl=self._tls, backlog=_BACKLOG
+        )
+        self._port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop(self, *, grace: float = 2.0) -> None:
+        """Stop listening, end watches, let answers finish for `grace` seconds, then close what is left."""
+        listener, shared = self._listener, self._shared
+        if listener is None or shared is None:
+            return
+        self._listener = None
+        shared.closing = True
+        listener.close()
+        for connection in list(shared.connections):
+            connection.shut_down()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        while shared.connections and loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(shared.connections):
+            connection.abort()
+        if self._turns is not None:
+            self._turns.stop()
+        await listener.wait_closed()
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
