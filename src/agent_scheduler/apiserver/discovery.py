@@ -1,0 +1,295 @@
+"""Discovery: which groups, versions and kinds are served, in the classic and in the aggregated form (KEP-3352).
+
+Documents list what is really served, subresources included. Group order, verbs and hashes are a real server's;
+`/version` answers as the release whose behaviour this server has, because clients compare versions.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+from .resource import Resource, Subresource
+
+_JSON = "application/json"
+_AGGREGATED = "APIGroupDiscoveryList"
+_MEDIA = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+
+#: In the order in which a real server lists them; groups of custom resources follow by name.
+_GROUP_ORDER = (
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+)
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+_STATUS_VERBS = ("get", "patch", "update")
+
+_VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.2",
+    "gitCommit": "$Format:%H$",
+    "gitTreeState": "clean",
+    "buildDate": "2026-01-01T00:00:00Z",
+    "goVersion": "go1.26.6",
+    "compiler": "gc",
+    "platform": "linux/amd64",
+}
+
+Document = dict[str, Any]
+
+
+def respond(
+    path: str, accept: str, resources: Iterable[Resource], *, address: str = "127.0.0.1:6443"
+) -> tuple[Document | str, str] | None:
+    """The document at `path` and its content type, or None where discovery has nothing.
+
+    `address` is the server's own, which only `/api` tells.
+    """
+    parts = path.strip("/").split("/")
+    if parts == ["version"]:
+        return dict(_VERSION), _JSON
+    served = list(resources)
+    if parts == [""]:
+        return {"paths": _paths(served)}, _JSON
+    if parts == ["api"]:
+        if version := _aggregated_version(accept):
+            return _aggregated(_by_group(served, core=True), version), _MEDIA.format(version=version)
+        addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}, _JSON
+    if parts == ["apis"]:
+        groups = _by_group(served, core=False)
+        if version := _aggregated_version(accept):
+            return _aggregated(groups, version), _MEDIA.format(version=version)
+        listed = [_group(name, list(versions)) for name, versions in groups.items()]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}, _JSON
+    if parts[0] == "apis" and len(parts) == 2:
+        versions = _by_group(served, core=False).get(parts[1])
+        if versions is None:
+            return None
+        return {"kind": "APIGroup", "apiVersion": "v1", **_group(parts[1], list(versions))}, _JSON
+    if parts[0] == "api" and len(parts) == 2:
+        kinds = _by_group(served, core=True).get("", {}).get(parts[1])
+    elif parts[0] == "apis" and len(parts) == 3:
+        kinds = _by_group(served, core=False).get(parts[1], {}).get(parts[2])
+    else:
+        return None
+    return None if kinds is None else (_resource_list(kinds), _JSON)
+
+
+def _aggregated_version(accept: str) -> str:
+    """The version of the aggregated form that the client asks for first, or nothing for the classic one."""
+    for choice in accept.split(","):
+        media, *parameters = (part.strip() for part in choice.split(";"))
+        found = dict(parameter.partition("=")[::2] for parameter in parameters)
+        if media not in (_JSON, "*/*", "application/*"):
+            continue
+        if not found.get("as"):
+            return ""
+        if (
+            found.get("as") == _AGGREGATED
+            and found.get("g") == "apidiscovery.k8s.io"
+            and found.get("v") in ("v2", "v2beta1")
+        ):
+            return found["v"]
+    return ""
+
+
+def _by_group(resources: list[Resource], *, core: bool) -> dict[str, dict[str, list[Resource]]]:
+    """Group to version to kinds, in the order of discovery."""
+    groups: dict[str, dict[str, list[Resource]]] = {}
+    for resource in resources:
+        if (resource.group == "") == core:
+            groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
+
+    def place(name: str) -> tuple[int, str]:
+        return (_GROUP_ORDER.index(name), "") if name in _GROUP_ORDER else (len(_GROUP_ORDER), name)
+
+    return {
+        name: {
+            version: sorted(groups[name][version], key=lambda resource: resource.plural)
+            for version in sorted(groups[name], key=_version_key)
+        }
+        for name in sorted(groups, key=place)
+    }
+
+
+def _version_key(version: str) -> tuple[int, int, int, str]:
+    """Versions by preference: v2 before v1, v1 before v1beta1, before v1alpha1, before what is no such name."""
+    number, stage, iteration = version[1:], 0, ""
+    for rank, name in ((1, "beta"), (2, "alpha")):
+        if name in number:
+            number, _, iteration = number.partition(name)
+            stage = rank
+            break
+    if not version.startswith("v") or not number.isdigit() or (stage and not iteration.isdigit()):
+        return (3, 0, 0, version)
+    return (stage, -int(number), -int(iteration or 0), "")
+
+
+def _group(name: str, versions: list[str]) -> Document:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def _verbs(resource: Resource) -> list[str]:
+    return list(_CUSTOM_VERBS) if resource.custom else sorted(resource.verbs)
+
+
+def _subresources(resource: Resource) -> list[Subresource]:
+    found = list(resource.subresources)
+    if resource.status:
+        found.append(Subresource("status", resource.kind, _STATUS_VERBS))
+    return sorted(found)
+
+
+def storage_hash(resource: Resource) -> str:
+    """A hash of how objects are stored, as a real server computes it: shapes of one storage have one hash."""
+    group, version = resource.group, resource.version
+    if resource.shape is not None:
+        group, version = resource.shape.stored[0], "v1"
+    elif group == "apiextensions.k8s.io":
+        version = "v1beta1"  # definitions are still stored in their first form
+    digest = sha256(f"{group}/{version}/{resource.kind}".encode()).digest()
+    return b64encode(digest[:8]).decode()
+
+
+def _resource_list(kinds: list[Resource]) -> Document:
+    first = kinds[0]
+    entries: list[Document] = []
+    for resource in kinds:
+        entry: Document = {
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": _verbs(resource),
+        }
+        if resource.short_names:
+            entry["shortNames"] = list(resource.short_names)
+        if resource.categories:
+            entry["categories"] = list(resource.categories)
+        if resource.answer is None:
+            entry["storageVersionHash"] = storage_hash(resource)
+        entries.append(entry)
+        entries += [_below(resource, below) for below in _subresources(resource)]
+        if resource.group == "" and resource.plural == "pods":
+            entries.append(_NAMESPACE_BINDING)
+    entries.sort(key=lambda entry: str(entry["name"]))
+    listed: Document = {"kind": "APIResourceList"}
+    if first.group:
+        listed["apiVersion"] = "v1"
+    return {**listed, "groupVersion": first.api_version, "resources": entries}
+
+
+#: Bindings may also be posted to their namespace.
+_NAMESPACE_BINDING: Document = {
+    "name": "bindings",
+    "singularName": "binding",
+    "namespaced": True,
+    "kind": "Binding",
+    "verbs": ["create"],
+}
+
+
+def _below(resource: Resource, below: Subresource) -> Document:
+    entry: Document = {
+        "name": f"{resource.plural}/{below.name}",
+        "singularName": "",
+        "namespaced": resource.namespaced,
+    }
+    if below.version:
+        entry |= {"group": below.group, "version": below.version}
+    return {**entry, "kind": below.kind, "verbs": list(below.verbs)}
+
+
+def _aggregated(groups: dict[str, dict[str, list[Resource]]], version: str) -> Document:
+    items: list[Document] = []
+    for name, versions in groups.items():
+        listed: list[Document] = []
+        for found, kinds in versions.items():
+            entries = [entry for resource in kinds for entry in _aggregated_entries(resource)]
+            entries.sort(key=lambda entry: str(entry["resource"]))
+            listed.append({"version": found, "resources": entries, "freshness": "Current"})
+        items.append({"metadata": {"name": name} if name else {}, "versions": listed})
+    return {
+        "kind": _AGGREGATED,
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _response_kind(kind: str, group: str, version: str) -> Document:
+    # Empty names mean those of the list that the entry is in.
+    return {"group": group, "version": version, "kind": kind}
+
+
+def _aggregated_entries(resource: Resource) -> list[Document]:
+    own = (resource.group, resource.version) if resource.custom else ("", "")
+    entry: Document = {
+        "resource": resource.plural,
+        "responseKind": _response_kind(resource.kind, *own),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": _verbs(resource),
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if below := _subresources(resource):
+        entry["subresources"] = [
+            {
+                "subresource": found.name,
+                "responseKind": _response_kind(
+                    found.kind, *((found.group, found.version) if found.version else own)
+                ),
+                "verbs": list(found.verbs),
+            }
+            for found in below
+        ]
+    entries = [entry]
+    if resource.group == "" and resource.plural == "pods":
+        entries.append(
+            {
+                "resource": "bindings",
+                "responseKind": _response_kind("Binding", "", ""),
+                "scope": "Namespaced",
+                "singularResource": "binding",
+                "verbs": ["create"],
+            }
+        )
+    return entries
+
+
+def _paths(resources: list[Resource]) -> list[str]:
+    """Every path that answers, for who asks at the root."""
+    found = {"/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
+    for resource in resources:
+        found.add(resource.path)
+        if resource.group:
+            found.add(f"/apis/{resource.group}")
+    return sorted(found)
