@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from .server import tls_context
+
 #: Long enough for any demo, short enough that a leaked key is soon worthless.
 LIFETIME = timedelta(days=7)
 
@@ -101,11 +103,9 @@ def make_certificates(hosts: Iterable[str], *, now: float) -> Certificates:
 
 def server_context(certificates: Certificates) -> ssl.SSLContext:
     """A TLS context that serves with these certificates."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # The ssl module reads keys from files only; the folder is readable by the owner alone and goes at once.
     with tempfile.TemporaryDirectory() as folder:
         chain, key = Path(folder, "server.pem"), Path(folder, "key.pem")
         chain.write_bytes(certificates.certificate)
         key.write_bytes(certificates.key)
-        context.load_cert_chain(chain, key)
-    return context
+        return tls_context(chain, key)

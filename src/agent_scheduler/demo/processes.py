@@ -1,0 +1,104 @@
+"""The demo's child processes: the embedded cluster and the scheduler, started, watched, and always ended.
+
+Children run in sessions of their own, so that Ctrl-C reaches them only through the demo, which ends them in
+order. Their output goes to files; what a child that failed said last becomes part of the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+#: What children run; each is told apart by its arguments.
+PROGRAM = (sys.executable, "-m", "agent_scheduler")
+_TAIL = 2000
+
+
+class ProcessError(Exception):
+    """A child that did not start, or ended by itself; the text has its last words."""
+
+
+class Child:
+    """One running child. `log` holds what it printed."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raises `ProcessError` if the child is no longer running."""
+        code = self._process.returncode
+        if code is not None:
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            said = self.log.read_text(errors="replace")[-_TAIL:].strip()
+            raise ProcessError(f"the {self.name} {how}" + (f"; its last words:\n{said}" if said else ""))
+
+    async def died(self) -> None:
+        """Waits until the child ends, and raises `ProcessError`."""
+        await self._process.wait()
+        self.check()
+
+    async def ready(self, probe: Callable[[], Awaitable[bool]], *, seconds: float) -> None:
+        """Waits until `probe` says yes. Raises `ProcessError` when the child ends first, or time is up."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not await probe():
+                    self.check()
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            said = self.log.read_text(errors="replace")[-_TAIL:].strip()
+            raise ProcessError(
+                f"the {self.name} was not ready after {seconds:g} s; its last words:\n{said or '(none)'}"
+            ) from None
+
+    async def stop(self, *, grace: float) -> None:
+        """SIGTERM, and SIGKILL after `grace` seconds. Idempotent."""
+        if self._process.returncode is not None:
+            return
+        self._process.terminate()
+        try:
+            async with asyncio.timeout(grace):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def child(
+    name: str, arguments: Sequence[str], *, log: Path, grace: float = 5.0
+) -> AsyncIterator[Child]:
+    """Runs `python -m agent_scheduler ARGUMENTS` for as long as the block lasts, whichever way it is left."""
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    running = Child(name, process, log)
+    try:
+        yield running
+    finally:
+        # Also while the demo itself is being cancelled: a child must not outlive it.
+        await asyncio.shield(running.stop(grace=grace))
+
+
+def free_port() -> int:
+    """A port that was free just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
