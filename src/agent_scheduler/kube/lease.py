@@ -1,0 +1,334 @@
+"""Leader election over a coordination.k8s.io/v1 Lease: at most one leads, however slow, cut off or stopped the others.
+
+The guarantee is fencing by time. A leader counts its right to write from the START of its last renewal that
+succeeded, a candidate counts the holder's lease from the moment it SAW that renewal, which is later. With
+renew_deadline < lease_duration the leader has stopped before anybody may follow it, and the difference is the time
+that it has for stopping: requests under way must end within it. Both count on their own monotonic clock; the times in
+the Lease are for people (UTC), and wall clocks that jump or differ change nothing.
+
+The protocol is client-go's `tools/leaderelection`. kubernetes_asyncio's election (36.1) is not used: it leads on
+after it lost the API server, never times a renewal out, and writes local time as UTC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.recorder import micro_time
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport, TransportError
+
+_log = structlog.get_logger(__name__)
+
+#: client-go spreads the candidates' attempts by up to this share of the retry period.
+JITTER = 1.2
+
+
+def boottime() -> float:
+    """Monotonic seconds that go on while the machine is suspended, when time.monotonic stands still on Linux."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+class LeadershipOverrun(RuntimeError):
+    """The leading work did not stop in time and others may lead now: the process has to end at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseConfig:
+    """Times in seconds; the defaults are kube-scheduler's. Raises ValueError for times that cannot be safe.
+
+    `identity` has to be this process's alone (host name and a UUID, say): two that share one both lead.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    lease_duration: int = 15
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    request_timeout: float = 5.0
+    release_on_stop: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("namespace", "name", "identity"):
+            if not getattr(self, name):
+                raise ValueError(f"leader election: {name} must not be empty")
+        if not isinstance(self.lease_duration, int) or self.lease_duration < 1:
+            raise ValueError(
+                f"leader election: lease_duration must be whole seconds, at least 1, not {self.lease_duration!r}"
+            )
+        if not 0 < self.renew_deadline < self.lease_duration:
+            raise ValueError(
+                f"leader election: renew_deadline ({self.renew_deadline} s) must be more than 0 and less than "
+                f"lease_duration ({self.lease_duration} s)"
+            )
+        if not 0 < self.request_timeout < self.renew_deadline:
+            raise ValueError(
+                f"leader election: request_timeout ({self.request_timeout} s) must be more than 0 and less than "
+                f"renew_deadline ({self.renew_deadline} s)"
+            )
+        if not 0 < self.retry_period * JITTER < self.renew_deadline:
+            raise ValueError(
+                f"leader election: retry_period ({self.retry_period} s) must be more than 0 and, times {JITTER}, "
+                f"less than renew_deadline ({self.renew_deadline} s)"
+            )
+
+
+class LeaderElector:
+    """One candidate. `leading` may be asked before every write; it is exact even right after a long stop.
+
+    `on_new_leader(identity)` is told of every holder seen, us included, "" when nobody holds the lease.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        config: LeaseConfig,
+        *,
+        timing: Timing | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_new_leader: Callable[[str], None] = lambda _identity: None,
+    ) -> None:
+        self._transport = transport
+        self._config = config
+        self._timing = timing or Timing(clock=boottime)
+        self._now = now
+        self._on_new_leader = on_new_leader
+        collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(config.namespace, safe='')}/leases"
+        self._collection = collection
+        self._path = f"{collection}/{quote(config.name, safe='')}"
+        # Owner of all below: the task in `run`.
+        self._lease: dict[str, Any] | None = None  # as the server has it, last time we knew
+        self._observed_at = float("-inf")  # when the lease was last seen to change, on our clock
+        self._started = float("-inf")  # start of the last renewal that succeeded
+        self._held = False
+        self._leader: str | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Whether a write that is started now is ours to make."""
+        return self._held and self._timing.clock() < self._started + self._config.renew_deadline
+
+    @property
+    def leader(self) -> str:
+        """The holder seen last, "" for nobody."""
+        return self._leader or ""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Waits for the lease and runs `lead()` while it is held.
+
+        True if `lead` ended by itself, False if the lease was lost; `lead` was cancelled and awaited then. What
+        `lead` raises is raised here. When this is cancelled, `lead` is stopped first and the lease released after.
+        Raises LeadershipOverrun if `lead` could not be stopped before another may take the lease.
+        """
+        # `leading` besides: the answer that gave us the lease may have come after a stop that outlasted it.
+        while not (await self._try_to_hold() and self.leading):
+            self._held = False
+            await self._pause(jitter=True)
+        _log.info("lease_acquired", lease=self._path, identity=self._config.identity)
+        return await self._lead(lead)
+
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        async def led() -> None:
+            await lead()
+
+        work = asyncio.create_task(led(), name="leading")
+        renewing = asyncio.create_task(self._renew_until_lost(), name="renewing the lease")
+        try:
+            await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            ended = work.done()
+            if renewing.done() and not ended:
+                renewing.result()
+                _log.warning("lease_lost", lease=self._path, holder=self.leader)
+        finally:
+            # Reached by cancellation too. The work stops first and under a lease that is still renewed, if it can be.
+            try:
+                await self._stop(work)
+            finally:
+                renewing.cancel()
+                await asyncio.wait({renewing})
+            if self._held and self._config.release_on_stop:
+                await self._release()
+            self._held = False
+        if ended:
+            work.result()
+        elif not work.cancelled():
+            # It may have failed while it was being stopped, which must not pass for an ordinary loss of the lease.
+            work.result()
+        return ended
+
+    async def _stop(self, work: asyncio.Task[None]) -> None:
+        """Cancels the work and waits for its end, for as long as nobody else may lead."""
+        work.cancel()
+        while not work.done():
+            left = self._started + self._config.lease_duration - self._timing.clock()
+            if left <= 0:
+                self._held = False
+                raise LeadershipOverrun(
+                    f"{self._path}: the work of leader {self._config.identity} goes on although its lease has ended"
+                )
+            await asyncio.wait({work}, timeout=left)
+        if not work.cancelled() and (error := work.exception()) is not None:
+            _log.error("leading_failed", lease=self._path, error=repr(error))
+
+    async def _renew_until_lost(self) -> None:
+        """Returns when the right to write has ended. `_held` is False then."""
+        while True:
+            await self._pause(jitter=False)
+            while True:
+                # A process that was stopped for long must not write first and look at the clock afterwards.
+                if not self.leading:
+                    self._held = False
+                    return
+                if await self._try_to_hold():
+                    break
+                if self._leader != self._config.identity:
+                    self._held = False
+                    return
+                await self._pause(jitter=False)
+
+    async def _pause(self, *, jitter: bool) -> None:
+        period = self._config.retry_period
+        if jitter:
+            period *= 1 + (JITTER - 1) * self._timing.rng()
+        if self._held:
+            # Never sleep past the deadline: the work has to be stopped when it comes, not at the next attempt.
+            period = min(period, max(0.0, self._started + self._config.renew_deadline - self._timing.clock()))
+        await self._timing.sleep(period)
+
+    # -- one attempt
+
+    async def _try_to_hold(self) -> bool:
+        """Acquires or renews. True only if this very attempt was answered with success."""
+        if self._held and self._lease is not None:
+            # The common case: our own record, unchanged since we wrote it, needs no reading first.
+            failure = await self._put(self._record(self._lease))
+            if failure is None:
+                return True
+            if failure.kind is not FailureClass.CONFLICT and failure.kind is not FailureClass.NOT_FOUND:
+                _log.info("lease_not_renewed", lease=self._path, error=str(failure))
+                return False
+        answer = await self._request("GET", self._path)
+        if isinstance(answer, Failure):
+            if answer.kind is not FailureClass.NOT_FOUND:
+                _log.info("lease_not_read", lease=self._path, error=str(answer))
+                return False
+            return await self._create() is None
+        self._observe(answer, at=self._timing.clock())
+        holder = self._holder(answer)
+        if holder and holder != self._config.identity and self._timing.clock() < self._free_at(answer):
+            return False
+        if self._held and holder != self._config.identity:
+            # Another took it, or it was released in our name: what we hold is gone, however free it looks.
+            return False
+        return await self._put(self._record(answer)) is None
+
+    def _free_at(self, lease: dict[str, Any]) -> float:
+        """When the holder's lease ends if it is not seen to change until then."""
+        stated = (lease.get("spec") or {}).get("leaseDurationSeconds")
+        duration = stated if isinstance(stated, int) else 0
+        return self._observed_at + max(duration, self._config.lease_duration)
+
+    def _holder(self, lease: dict[str, Any]) -> str:
+        return (lease.get("spec") or {}).get("holderIdentity") or ""
+
+    def _observe(self, lease: dict[str, Any], *, at: float) -> None:
+        """Notes a lease that was read. Any difference, whatever it is, starts the holder's time anew."""
+        if self._lease is None or self._lease != lease:
+            self._observed_at = at
+        self._lease = lease
+        holder = self._holder(lease)
+        if holder != self._leader:
+            self._leader = holder
+            self._on_new_leader(holder)
+
+    def _record(self, lease: dict[str, Any]) -> dict[str, Any]:
+        """The lease as ours. What others put into it (labels, fields we do not know) stays."""
+        spec = dict(lease.get("spec") or {})
+        moment = micro_time(self._now())
+        if self._holder(lease) != self._config.identity:
+            spec["acquireTime"] = moment
+            spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + 1
+            spec["holderIdentity"] = self._config.identity
+        spec["leaseDurationSeconds"] = self._config.lease_duration
+        spec["renewTime"] = moment
+        return {**lease, "spec": spec}
+
+    async def _create(self) -> Failure | None:
+        moment = micro_time(self._now())
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._config.name, "namespace": self._config.namespace},
+            "spec": {
+                "holderIdentity": self._config.identity,
+                "leaseDurationSeconds": self._config.lease_duration,
+                "acquireTime": moment,
+                "renewTime": moment,
+                "leaseTransitions": 0,
+            },
+        }
+        return await self._write("POST", self._collection, lease)
+
+    async def _put(self, lease: dict[str, Any]) -> Failure | None:
+        # The resourceVersion inside makes this a compare-and-swap: it fails if anybody wrote in between.
+        return await self._write("PUT", self._path, lease)
+
+    async def _write(self, method: str, path: str, lease: dict[str, Any]) -> Failure | None:
+        started = self._timing.clock()
+        answer = await self._request(method, path, lease)
+        if isinstance(answer, Failure):
+            return answer
+        self._observe(answer, at=self._timing.clock())
+        self._started = started
+        self._held = True
+        return None
+
+    async def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any] | Failure:
+        limit = self._config.request_timeout
+        if self._held:
+            # An answer after the deadline would be of no use, and waiting for it would delay the stopping.
+            limit = min(limit, max(0.001, self._started + self._config.renew_deadline - self._timing.clock()))
+        try:
+            response = await self._transport.request(
+                method, path, body=None if body is None else msgspec.json.encode(body), timeout=limit
+            )
+        except TransportError as error:
+            return classify_error(error)
+        failure = classify(response)
+        if failure is not None:
+            return failure
+        try:
+            lease = msgspec.json.decode(response.body, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            return Failure(FailureClass.UNKNOWN, response.status, message=f"not a Lease: {error}")
+        return lease
+
+    async def _release(self) -> None:
+        """Lets others follow at once. Only a courtesy: whoever cannot, is followed when the lease has run out."""
+        if self._lease is None or self._holder(self._lease) != self._config.identity or not self.leading:
+            return
+        moment = micro_time(self._now())
+        spec = dict(self._lease.get("spec") or {})
+        # One second, as client-go writes it: a candidate that takes the duration from the record need not wait.
+        spec.update(holderIdentity="", leaseDurationSeconds=1, acquireTime=moment, renewTime=moment)
+        answer = await self._request("PUT", self._path, {**self._lease, "spec": spec})
+        if isinstance(answer, Failure):
+            _log.info("lease_not_released", lease=self._path, error=str(answer))
+            return
+        self._held = False
+        self._observe(answer, at=self._timing.clock())
+        _log.info("lease_released", lease=self._path)

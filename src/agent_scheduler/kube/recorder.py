@@ -1,0 +1,261 @@
+"""Records Kubernetes events (events.k8s.io/v1) for people to read, without ever holding the scheduler up.
+
+The same thing said again about the same object becomes one event with a series (how often, when last), as client-go's
+`tools/events` does it. The note is part of what makes two events the same: it cannot be changed once written, and a
+series under an outdated note would mislead. Events are best effort: a full buffer drops, and counts what it drops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.dispatch import Dispatcher
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
+from agent_scheduler.kube.transport import Transport, TransportError
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+#: The API server refuses longer notes (events.k8s.io/v1, `NoteLengthLimit`).
+MAX_NOTE_BYTES = 1024
+NORMAL = "Normal"
+WARNING = "Warning"
+
+
+class ObjectReference(NamedTuple):
+    """What an event is about. `namespace` is empty for what has none."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    api_version: str = "v1"
+
+
+class _Key(NamedTuple):
+    regarding: ObjectReference
+    type: str
+    reason: str
+    action: str
+    note: str
+
+
+@dataclass(slots=True)
+class _Series:
+    """One event on the server. Owner: `EventRecorder`. Invariant: `told` <= `times`; `told` is 0 until it was made."""
+
+    name: str
+    first: datetime
+    last: datetime
+    touched: float
+    times: int = 1
+    told: int = 0
+    told_at: float = 0.0
+
+
+class EventRecorder:
+    """Run `run()` as a task of its own. `controller` and `instance` become reportingController and -Instance.
+
+    `capacity` bounds the events that wait and, separately, the series that are remembered. A series is told to the
+    server at most once in `series_interval` seconds, and ends `series_lifetime` seconds after its last occurrence.
+    `count(what)` is told of: recorded, aggregated, dropped (no room, or the object's namespace is gone), failed.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        controller: str,
+        instance: str,
+        budget: Budget,
+        concurrency: int = 2,
+        capacity: int = 4096,
+        attempts: int = 4,
+        series_interval: float = 30.0,
+        series_lifetime: float = 360.0,
+        backoff: Backoff | None = None,
+        request_timeout: float = 10.0,
+        timing: Timing = REAL,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        count: Callable[[str], None] = lambda _what: None,
+    ) -> None:
+        self._transport = transport
+        self._controller = controller
+        self._instance = instance
+        self._budget = budget
+        self._capacity = capacity
+        self._attempts = attempts
+        self._interval = series_interval
+        self._lifetime = series_lifetime
+        self._backoff = backoff or Backoff(initial=0.5, cap=10.0)
+        self._request_timeout = request_timeout
+        self._timing = timing
+        self._now = now
+        self._count = count
+        self._serial = 0
+        self._dispatcher: Dispatcher[_Key, _Series] = Dispatcher(
+            self._tell, concurrency=concurrency, capacity=capacity
+        )
+        # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Events that are not yet with the server."""
+        return len(self._dispatcher)
+
+    def event(self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str) -> None:
+        """Takes note of an event; returns at once. A longer note than the API allows is cut."""
+        key = _Key(regarding, type, reason, action, _shortened(note))
+        moment, clock = self._now(), self._timing.clock()
+        series = self._series.get(key)
+        if series is None or clock - series.touched > self._lifetime:
+            self._begin(key, moment, clock)
+            return
+        series.times += 1
+        series.last = moment
+        series.touched = clock
+        self._series.move_to_end(key)
+        self._count("aggregated")
+        if series.told and (series.told == 1 or clock - series.told_at >= self._interval):
+            self._dispatcher.put(key, series)
+
+    def _begin(self, key: _Key, moment: datetime, clock: float) -> None:
+        # client-go's form: the object's name and a number that grows; the serial keeps equal instants apart.
+        self._serial += 1
+        unique = f"{int(moment.timestamp() * 1_000_000):x}{self._serial % 0x1000:03x}"
+        series = _Series(f"{key.regarding.name[:230]}.{unique}", moment, moment, clock)
+        if not self._dispatcher.put(key, series):
+            self._count("dropped")
+            return
+        self._series.pop(key, None)
+        while len(self._series) >= self._capacity:
+            self._series.popitem(last=False)
+        self._series[key] = series
+
+    async def run(self) -> None:
+        """Sends until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._dispatcher.run())
+            group.create_task(self._sweep())
+
+    async def drain(self, timeout: float) -> int:  # noqa: ASYNC109
+        """Waits until all is sent, at most `timeout` seconds; gives the number of events that were not."""
+        self._flush()
+        return await self._dispatcher.drain(timeout)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._timing.sleep(self._interval)
+            self._flush()
+            oldest = self._timing.clock() - self._lifetime
+            for key in [key for key, series in self._series.items() if series.touched < oldest]:
+                del self._series[key]
+
+    def _flush(self) -> None:
+        """Sees to it that each series' last count reaches the server, also when nothing more happens."""
+        for key, series in self._series.items():
+            if series.told and series.times > series.told:
+                self._dispatcher.put(key, series)
+
+    async def _tell(self, key: _Key, series: _Series) -> None:
+        attempts = Attempts(self._backoff, self._timing)
+        while True:
+            times = series.times
+            if series.told >= times:
+                return
+            failure = await self._send(key, series)
+            if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.told:
+                # The event outlived its TTL on the server (one hour by default): begin it again.
+                series.told = 0
+                failure = await self._send(key, series)
+            # AlreadyExists: the answer to an earlier attempt was lost, and how often that one said is not known.
+            if failure is None or failure.reason == "AlreadyExists":
+                self._count("recorded")
+                series.told = times if failure is None else 1
+                series.told_at = self._timing.clock()
+                return
+            if not failure.retryable or attempts.made + 1 >= self._attempts:
+                gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
+                self._count("dropped" if gone else "failed")
+                _log.info("event_not_recorded", reason=key.reason, error=str(failure))
+                if self._series.get(key) is series:
+                    del self._series[key]
+                return
+            await attempts.wait(failure.retry_after)
+
+    async def _send(self, key: _Key, series: _Series) -> Failure | None:
+        namespace = key.regarding.namespace or "default"
+        path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
+        if series.told:
+            method, content_type = "PATCH", "application/merge-patch+json"
+            path = f"{path}/{quote(series.name, safe='')}"
+            body: dict[str, Any] = {"series": _series_of(series)}
+        else:
+            method, content_type = "POST", "application/json"
+            body = self._event(key, series, namespace)
+        async with self._budget.request():
+            try:
+                response = await self._transport.request(
+                    method,
+                    path,
+                    body=_encode(body),
+                    content_type=content_type,
+                    timeout=self._request_timeout,
+                )
+            except TransportError as error:
+                return classify_error(error)
+        return classify(response)
+
+    def _event(self, key: _Key, series: _Series, namespace: str) -> dict[str, Any]:
+        about = key.regarding
+        regarding = {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "name": about.name,
+            "uid": about.uid,
+        }
+        if about.namespace:
+            regarding["namespace"] = about.namespace
+        event: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": series.name, "namespace": namespace},
+            "eventTime": micro_time(series.first),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": key.type,
+            "reason": key.reason,
+            "action": key.action,
+            "note": key.note,
+            "regarding": regarding,
+        }
+        if series.times > 1:
+            event["series"] = _series_of(series)
+        return event
+
+
+def _series_of(series: _Series) -> dict[str, Any]:
+    return {"count": series.times, "lastObservedTime": micro_time(series.last)}
+
+
+def micro_time(moment: datetime) -> str:
+    """metav1.MicroTime: RFC 3339 in UTC with exactly six digits of a second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _shortened(note: str) -> str:
+    encoded = note.encode()
+    if len(encoded) <= MAX_NOTE_BYTES:
+        return note
+    return encoded[: MAX_NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."

@@ -1,0 +1,195 @@
+"""Writes the PodScheduled condition (and nominatedNodeName) of pods, without ever standing in the way of a bind.
+
+`report` only takes note; workers write later, under a budget of their own. What would change nothing is not written:
+a pod that stays unschedulable for the same reason costs one write, however often it is tried. While a write waits, a
+newer report for the pod replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.dispatch import Dispatcher
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
+from agent_scheduler.kube.transport import Transport, TransportError
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+
+
+class PodKey(NamedTuple):
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodCondition:
+    """One condition. `status` is "True", "False" or "Unknown"."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+    type: str = "PodScheduled"
+
+
+@dataclass(slots=True)
+class _Report:
+    """`nominated` None leaves nominatedNodeName alone; "" removes it. `transition`: lastTransitionTime moves."""
+
+    condition: PodCondition
+    nominated: str | None
+    transition: bool
+    written: bool = False
+
+
+class StatusWriter:
+    """Reports of conditions to the API server. Run `run()` as a task of its own.
+
+    `count(what)` is told of: written, skipped (nothing new), replaced (by a newer report, before it was written),
+    dropped (the pod is gone or is another one), failed.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        budget: Budget,
+        concurrency: int = 4,
+        attempts: int = 5,
+        backoff: Backoff | None = None,
+        request_timeout: float = 10.0,
+        timing: Timing = REAL,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        count: Callable[[str], None] = lambda _what: None,
+    ) -> None:
+        self._transport = transport
+        self._budget = budget
+        self._attempts = attempts
+        self._backoff = backoff or Backoff(initial=0.5, cap=10.0)
+        self._request_timeout = request_timeout
+        self._timing = timing
+        self._now = now
+        self._count = count
+        self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(self._write, concurrency=concurrency)
+        # What each pod was last reported as, or is about to be. Owner: this class; `forget` ends an entry, so it
+        # holds no more than the pods that were reported and still wait to be scheduled.
+        self._last: dict[str, _Report] = {}
+
+    def __len__(self) -> int:
+        """Reports that are not yet written."""
+        return len(self._dispatcher)
+
+    def report(
+        self,
+        pod: PodKey,
+        condition: PodCondition,
+        *,
+        known: PodCondition | None = None,
+        nominated: str | None = None,
+    ) -> None:
+        """Takes note of a pod's condition; returns at once.
+
+        `known` is the same condition as the watch last showed it, which saves the write for a pod that already had
+        it before we started. `nominated` sets nominatedNodeName, "" removes it, None leaves it alone.
+        """
+        last = self._last.get(pod.uid)
+        before = last.condition if last is not None else known
+        if condition == before and (nominated is None or (last is not None and last.nominated == nominated)):
+            self._count("skipped")
+            return
+        if self._dispatcher.waiting(pod):
+            self._count("replaced")
+        # As apimachinery's helpers do: lastTransitionTime moves only when the status does.
+        transition = before is None or before.status != condition.status
+        if last is not None and not last.written:
+            # What it would have said besides must not be lost with it.
+            transition = transition or last.transition
+            nominated = last.nominated if nominated is None else nominated
+        report = _Report(condition, nominated, transition)
+        self._last[pod.uid] = report
+        self._dispatcher.put(pod, report)
+
+    def forget(self, pod: PodKey) -> None:
+        """The pod was bound or is gone: nothing more is to be said about it, and what waits is dropped."""
+        self._last.pop(pod.uid, None)
+        self._dispatcher.discard(pod)
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        await self._dispatcher.run()
+
+    async def drain(self, timeout: float) -> int:  # noqa: ASYNC109
+        """Waits until all is written, at most `timeout` seconds; gives the number of reports that were not."""
+        return await self._dispatcher.drain(timeout)
+
+    def _patch(self, pod: PodKey, report: _Report) -> bytes:
+        condition: dict[str, Any] = {
+            "type": report.condition.type,
+            "status": report.condition.status,
+            "reason": report.condition.reason,
+            "message": report.condition.message,
+            "lastProbeTime": None,
+        }
+        if report.transition:
+            condition["lastTransitionTime"] = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status: dict[str, Any] = {"conditions": [condition]}
+        if report.nominated is not None:
+            status["nominatedNodeName"] = report.nominated or None
+        # The UID is immutable, so naming it makes the patch fail on a pod that was made again under the same name.
+        return _encode({"metadata": {"uid": pod.uid}, "status": status})
+
+    async def _write(self, pod: PodKey, report: _Report) -> None:
+        path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}/status"
+        attempts = Attempts(self._backoff, self._timing)
+        body = self._patch(pod, report)
+        while True:
+            failure = await self._send(path, body)
+            if failure is None:
+                self._count("written")
+                report.written = True
+                return
+            if _is_about_another_pod(failure):
+                self._give_up("dropped", pod, report)
+                return
+            if not failure.retryable or attempts.made + 1 >= self._attempts:
+                _log.warning("status_not_written", pod=f"{pod.namespace}/{pod.name}", error=str(failure))
+                self._give_up("failed", pod, report)
+                return
+            await attempts.wait(failure.retry_after)
+            if self._dispatcher.waiting(pod):
+                self._count("replaced")
+                return
+
+    def _give_up(self, what: str, pod: PodKey, report: _Report) -> None:
+        self._count(what)
+        if self._last.get(pod.uid) is report:
+            del self._last[pod.uid]
+
+    async def _send(self, path: str, body: bytes) -> Failure | None:
+        async with self._budget.request():
+            try:
+                response = await self._transport.request(
+                    "PATCH", path, body=body, content_type=STRATEGIC_MERGE, timeout=self._request_timeout
+                )
+            except TransportError as error:
+                return classify_error(error)
+        return classify(response)
+
+
+def _is_about_another_pod(failure: Failure) -> bool:
+    """404; 409 for a failed precondition; or, as kube-apiserver 1.36 words it, 422 for changing metadata.uid."""
+    return failure.kind in (FailureClass.NOT_FOUND, FailureClass.CONFLICT) or (
+        failure.status == 422 and "metadata.uid" in failure.fields
+    )
