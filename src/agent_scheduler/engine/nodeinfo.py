@@ -32,6 +32,12 @@ class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     conditions: Mapping[str, str]
     #: What could not be read, for one log line a node.
     errors: tuple[str, ...]
+    namespace: str = ""
+
+    @property
+    def metadata(self) -> NodeInfo:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
 
 
 def node_info(node: wire.Node) -> NodeInfo:

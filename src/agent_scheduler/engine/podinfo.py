@@ -43,6 +43,11 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     created: str
 
     @property
+    def metadata(self) -> PodInfo:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
+
+    @property
     def key(self) -> str:
         """`namespace/name`, for people."""
         return f"{self.namespace}/{self.name}"

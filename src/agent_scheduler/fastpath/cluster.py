@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from agent_scheduler.engine.ledger import Ledger
@@ -37,13 +37,16 @@ class Cluster:
         queue: SchedulingQueue[PodInfo],
         profiles: Collection[str],
         observer: ClusterObserver,
+        settled: Callable[[PodInfo], None],
     ) -> None:
+        """`settled` is called once for a pod of ours that got a node or went away without one."""
         self.ledger = ledger
         self.queue = queue
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}
         self._profiles = frozenset(profiles)
         self._observer = observer
+        self._settled = settled
 
     # ---- questions
 
@@ -73,7 +76,7 @@ class Cluster:
             self.queue.update(old, pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
-            self.queue.delete(pod.uid)
+            self._leave_queue(old)
 
     def _set_assigned(self, pod: PodInfo, old: PodInfo | None) -> None:
         if pod.cls.error and (old is None or old.cls is not pod.cls):
@@ -81,10 +84,15 @@ class Cluster:
         self.ledger.set_pod(pod.uid, pod.node_name, pod.cls)
         if old is None or not old.node_name:
             if old is not None:
-                self.queue.delete(pod.uid)
+                self._leave_queue(old)
             self.queue.assigned_pod_added(pod)
         else:
             self.queue.assigned_pod_updated(old, pod)
+
+    def _leave_queue(self, pod: PodInfo) -> None:
+        self.queue.delete(pod.uid)
+        if pod.scheduler_name in self._profiles:
+            self._settled(pod)
 
     def delete_pod(self, uid: str) -> None:
         """A pod is gone or finished. Unknown is fine."""
@@ -93,7 +101,7 @@ class Cluster:
             return
         placement = self.ledger.remove_pod(uid)
         if not pod.node_name:
-            self.queue.delete(uid)
+            self._leave_queue(pod)
         if placement is not None:
             self.queue.assigned_pod_deleted(pod)
 

@@ -69,7 +69,8 @@ class NodeResourcesFit:
     def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
-        return np.logical_and.reduce(self._enough(state, nodes, rows))
+        mask: Bools = np.logical_and.reduce(self._enough(state, nodes, rows))
+        return mask
 
     def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         enough = self._enough(state.resolve(nodes), nodes, rows)

@@ -1,0 +1,54 @@
+"""What users see of a pod's fate: its PodScheduled condition and its events, in kube-scheduler's words."""
+
+from __future__ import annotations
+
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from agent_scheduler.kube.status import PodCondition, PodKey, StatusWriter
+
+#: Longer condition messages are cut, as kube-scheduler cuts those of its events (`truncateMessage`).
+_MESSAGE_LIMIT = 1024
+
+
+class KubeMessenger:
+    """Tells the API server through the status writer and the event recorder, which queue and never block."""
+
+    def __init__(self, *, status: StatusWriter, recorder: EventRecorder | None) -> None:
+        """`recorder` None: events are switched off."""
+        self._status = status
+        self._recorder = recorder
+
+    def refused(self, pod: PodInfo, reason: str, message: str) -> None:
+        message = shortened(message)
+        known = PodCondition(*pod.condition) if pod.condition else None
+        self._status.report(_key(pod), PodCondition("False", reason, message), known=known)
+        if self._recorder is not None:
+            self._recorder.event(
+                _reference(pod), type=WARNING, reason="FailedScheduling", action="Scheduling", note=message
+            )
+
+    def scheduled(self, pod: PodInfo, node_name: str) -> None:
+        if self._recorder is not None:
+            self._recorder.event(
+                _reference(pod),
+                type=NORMAL,
+                reason="Scheduled",
+                action="Binding",
+                note=f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}",
+            )
+
+    def settled(self, pod: PodInfo) -> None:
+        """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
+        self._status.forget(_key(pod))
+
+
+def _key(pod: PodInfo) -> PodKey:
+    return PodKey(pod.namespace, pod.name, pod.uid)
+
+
+def _reference(pod: PodInfo) -> ObjectReference:
+    return ObjectReference("Pod", pod.namespace, pod.name, pod.uid)
+
+
+def shortened(message: str) -> str:
+    return message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 3] + "..."

@@ -1,0 +1,320 @@
+"""The fast path assembled: watches in, decisions, binds out.
+
+    reflectors ──> Cluster ──> SchedulingQueue ──> Feed ──> N Workers ──> Binder ──> API server
+                      └──────> Ledger <── snapshots ──┘         └─ FailureHandler ──> conditions, events
+
+Two halves with lives of their own: `watch` keeps the picture of the cluster and runs in a standby too, so that a
+new leader starts warm; `schedule` decides and writes, and runs only while this process may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from agent_scheduler.engine.conflicts import ConflictPolicy
+from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo, pod_info
+from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.record import QueueRecorder
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy, BindResult, bind
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.reflector import Change, ChangeType, Reflector, WatchTimes
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.status import StatusWriter
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.objects import wire
+
+from .binder import Binder, BinderObserver
+from .cluster import Cluster, ClusterObserver
+from .failure import AttemptObserver, FailureHandler
+from .feed import Feed
+from .messenger import KubeMessenger
+from .worker import Worker, WorkerObserver
+
+#: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
+_FLUSH_SECONDS = 30.0
+_SHORTEST_PAUSE = 0.005
+
+#: What the API server is asked for: a pod that finished holds nothing, so it leaves the watch as DELETED.
+_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+
+class FastPathObserver(WorkerObserver, BinderObserver, AttemptObserver, ClusterObserver, Protocol):
+    """Everything that the fast path reports about itself."""
+
+    def watched(self, kind: str, what: str) -> None:
+        """A reflector's count; see `Reflector`."""
+
+    def received(
+        self, kind: str, changes: list[Change[PodInfo]] | list[Change[NodeInfo]], began: float
+    ) -> None:
+        """A batch of changes was handled, from clock `began` until now."""
+
+    def status_write(self, what: str) -> None:
+        """See `StatusWriter`."""
+
+    def event_write(self, what: str) -> None:
+        """See `EventRecorder`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """Requests a second and how many may be saved up; qps 0 is without limit."""
+
+    qps: float = 0.0
+    burst: int | None = None
+    concurrency: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastPathSettings:
+    """How to schedule. Durations in seconds."""
+
+    profiles: tuple[Profile, ...]
+    name: str = "agent-scheduler"
+    identity: str = "agent-scheduler"
+    workers: int = 1
+    candidates: int = 3
+    policy: ConflictPolicy = ConflictPolicy.REVALIDATE
+    initial_backoff: float = 1.0
+    max_backoff: float = 10.0
+    pop_from_backoff: bool = True
+    max_in_unschedulable: float = 300.0
+    max_urgent_retries: int = 5
+    binds: RateLimit = field(default_factory=lambda: RateLimit(concurrency=32))
+    status_writes: RateLimit = field(default_factory=lambda: RateLimit(qps=200, burst=400))
+    #: None: no events are written.
+    events: RateLimit | None = field(default_factory=lambda: RateLimit(qps=1000, burst=2000))
+    event_buffer: int = 10_000
+    bind_policy: BindPolicy = DEFAULT_POLICY
+    watch_times: WatchTimes = field(default_factory=WatchTimes)
+
+
+class FastPath:
+    """One scheduler. `transport` for everything short; watches use connections of their own inside it."""
+
+    def __init__(
+        self,
+        settings: FastPathSettings,
+        *,
+        transport: Transport,
+        observer: FastPathObserver,
+        recorder: QueueRecorder | None = None,
+        timing: Timing = REAL,
+    ) -> None:
+        self.settings = settings
+        self._transport = transport
+        self._observer = observer
+        self._timing = timing
+        profiles = {profile.scheduler_name: profile for profile in settings.profiles}
+        self._status = StatusWriter(
+            transport,
+            budget=_budget(settings.status_writes, timing),
+            concurrency=settings.status_writes.concurrency,
+            timing=timing,
+            count=observer.status_write,
+        )
+        self._events = (
+            EventRecorder(
+                transport,
+                controller=settings.name,
+                instance=settings.identity,
+                budget=_budget(settings.events, timing),
+                concurrency=settings.events.concurrency,
+                capacity=settings.event_buffer,
+                timing=timing,
+                count=observer.event_write,
+            )
+            if settings.events is not None
+            else None
+        )
+        messenger = KubeMessenger(status=self._status, recorder=self._events)
+        self._feed = Feed()
+        self._deadline_moved = asyncio.Event()
+        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+            clock=timing.clock,
+            hint_maps={name: profile.hint_map() for name, profile in profiles.items()},
+            pre_enqueue={name: profile.pre_enqueue for name, profile in profiles.items()},
+            backoff=BackoffSettings(
+                initial=settings.initial_backoff,
+                maximum=settings.max_backoff,
+                pop_from_backoff=settings.pop_from_backoff,
+            ),
+            max_in_unschedulable=settings.max_in_unschedulable,
+            max_urgent_retries=settings.max_urgent_retries,
+            on_ready=self._feed.wake,
+            on_deadline=self._deadline_moved.set,
+            recorder=recorder,
+            is_pending=self._waits,
+        )
+        self._feed.attach(self.queue)
+        self.ledger = Ledger()
+        self.cluster = Cluster(
+            ledger=self.ledger,
+            queue=self.queue,
+            profiles=profiles,
+            observer=observer,
+            settled=messenger.settled,
+        )
+        failures = FailureHandler(queue=self.queue, messenger=messenger, observer=observer)
+        self._bind_budget = _budget(settings.binds, timing)
+        self.binder = Binder(
+            cluster=self.cluster,
+            feed=self._feed,
+            failures=failures,
+            messenger=messenger,
+            bind=self._bind,
+            policy=settings.policy,
+            concurrency=settings.binds.concurrency,
+            clock=timing.clock,
+            sleep=timing.sleep,
+            observer=observer,
+        )
+        self._workers = [
+            Worker(
+                index,
+                workers=settings.workers,
+                cluster=self.cluster,
+                profiles=profiles,
+                feed=self._feed,
+                binder=self.binder,
+                failures=failures,
+                candidates=settings.candidates,
+                clock=timing.clock,
+                observer=observer,
+            )
+            for index in range(settings.workers)
+        ]
+        classes = PodClasses()
+        pod_decoder = msgspec.json.Decoder(wire.Pod)
+        node_decoder = msgspec.json.Decoder(wire.Node)
+        self._nodes: Reflector[NodeInfo] = Reflector(
+            transport,
+            "/api/v1/nodes",
+            lambda raw: node_info(node_decoder.decode(raw)),
+            self._node_changes,
+            times=settings.watch_times,
+            timing=timing,
+            count=partial(observer.watched, "Node"),
+        )
+        self._pods: Reflector[PodInfo] = Reflector(
+            transport,
+            "/api/v1/pods",
+            lambda raw: pod_info(pod_decoder.decode(raw), classes),
+            self._pod_changes,
+            query=_PODS,
+            times=settings.watch_times,
+            timing=timing,
+            count=partial(observer.watched, "Pod"),
+        )
+
+    # ---- the picture
+
+    def _waits(self, uid: str) -> bool:
+        return self.cluster.waits(uid)
+
+    async def watch(self) -> None:
+        """Keep the picture of the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nodes.run())
+            tasks.create_task(self._pods.run())
+
+    async def synced(self) -> None:
+        """Returns once all that existed at the start has been seen."""
+        await self._nodes.synced.wait()
+        await self._pods.synced.wait()
+
+    @property
+    def is_synced(self) -> bool:
+        return self._nodes.synced.is_set() and self._pods.synced.is_set()
+
+    def _node_changes(self, changes: list[Change[NodeInfo]]) -> None:
+        began = self._timing.clock()
+        for change in changes:
+            if change.type is ChangeType.DELETED:
+                self.cluster.delete_node(change.object.name)
+            else:
+                self.cluster.set_node(change.object)
+        self._observer.received("Node", changes, began)
+
+    def _pod_changes(self, changes: list[Change[PodInfo]]) -> None:
+        began = self._timing.clock()
+        for change in changes:
+            if change.type is ChangeType.DELETED:
+                self.cluster.delete_pod(change.object.uid)
+            else:
+                self.cluster.set_pod(change.object)
+        self._observer.received("Pod", changes, began)
+
+    # ---- decisions and writes
+
+    async def schedule(self) -> None:
+        """Decide and bind until `stop` has been called, or until cancelled. Needs `synced`.
+
+        Cancelling stops all writes at once; what was sent and not answered is left to the next leader's watch.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            service = [
+                tasks.create_task(self.binder.run()),
+                tasks.create_task(self._status.run()),
+                tasks.create_task(self._flush()),
+            ]
+            if self._events is not None:
+                service.append(tasks.create_task(self._events.run()))
+            workers = [tasks.create_task(worker.run()) for worker in self._workers]
+            for worker in workers:
+                await worker
+            await self.binder.drained()
+            await self._status.drain(self._grace)
+            if self._events is not None:
+                await self._events.drain(self._grace)
+            for task in service:
+                task.cancel()
+
+    #: Seconds that conditions and events get to be written after the last bind; set by `stop`.
+    _grace = 0.0
+
+    def stop(self, *, grace: float) -> None:
+        """Take no new pod; `schedule` returns when all binds under way have ended."""
+        self._grace = grace
+        self.queue.close()
+
+    async def _bind(self, pod: PodInfo, node_name: str) -> BindResult:
+        return await bind(
+            self._transport,
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            node=node_name,
+            budget=self._bind_budget,
+            policy=self.settings.bind_policy,
+            timing=self._timing,
+        )
+
+    async def _flush(self) -> None:
+        """Move what has backed off, or waited too long, when its time comes."""
+        while True:
+            self._deadline_moved.clear()
+            deadline = self.queue.next_deadline()
+            pause = _FLUSH_SECONDS if deadline is None else deadline - self._timing.clock()
+            with suppress(TimeoutError):
+                # An earlier deadline may come up meanwhile. The lower bound lets others run when one is overdue.
+                async with asyncio.timeout(min(max(pause, _SHORTEST_PAUSE), _FLUSH_SECONDS)):
+                    await self._deadline_moved.wait()
+            self.queue.flush_backoff()
+            self.queue.flush_unschedulable_leftovers()
+
+
+def _budget(limit: RateLimit, timing: Timing) -> Budget:
+    return Budget(qps=limit.qps or None, burst=limit.burst, concurrency=limit.concurrency, timing=timing)
