@@ -1,0 +1,126 @@
+"""What all table printers share: columns, their descriptions, and how long ago things happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from . import schema_source
+from .resource import Object
+from .times import TimeFormatError, parse
+
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+
+
+class Column(NamedTuple):
+    """One column. A `description` that starts with @ names the API field whose description it is.
+
+    `priority` 0 is always shown, 1 only with `-o wide`.
+    """
+
+    name: str
+    type: str
+    description: str
+    priority: int = 0
+    format: str = ""
+
+
+class Printer(NamedTuple):
+    """The columns of a kind, and the cells and row conditions of an object at a time (RFC 3339)."""
+
+    columns: tuple[Column, ...]
+    row: Callable[[Object, str], tuple[list[Any], list[Object]]]
+
+
+NAME = Column("Name", "string", "@V1ObjectMeta.name", format="name")
+AGE = Column("Age", "string", "@V1ObjectMeta.creationTimestamp")
+CREATED_AT = Column("Created At", "string", "@V1ObjectMeta.creationTimestamp")
+
+
+def printer(columns: Iterable[Column], cells: Callable[[Object, str], list[Any]]) -> Printer:
+    """A printer whose rows have no conditions. `cells` leaves out the name, which comes first."""
+
+    def row(obj: Object, now: str) -> tuple[list[Any], list[Object]]:
+        return [obj["metadata"]["name"], *cells(obj, now)], []
+
+    return Printer((NAME, *columns), row)
+
+
+def documented(description: str) -> str:
+    """The text of a description; an API field that the models do not describe has none."""
+    if not description.startswith("@"):
+        return description
+    model, field = description[1:].split(".", 1)
+    return schema_source.descriptions(model).get(field, "")
+
+
+def created(obj: Object, now: str) -> str:
+    """The age of an object."""
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def age(since: str | None, now: str) -> str:
+    """How long ago a time was, as kubectl shortens it. `<unknown>` if it never was."""
+    if not since:
+        return UNKNOWN
+    try:
+        seconds = (parse(now) - parse(since)).total_seconds()
+    except TimeFormatError:
+        return UNKNOWN
+    return human_duration(int(seconds))
+
+
+def human_duration(seconds: int) -> str:
+    """`90s`, `5m30s`, `3h15m`, `2d4h`, `400d`: apimachinery's `duration.HumanDuration`."""
+    if seconds < -1:
+        return "<invalid>"
+    if seconds < 120:
+        return f"{max(seconds, 0)}s"
+    minutes, hours = seconds // 60, seconds // 3600
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    days = hours // 24
+    if hours < 192:
+        return _two(days, "d", hours % 24, "h")
+    if hours < 24 * 365 * 2:
+        return f"{days}d"
+    if hours < 24 * 365 * 8:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+def joined(values: Iterable[str], none: str = NONE) -> str:
+    return ",".join(values) or none
+
+
+def labels(selector: Mapping[str, str] | None) -> str:
+    return joined(f"{key}={value}" for key, value in sorted((selector or {}).items()))
+
+
+def label_selector(selector: Mapping[str, Any] | None) -> str:
+    """A LabelSelector as the text that kubectl's -l takes."""
+    if not selector:
+        return NONE
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for requirement in selector.get("matchExpressions") or ():
+        key, values = requirement.get("key", ""), ",".join(sorted(requirement.get("values") or ()))
+        parts.append(
+            {
+                "In": f"{key} in ({values})",
+                "NotIn": f"{key} notin ({values})",
+                "Exists": key,
+                "DoesNotExist": f"!{key}",
+            }.get(requirement.get("operator", ""), key)
+        )
+    return joined(parts)

@@ -1,0 +1,171 @@
+"""Rows of workload kinds and of RBAC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .printing import AGE, CREATED_AT, Column, Printer, created, joined, label_selector, labels, printer
+from .resource import Object
+
+_CONTAINERS = Column("Containers", "string", "Names of each container in the template.", 1)
+_IMAGES = Column("Images", "string", "Images referenced by each container in the template.", 1)
+
+
+def _template(obj: Object) -> list[Any]:
+    """Names and images of the containers in an object's pod template."""
+    spec = obj.get("template") or (obj.get("spec") or {}).get("template") or {}
+    containers = (spec.get("spec") or {}).get("containers") or ()
+    return [
+        ",".join(container.get("name", "") for container in containers),
+        ",".join(container.get("image", "") for container in containers),
+    ]
+
+
+def _counts(obj: Object, now: str) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    return [
+        spec.get("replicas", 0),
+        status.get("replicas", 0),
+        status.get("readyReplicas", 0),
+        created(obj, now),
+        *_template(obj),
+    ]
+
+
+def _replica_set(obj: Object, now: str) -> list[Any]:
+    return [*_counts(obj, now), label_selector((obj.get("spec") or {}).get("selector"))]
+
+
+def _replication_controller(obj: Object, now: str) -> list[Any]:
+    return [*_counts(obj, now), labels((obj.get("spec") or {}).get("selector"))]
+
+
+def _daemon_set(obj: Object, now: str) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    selector = ((spec.get("template") or {}).get("spec") or {}).get("nodeSelector")
+    return [
+        status.get("desiredNumberScheduled", 0),
+        status.get("currentNumberScheduled", 0),
+        status.get("numberReady", 0),
+        status.get("updatedNumberScheduled", 0),
+        status.get("numberAvailable", 0),
+        labels(selector),
+        created(obj, now),
+        *_template(obj),
+        label_selector(spec.get("selector")),
+    ]
+
+
+def _deployment(obj: Object, now: str) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    return [
+        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        created(obj, now),
+        *_template(obj),
+        label_selector(spec.get("selector")),
+    ]
+
+
+def _stateful_set(obj: Object, now: str) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
+    return [ready, created(obj, now), *_template(obj)]
+
+
+def _pod_template(obj: Object, now: str) -> list[Any]:
+    metadata = (obj.get("template") or {}).get("metadata") or {}
+    return [*_template(obj), labels(metadata.get("labels"))]
+
+
+def _role(obj: Object, now: str) -> list[Any]:
+    return [obj["metadata"].get("creationTimestamp", "")]
+
+
+def _role_binding(obj: Object, now: str) -> list[Any]:
+    role = obj.get("roleRef") or {}
+    names: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+    for subject in obj.get("subjects") or ():
+        name = subject.get("name", "")
+        if subject.get("kind") == "ServiceAccount":
+            name = f"{subject.get('namespace', '')}/{name}"
+        names.setdefault(subject.get("kind", ""), []).append(name)
+    return [
+        f"{role.get('kind', '')}/{role.get('name', '')}",
+        created(obj, now),
+        *(joined(names[kind], "") for kind in ("User", "Group", "ServiceAccount")),
+    ]
+
+
+def _replicated(model: str) -> tuple[Column, ...]:
+    return (
+        Column("Desired", "integer", f"@{model}Spec.replicas"),
+        Column("Current", "integer", f"@{model}Status.replicas"),
+        Column("Ready", "integer", f"@{model}Status.readyReplicas"),
+        AGE,
+        _CONTAINERS,
+        _IMAGES,
+        Column("Selector", "string", f"@{model}Spec.selector", 1),
+    )
+
+
+def _binding(model: str) -> Printer:
+    return printer(
+        (
+            Column("Role", "string", f"@{model}.roleRef"),
+            AGE,
+            Column("Users", "string", f"Users in the {model.removeprefix('V1')}", 1),
+            Column("Groups", "string", f"Groups in the {model.removeprefix('V1')}", 1),
+            Column("ServiceAccounts", "string", f"ServiceAccounts in the {model.removeprefix('V1')}", 1),
+        ),
+        _role_binding,
+    )
+
+
+_READY = Column("Ready", "string", "Number of the pod with ready state")
+
+WORKLOADS: dict[tuple[str, str], Printer] = {
+    ("", "ReplicationController"): printer(_replicated("V1ReplicationController"), _replication_controller),
+    ("", "PodTemplate"): printer(
+        (
+            Column("Containers", "string", "Names of each container in the template."),
+            Column("Images", "string", "Images referenced by each container in the template."),
+            Column("Pod Labels", "string", "The labels for the pod template."),
+        ),
+        _pod_template,
+    ),
+    ("apps", "ReplicaSet"): printer(_replicated("V1ReplicaSet"), _replica_set),
+    ("apps", "DaemonSet"): printer(
+        (
+            Column("Desired", "integer", "@V1DaemonSetStatus.desiredNumberScheduled"),
+            Column("Current", "integer", "@V1DaemonSetStatus.currentNumberScheduled"),
+            Column("Ready", "integer", "@V1DaemonSetStatus.numberReady"),
+            Column("Up-to-date", "integer", "@V1DaemonSetStatus.updatedNumberScheduled"),
+            Column("Available", "integer", "@V1DaemonSetStatus.numberAvailable"),
+            Column("Node Selector", "string", "@V1PodSpec.nodeSelector"),
+            AGE,
+            _CONTAINERS,
+            _IMAGES,
+            Column("Selector", "string", "@V1DaemonSetSpec.selector", 1),
+        ),
+        _daemon_set,
+    ),
+    ("apps", "Deployment"): printer(
+        (
+            _READY,
+            Column("Up-to-date", "string", "@V1DeploymentStatus.updatedReplicas"),
+            Column("Available", "string", "@V1DeploymentStatus.availableReplicas"),
+            AGE,
+            _CONTAINERS,
+            _IMAGES,
+            Column("Selector", "string", "@V1DeploymentSpec.selector", 1),
+        ),
+        _deployment,
+    ),
+    ("apps", "StatefulSet"): printer((_READY, AGE, _CONTAINERS, _IMAGES), _stateful_set),
+    ("rbac.authorization.k8s.io", "Role"): printer((CREATED_AT,), _role),
+    ("rbac.authorization.k8s.io", "ClusterRole"): printer((CREATED_AT,), _role),
+    ("rbac.authorization.k8s.io", "RoleBinding"): _binding("V1RoleBinding"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _binding("V1ClusterRoleBinding"),
+}
