@@ -200,7 +200,9 @@ def go_name(model: str) -> str:
     return re.sub(r"^[A-Z]?[a-z]*V\d+(?:(?:alpha|beta)\d+)?(?=[A-Z])", "", model)
 
 
-_GETTER = re.compile(r'"""Gets the (\w+) of this \w+\.  # noqa: E501\n\n(.*?)  # noqa: E501\n\n', re.DOTALL)
+_GETTER = re.compile(
+    r'"""Gets the (\w+) of this \w+\.  # noqa: E501\n\n {8}(?!:)(.*?)  # noqa: E501\n', re.DOTALL
+)
 
 
 @cache

@@ -31,13 +31,13 @@ _FINISHED = {
 
 
 class _Restarts(NamedTuple):
-    count: int = 0
+    times: int = 0
     last: str = ""
 
     def plus(self, status: Object) -> _Restarts:
         """Canonical times order as texts do."""
         finished = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") or ""
-        return _Restarts(self.count + status.get("restartCount", 0), max(self.last, finished))
+        return _Restarts(self.times + status.get("restartCount", 0), max(self.last, finished))
 
 
 def _row(pod: Object, now: str) -> tuple[list[Any], list[Object]]:
@@ -48,8 +48,8 @@ def _row(pod: Object, now: str) -> tuple[list[Any], list[Object]]:
             reason = "Unknown"
         elif status.get("phase") not in _FINISHED:
             reason = "Terminating"
-    restarted = str(restarts.count)
-    if restarts.count and restarts.last:
+    restarted = str(restarts.times)
+    if restarts.times and restarts.last:
         restarted += f" ({age(restarts.last, now)} ago)"
     ips = status.get("podIPs") or [{"ip": status.get("podIP")}]
     cells = [
