@@ -174,7 +174,9 @@ def main(args: argparse.Namespace) -> int:
         scheduler_arguments=tuple(args.scheduler_arg),
     )
     # With --json, standard output is for the one object.
-    console = Console(stderr=args.json, soft_wrap=False)
+    console = Console(stderr=args.json)
+    if not console.is_terminal:
+        console.width = 110
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             outcome = runner.run(_run(settings, _view(args, console)))
