@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.kube.transport import (
+    AiohttpTransport,
+    Endpoint,
+    NotSent,
+    OutcomeUnknown,
+    StreamRefused,
+    split_lines,
+)
+
+from .scripted import Answer, Hang, Request, Reset, Stream, connected, eventually, in_order, serving, status
+
+
+async def read(transport: AiohttpTransport, *, silence: float = 5) -> list[list[bytes]]:
+    async with transport.stream("/watch", read_timeout=silence) as batches:
+        return [batch async for batch in batches]
+
+
+async def test_an_answer_of_any_status_is_a_response() -> None:
+    async with connected(in_order(status(409, "Conflict", "no"))) as (server, transport):
+        answer = await transport.request("POST", "/a%2Fb?c=d", body=b"{}", timeout=5)
+        assert answer.status == 409
+        assert b"Conflict" in answer.body
+        request = server.requests[0]
+        assert (request.method, request.target, request.body) == ("POST", "/a%2Fb?c=d", b"{}")
+        assert request.headers["content-type"] == "application/json"
+        assert request.headers["accept-encoding"] == "identity"
+
+
+async def test_headers_of_an_answer_are_found_whatever_their_case() -> None:
+    async with connected(in_order(Answer(429, headers={"Retry-After": "7"}))) as (_, transport):
+        assert (await transport.request("GET", "/", timeout=5)).headers["retry-after"] == "7"
+
+
+async def test_a_base_url_with_a_path_is_kept() -> None:
+    async with serving(in_order(Answer())) as server:
+        transport = AiohttpTransport(Endpoint(server.url + "/k8s/clusters/c-1/"))
+        await transport.request("GET", "/api", timeout=5)
+        await transport.close()
+        assert server.requests[0].target == "/k8s/clusters/c-1/api"
+
+
+async def test_a_redirect_is_an_answer_and_not_followed() -> None:
+    async with connected(in_order(Answer(302, headers={"Location": "/elsewhere"}))) as (server, transport):
+        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 302
+        assert len(server.requests) == 1
+
+
+async def test_a_server_that_is_not_there_was_not_sent_anything() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    transport = AiohttpTransport(Endpoint(f"http://127.0.0.1:{port}"))
+    with pytest.raises(NotSent):
+        await transport.request("POST", "/", body=b"{}", timeout=5)
+    with pytest.raises(NotSent):
+        await read(transport)
+    await transport.close()
+
+
+async def test_waiting_for_a_connection_of_the_pool_sends_nothing() -> None:
+    async with connected(in_order(Hang()), pool_size=1) as (server, transport):
+        first = asyncio.create_task(transport.request("POST", "/first", timeout=5))
+        await server.arrived(1)
+        with pytest.raises(NotSent):
+            await transport.request("POST", "/second", timeout=0.05)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert [request.path for request in server.requests] == ["/first"]
+
+
+@pytest.mark.parametrize("action", [Reset(), Hang(), Answer(201, {"a": 1}, cut=3)])
+async def test_a_write_that_got_no_whole_answer_has_an_unknown_outcome(action: Reset | Hang | Answer) -> None:
+    async with connected(in_order(action)) as (server, transport):
+        with pytest.raises(OutcomeUnknown):
+            await transport.request("POST", "/", body=b"{}", timeout=0.3)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST"])
+async def test_a_write_is_never_repeated_when_a_reused_connection_breaks(method: str) -> None:
+    async with connected(in_order(Answer(), Reset(), Answer())) as (server, transport):
+        await transport.request("GET", "/", timeout=5)
+        with pytest.raises(OutcomeUnknown):
+            await transport.request(method, "/", body=b"{}", timeout=5)
+        assert len(server.requests) == 2
+
+
+async def test_a_read_is_repeated_when_a_reused_connection_breaks() -> None:
+    async with connected(in_order(Answer(), Reset(), Answer(body={"a": 1}))) as (_, transport):
+        await transport.request("GET", "/", timeout=5)
+        assert (await transport.request("GET", "/", timeout=5)).body == b'{"a": 1}'
+
+
+async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+    async with connected(in_order(Answer(close=True), Answer(201))) as (server, transport):
+        await transport.request("GET", "/", timeout=5)
+        await eventually(lambda: server.open == 0)
+        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
+        assert server.connections == 2
+
+
+async def test_a_close_that_the_loop_has_not_read_yet_is_still_noticed_before_a_write() -> None:
+    """The FIN is in the kernel, the event loop has not run since: writing would make the outcome unknown."""
+
+    def serve_one() -> socket.socket:
+        peer, _ = listener.accept()
+        data = b""
+        while b"{}" not in data:
+            data += peer.recv(4096)
+        peer.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
+        return peer
+
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        transport = AiohttpTransport(Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        serving_first = loop.run_in_executor(None, serve_one)
+        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
+        peer = await serving_first
+        serving_second = loop.run_in_executor(None, serve_one)
+        peer.close()
+        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
+        (await serving_second).close()
+        await transport.close()
+
+
+async def test_credentials_are_asked_for_each_request_and_told_when_they_were_refused() -> None:
+    tokens = iter(["one", "two"])
+    refusals: list[int] = []
+
+    async def headers() -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {next(tokens)}"}
+
+    async with serving(in_order(status(401, "Unauthorized"), Answer())) as server:
+        endpoint = Endpoint(server.url, headers=headers, refused=lambda: refusals.append(1))
+        transport = AiohttpTransport(endpoint)
+        await transport.request("GET", "/", timeout=5)
+        assert refusals == [1]
+        await transport.request("GET", "/", timeout=5)
+        await transport.close()
+        assert refusals == [1]
+        assert [r.headers["authorization"] for r in server.requests] == ["Bearer one", "Bearer two"]
+
+
+async def test_each_exchange_is_observed() -> None:
+    seen: list[tuple[str, int]] = []
+    script = in_order(Answer(201), Reset(), Stream([b"{}\n"]))
+    async with connected(script, observe=lambda *what: seen.append(what)) as (_, transport):
+        await transport.request("POST", "/", body=b"{}", timeout=5)
+        with pytest.raises(OutcomeUnknown):
+            await transport.request("POST", "/", body=b"{}", timeout=5)
+        await read(transport)
+    assert seen == [("POST", 201), ("POST", 0), ("WATCH", 200)]
+
+
+async def test_a_stream_gives_whole_lines_and_the_unfinished_last_one() -> None:
+    script = in_order(Stream([b'{"a":1}\n{"b"', b':2}\n\n{"c":3}\n', b'{"d"']))
+    async with connected(script) as (_, transport):
+        lines = [line for batch in await read(transport) for line in batch]
+        assert lines == [b'{"a":1}', b'{"b":2}', b'{"c":3}', b'{"d"']
+
+
+async def test_lines_that_arrive_together_come_as_one_batch() -> None:
+    async with connected(in_order(Stream([b"1\n2\n3\n", b"4\n"]))) as (_, transport):
+        assert await read(transport) == [[b"1", b"2", b"3"], [b"4"]]
+
+
+async def test_a_line_of_several_megabytes_passes() -> None:
+    line = b'"' + b"x" * 3_000_000 + b'"'
+    async with connected(in_order(Stream([line + b"\n"]))) as (_, transport):
+        assert [line for batch in await read(transport) for line in batch] == [line]
+
+
+async def test_a_stream_that_is_refused_carries_the_answer() -> None:
+    async with connected(in_order(status(410, "Expired", "too old"))) as (_, transport):
+        with pytest.raises(StreamRefused) as refused:
+            await read(transport)
+        assert refused.value.response.status == 410
+        assert b"too old" in refused.value.response.body
+
+
+@pytest.mark.parametrize("end", ["hang", "reset", "cut"])
+async def test_a_stream_that_stalls_or_breaks_says_so_after_its_whole_lines(end: str) -> None:
+    async with connected(in_order(Stream([b"1\n2\n3"], end=end))) as (_, transport):
+        got: list[bytes] = []
+        with pytest.raises(OutcomeUnknown):
+            async with transport.stream("/", read_timeout=0.1) as batches:
+                async for batch in batches:
+                    got += batch
+        assert got == [b"1", b"2"]
+
+
+async def test_a_stream_that_keeps_talking_outlives_its_read_timeout() -> None:
+    pieces = [b"1\n" for _ in range(12)]
+    events = [asyncio.Event() for _ in pieces]
+    mixed = [part for pair in zip(events, pieces, strict=True) for part in pair]
+    async with connected(in_order(Stream(mixed))) as (_, transport):
+        loop = asyncio.get_running_loop()
+        for number, event in enumerate(events):
+            loop.call_later(0.03 * number, event.set)
+        assert len(await read(transport, silence=0.2)) == 12
+
+
+async def test_watches_take_no_connection_from_the_pool() -> None:
+    def script(request: Request) -> Stream | Answer:
+        return Stream([b"1\n"], end="hang") if request.path == "/watch" else Answer(201)
+
+    async with (
+        connected(script, pool_size=1) as (_, transport),
+        transport.stream("/watch", read_timeout=5) as one,
+        transport.stream("/watch", read_timeout=5) as two,
+    ):
+        assert await anext(one) == await anext(two) == [b"1"]
+        assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
+
+
+async def test_leaving_a_stream_early_closes_its_connection() -> None:
+    async with connected(in_order(Stream([b"1\n"], end="hang"))) as (server, transport):
+        async with transport.stream("/", read_timeout=5) as batches:
+            await anext(batches)
+            assert server.open == 1
+        await eventually(lambda: server.open == 0)
+
+
+def test_a_pool_without_connections_is_refused() -> None:
+    with pytest.raises(ValueError, match="pool_size must be at least 1"):
+        AiohttpTransport(Endpoint("http://127.0.0.1"), pool_size=0)
+
+
+async def pieces_of(parts: list[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+@given(
+    lines=st.lists(st.binary().map(lambda line: line.replace(b"\n", b"")), max_size=8),
+    cuts=st.lists(st.integers(0, 200), max_size=8),
+)
+def test_lines_are_the_same_however_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
+    content = b"\n".join(lines)
+    edges = [0, *sorted(min(cut, len(content)) for cut in cuts), len(content)]
+    parts = [content[a:b] for a, b in pairwise(edges)]
+
+    async def split() -> list[bytes]:
+        async with aclosing(split_lines(pieces_of(parts))) as batches:
+            return [line async for batch in batches for line in batch]
+
+    assert asyncio.run(split()) == [line for line in lines if line]
+
+
+async def test_a_line_without_end_is_refused() -> None:
+    with pytest.raises(OutcomeUnknown, match="longer than 10 bytes"):
+        async with aclosing(split_lines(pieces_of([b"12345678", b"12345678"]), limit=10)) as batches:
+            async for _ in batches:
+                pass
