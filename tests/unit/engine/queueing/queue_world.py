@@ -1,0 +1,228 @@
+"""A small world around one scheduling queue: pods, a clock that tests move, plugins, and what was recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.queueing.entry import QueuedPodInfo
+from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+
+PROFILE = "agent-scheduler"
+
+QUEUE, SKIP = QueueingHint.QUEUE, QueueingHint.SKIP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    name: str
+    uid: str
+    namespace: str = "ns"
+    priority: int = 0
+    resource_version: str = ""
+    scheduler_name: str = PROFILE
+    nominated_node_name: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+    requests: dict[str, int] = field(default_factory=dict)
+    tolerations: Any = ()
+    claim_statuses: tuple[Any, ...] = ()
+    #: Something that scheduling does not look at.
+    phase: str = "Pending"
+    #: What only the plugins of one test read.
+    spec: Any = None
+
+
+def pod(name: str, **fields: Any) -> Pod:
+    return Pod(name=name, uid=fields.pop("uid", f"{name}-uid"), **fields)
+
+
+class Clock:
+    """Seconds that pass only when told to. Starts on a whole window."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def step(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Recorder:
+    """Keeps everything that a queue reports, as the metrics would."""
+
+    def __init__(self) -> None:
+        self.incoming_total: Counter[tuple[str, str]] = Counter()
+        self.unschedulable_gauge: Counter[tuple[str, str]] = Counter()
+        self.inflight_gauge: Counter[str] = Counter()
+        self.hints: list[tuple[str, str, str]] = []
+        self.bound: list[tuple[int, float, bool]] = []
+        self.urgent: list[bool] = []
+        self.raised: list[tuple[str, str, str]] = []
+
+    def incoming(self, queue: str, event: str) -> None:
+        self.incoming_total[(str(queue), event)] += 1
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
+        self.unschedulable_gauge[(plugin, profile)] += delta
+
+    def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.hints.append((plugin, event, hint))
+
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
+        self.raised.append((plugin, where, str(error)))
+
+    def inflight_events(self, event: str, delta: int) -> None:
+        self.inflight_gauge[event] += delta
+
+    def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
+        self.bound.append((attempts, sli_seconds, after_flush))
+
+    def urgent_retry(self, granted: bool) -> None:
+        self.urgent.append(granted)
+
+    def waiting_because_of(self, plugin: str) -> int:
+        return self.unschedulable_gauge[(plugin, PROFILE)]
+
+
+class Hint:
+    """A hint function that answers the same always, and counts."""
+
+    def __init__(self, answer: QueueingHint | Exception) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    def __call__(self, pod: Pod, old: object | None, new: object | None) -> QueueingHint:
+        self.asked.append(pod.name)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def on(event: ev.ClusterEvent, hint: Callable[..., QueueingHint] | None = None) -> ClusterEventWithHint:
+    return ClusterEventWithHint(event, hint)
+
+
+class Gate:
+    """A PreEnqueue plugin that holds back the pods for which `holds` says so, and counts how often it was asked."""
+
+    def __init__(self, name: str, holds: Callable[[Pod], bool]) -> None:
+        self.name = name
+        self.holds = holds
+        self.asked: list[str] = []
+
+    def pre_enqueue(self, pod: Pod) -> str | None:
+        self.asked.append(pod.name)
+        return f"held by {self.name}" if self.holds(pod) else None
+
+
+def own_update(pod: Pod, old: object | None, new: object | None) -> QueueingHint:
+    """The hint of a plugin that cares about the waiting pod itself."""
+    return QUEUE if isinstance(new, Pod) and new.uid == pod.uid else SKIP
+
+
+GATES_ELIMINATED = ev.ClusterEvent(
+    ev.Resource.TARGET_POD, ev.ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+)
+
+
+def scheduling_gates() -> tuple[Gate, list[ClusterEventWithHint]]:
+    """The SchedulingGates plugin and what it registers."""
+    return Gate("SchedulingGates", lambda pod: bool(pod.gates)), [on(GATES_ELIMINATED, own_update)]
+
+
+class World:
+    """One queue and all that it was given. Its invariants are checked by `check` and whenever a place is asked."""
+
+    def __init__(
+        self,
+        plugins: dict[str, Iterable[ClusterEventWithHint] | None] | None = None,
+        *,
+        gates: Sequence[Gate] = (),
+        backoff: BackoffSettings | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = Clock()
+        self.recorder = Recorder()
+        self.ready = 0
+        self.deadlines = 0
+        self.not_pending: set[str] = set()
+        registered = {"foo": [on(ev.NODE_ADD)]} if plugins is None else plugins
+        self.queue: SchedulingQueue[Pod] = SchedulingQueue(
+            clock=self.clock,
+            hint_maps={PROFILE: HintMap(registered)},
+            pre_enqueue={PROFILE: gates},
+            backoff=backoff,
+            on_ready=self._on_ready,
+            on_deadline=self._on_deadline,
+            recorder=self.recorder,
+            is_pending=lambda uid: uid not in self.not_pending,
+            **settings,
+        )
+
+    def _on_ready(self) -> None:
+        self.ready += 1
+
+    def _on_deadline(self) -> None:
+        self.deadlines += 1
+
+    def pop(self) -> QueuedPodInfo[Pod]:
+        entry = self.queue.pop()
+        assert entry is not None, "nothing to pop"
+        return entry
+
+    def pop_names(self) -> list[str]:
+        """Pop all that can be popped, and be done with them."""
+        names = []
+        while (entry := self.queue.pop()) is not None:
+            names.append(entry.pod.name)
+            self.queue.done(entry.uid)
+        return names
+
+    def try_pod(self, one: Pod) -> QueuedPodInfo[Pod]:
+        """Add `one` and pop it."""
+        self.queue.add(one)
+        entry = self.pop()
+        assert entry.uid == one.uid, f"{entry.pod.name} was popped in its place"
+        return entry
+
+    def refuse(self, one: Pod, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPodInfo[Pod]:
+        """Add `one`, try it and have `plugins` refuse it."""
+        entry = self.try_pod(one)
+        self.queue.add_unschedulable(entry, unschedulable_plugins=plugins, pending_plugins=pending)
+        return entry
+
+    def where(self, one: Pod) -> str | None:
+        self.queue.check_invariants()
+        place = self.queue.where(one.uid)
+        return None if place is None else str(place)
+
+    def incoming(self, queue: str, event: str) -> int:
+        return self.recorder.incoming_total[(queue, event)]
+
+
+__all__ = [
+    "GATES_ELIMINATED",
+    "PROFILE",
+    "QUEUE",
+    "SKIP",
+    "Clock",
+    "Gate",
+    "Hint",
+    "Pod",
+    "Recorder",
+    "World",
+    "on",
+    "own_update",
+    "pod",
+    "replace",
+    "scheduling_gates",
+]

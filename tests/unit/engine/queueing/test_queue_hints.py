@@ -1,0 +1,327 @@
+"""Which pods an event wakes: cases 27 to 42."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+
+from .queue_world import PROFILE, QUEUE, SKIP, Clock, Gate, Hint, Pod, World, on, pod
+
+NODE = object()
+
+
+def test_case_27_an_event_that_nobody_registered_moves_no_pod_and_is_not_pre_checked():
+    world = World({"foo": [on(ev.NODE_ADD)]})
+    one = pod("a")
+    world.refuse(one, "foo")
+
+    def pre_check(candidate: Pod) -> bool:
+        raise AssertionError("asked")
+
+    assert world.queue.move_all(ev.ASSIGNED_POD_DELETE, object(), None, pre_check=pre_check) == 0
+    assert world.where(one) == "unschedulable"
+
+
+def test_case_28_a_pre_check_leaves_out_the_pods_that_it_refuses():
+    world = World({"foo": [on(ev.NODE_ADD)]})
+    low, high = pod("low", priority=1), pod("high", priority=10)
+    world.refuse(low, "foo")
+    world.refuse(high, "foo")
+    moved = world.queue.move_all(
+        ev.NODE_ADD, None, NODE, pre_check=lambda candidate: candidate.priority >= 10
+    )
+    assert moved == 1
+    assert (world.where(low), world.where(high)) == ("unschedulable", "backoff")
+    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 1
+    assert world.where(low) == "backoff"
+
+
+def test_case_29_only_the_hints_of_plugins_that_refused_the_pod_are_asked():
+    hints = {name: Hint(SKIP) for name in ("foo", "bar", "baz")}
+    world = World({name: [on(ev.NODE_ADD, hint)] for name, hint in hints.items()})
+    world.refuse(pod("a"), "foo", "bar")
+    world.refuse(pod("b"), "bar")
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert {name: sorted(hint.asked) for name, hint in hints.items()} == {
+        "foo": ["a"],
+        "bar": ["a", "b"],
+        "baz": [],
+    }
+
+
+def test_case_30_a_pod_is_not_moved_by_an_event_that_only_another_plugin_registered():
+    world = World({"foo": [on(ev.NODE_ADD)], "bar": [on(ev.ASSIGNED_POD_DELETE)]})
+    one = pod("a")
+    world.refuse(one, "bar")
+    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 0
+    assert world.where(one) == "unschedulable"
+
+
+def test_case_31_a_hint_that_raises_counts_as_queue_and_is_reported():
+    world = World({"foo": [on(ev.NODE_ADD, Hint(RuntimeError("broken plugin")))]})
+    one = pod("a")
+    world.refuse(one, "foo")
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert world.where(one) == "backoff"
+    assert world.recorder.hints == [("foo", "NodeAdd", "Error")]
+    assert world.recorder.raised == [("foo", "QueueingHint", "broken plugin")]
+
+
+@pytest.mark.parametrize(("answer", "label"), [(QUEUE, "Queue"), (SKIP, "QueueSkip")])
+def test_an_asked_hint_is_recorded_with_its_answer(answer: QueueingHint, label: str):
+    world = World({"foo": [on(ev.NODE_ADD, Hint(answer))]})
+    world.refuse(pod("a"), "foo")
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert world.recorder.hints == [("foo", "NodeAdd", label)]
+
+
+def test_case_32_a_wildcard_moves_every_pod_and_asks_no_hint():
+    hint = Hint(SKIP)
+    world = World({"foo": [on(ev.NODE_ADD, hint)], "bar": []})
+    one, other = pod("a"), pod("b")
+    world.refuse(one, "foo")
+    world.refuse(other, "bar")
+    assert world.queue.move_all(ev.UNSCHEDULABLE_TIMEOUT) == 2
+    assert (world.where(one), world.where(other)) == ("backoff", "backoff")
+    assert hint.asked == []
+
+
+def test_case_33_a_wildcard_that_carries_a_pod_concerns_that_pod_alone():
+    world = World()
+    one, other = pod("a"), pod("b")
+    world.refuse(one, "foo")
+    world.refuse(other, "foo")
+    assert world.queue.move_all(ev.FORCE_ACTIVATE, None, one) == 1
+    assert (world.where(one), world.where(other)) == ("backoff", "unschedulable")
+
+
+def test_case_34_a_pending_plugin_that_says_queue_skips_backoff_and_ends_the_asking():
+    pending, refusing = Hint(QUEUE), Hint(QUEUE)
+    world = World({"a-refuses": [on(ev.NODE_ADD, refusing)], "z-waits": [on(ev.NODE_ADD, pending)]})
+    one = pod("a")
+    world.refuse(one, "a-refuses", pending=("z-waits",))
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert world.where(one) == "active"
+    assert (pending.asked, refusing.asked) == (["a"], [])
+
+
+def test_case_35_when_the_pending_plugin_skips_another_may_still_lead_to_backoff():
+    pending, refusing = Hint(SKIP), Hint(QUEUE)
+    world = World({"a-refuses": [on(ev.NODE_ADD, refusing)], "z-waits": [on(ev.NODE_ADD, pending)]})
+    one = pod("a")
+    world.refuse(one, "a-refuses", pending=("z-waits",))
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert world.where(one) == "backoff"
+    assert (pending.asked, refusing.asked) == (["a"], ["a"])
+
+
+ALL_NODE_UPDATES = ClusterEvent(Resource.NODE, ActionType.UPDATE)
+LABEL_OR_TAINT = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT)
+
+
+@pytest.mark.parametrize(
+    ("registered", "happened", "wakes"),
+    [
+        (ALL_NODE_UPDATES, ev.NODE_UPDATE_LABEL, True),
+        (ALL_NODE_UPDATES, ev.NODE_ADD, False),
+        (ClusterEvent(Resource.WILDCARD, ActionType.UPDATE), ev.NODE_UPDATE_LABEL, True),
+        (ClusterEvent(Resource.WILDCARD, ActionType.ADD), ev.NODE_UPDATE_LABEL, False),
+        (ev.ANY, ev.ASSIGNED_POD_DELETE, True),
+        (ev.NODE_UPDATE_LABEL, ev.NODE_UPDATE_TAINT, False),
+        (ev.NODE_UPDATE_LABEL, LABEL_OR_TAINT, True),
+        (ClusterEvent(Resource.POD, ActionType.DELETE), ev.ASSIGNED_POD_DELETE, True),
+        (ClusterEvent(Resource.POD, ActionType.DELETE), ev.UNSCHEDULED_POD_DELETE, True),
+        (ev.UNSCHEDULED_POD_DELETE, ev.ASSIGNED_POD_DELETE, False),
+        (ev.NODE_ADD, ClusterEvent(Resource.CSI_NODE, ActionType.ADD), False),
+    ],
+    ids=lambda value: str(value) if isinstance(value, ClusterEvent) else None,
+)
+def test_case_36_a_registered_event_matches_those_that_it_includes(
+    registered: ClusterEvent, happened: ClusterEvent, wakes: bool
+):
+    """kube-scheduler does not match an event that is broader than what was registered; see the decision record."""
+    world = World({"foo": [on(registered)]})
+    world.refuse(pod("a"), "foo")
+    assert bool(world.queue.move_all(happened, None, NODE)) is wakes
+
+
+def test_a_plugin_that_does_not_say_what_may_cure_its_refusal_hears_of_everything():
+    world = World({"silent": None, "foo": [on(ev.NODE_ADD)]})
+    one = pod("a")
+    world.refuse(one, "silent")
+    assert world.queue.move_all(ev.NODE_UPDATE_CONDITION, None, NODE) == 1
+
+
+def test_a_plugin_that_registers_nothing_wakes_nobody():
+    world = World({"mute": [], "foo": [on(ev.NODE_ADD)]})
+    world.refuse(pod("a"), "mute")
+    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 0
+
+
+def test_case_37_a_pod_that_still_backs_off_goes_to_backoff_and_otherwise_to_active():
+    """Refused at 1000.0 for one second, a pod waits the window of 1001 out: it is free at 1002."""
+    for at, expected in ((1000.5, "backoff"), (1001.0, "backoff"), (1001.999, "backoff"), (1002.0, "active")):
+        world = World()
+        one = pod("a")
+        world.refuse(one, "foo")
+        world.clock.now = at
+        world.queue.move_all(ev.NODE_ADD, None, NODE)
+        assert world.where(one) == expected, f"at {at}"
+
+
+def test_case_38_a_gated_pod_hears_only_of_events_that_its_gate_registered():
+    gate_hint, other_hint = Hint(SKIP), Hint(QUEUE)
+    gate = Gate("gate", lambda pod: True)
+    world = World(
+        {"gate": [on(ev.ASSIGNED_POD_ADD, gate_hint)], "foo": [on(ev.NODE_ADD, other_hint)]}, gates=[gate]
+    )
+    one = pod("a")
+    world.queue.add(one)
+    assert world.where(one) == "gated"
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert (gate_hint.asked, other_hint.asked) == ([], [])
+    world.queue.move_all(ev.ASSIGNED_POD_ADD, None, NODE)
+    assert gate_hint.asked == ["a"]
+    assert world.where(one) == "gated"
+
+
+def test_a_pod_refused_before_it_was_gated_is_not_woken_past_its_gate():
+    """A pod refused by foo and then held by a gate: what foo waits for cannot let it in."""
+    hint = Hint(QUEUE)
+    closed: set[str] = set()
+    gate = Gate("gate", lambda pod: pod.name in closed)
+    world = World(
+        {"gate": [on(ev.ASSIGNED_POD_ADD)], "foo": [on(ev.NODE_ADD, hint)]}, gates=[gate]
+    )
+    one = pod("a")
+    world.refuse(one, "foo")
+    closed.add("a")
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert world.where(one) == "gated"
+    asked = len(gate.asked)
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert (len(hint.asked), len(gate.asked)) == (1, asked)
+    closed.clear()
+    world.queue.move_all(ev.ASSIGNED_POD_ADD, None, NODE)
+    assert world.where(one) == "backoff"
+
+
+def affinity_hint(waiting: Pod, old: Any, new: Any) -> QueueingHint:
+    """InterPodAffinity, reduced to what the mechanism needs: `spec` is the label that the pod wants to be near."""
+    return QUEUE if waiting.spec in new.labels.items() else SKIP
+
+
+def spread_hint(waiting: Pod, old: Any, new: Any) -> QueueingHint:
+    """PodTopologySpread, reduced likewise: same namespace, and the selector matches."""
+    return QUEUE if new.namespace == waiting.namespace and waiting.spec in new.labels.items() else SKIP
+
+
+def test_case_39_an_assigned_pod_wakes_those_whose_terms_it_matches_and_no_others():
+    world = World(
+        {
+            "InterPodAffinity": [on(ev.ASSIGNED_POD_ADD, affinity_hint)],
+            "PodTopologySpread": [on(ev.ASSIGNED_POD_ADD, spread_hint)],
+            "NodeResourcesFit": [on(ev.ASSIGNED_POD_DELETE)],
+        }
+    )
+    near = pod("near", spec=("app", "web"), namespace="other")
+    elsewhere = pod("elsewhere", spec=("app", "db"))
+    spread = pod("spread", spec=("app", "web"), namespace="ns")
+    other_namespace = pod("other-namespace", spec=("app", "web"), namespace="other")
+    crowded = pod("crowded", spec=("app", "web"))
+    world.refuse(near, "InterPodAffinity")
+    world.refuse(elsewhere, "InterPodAffinity")
+    world.refuse(spread, "PodTopologySpread")
+    world.refuse(other_namespace, "PodTopologySpread")
+    world.refuse(crowded, "NodeResourcesFit")
+    assert world.queue.assigned_pod_added(pod("web-1", namespace="ns", labels={"app": "web"})) == 2
+    assert (world.where(near), world.where(spread)) == ("backoff", "backoff")
+    for unmoved in (elsewhere, other_namespace, crowded):
+        assert world.where(unmoved) == "unschedulable"
+
+
+def scale_down_hint(waiting: Pod, old: Any, new: Any) -> QueueingHint:
+    """NodeResourcesFit on a scaled-down neighbour: a resource that the pod requests was given back."""
+    freed = {name for name, amount in old.requests.items() if new.requests.get(name, 0) < amount}
+    return QUEUE if freed & waiting.requests.keys() else SKIP
+
+
+def test_case_40_an_assigned_pod_that_shrinks_wakes_those_refused_for_that_resource():
+    shrinks = ClusterEvent(Resource.ASSIGNED_POD, ActionType.UPDATE_POD_SCALE_DOWN)
+    world = World({"NodeResourcesFit": [on(shrinks, scale_down_hint)]})
+    wants_cpu, wants_gpu = pod("cpu", requests={"cpu": 100}), pod("gpu", requests={"nvidia.com/gpu": 1})
+    world.refuse(wants_cpu, "NodeResourcesFit")
+    world.refuse(wants_gpu, "NodeResourcesFit")
+    before = pod("neighbour", requests={"cpu": 500, "memory": 1})
+    after = pod("neighbour", requests={"cpu": 200, "memory": 1})
+    assert world.queue.assigned_pod_updated(before, after) == 1
+    assert (world.where(wants_cpu), world.where(wants_gpu)) == ("backoff", "unschedulable")
+
+
+def test_case_41_pods_in_backoff_stay_there_until_their_time_whatever_happens():
+    world = World()
+    early, late = pod("early"), pod("late")
+    world.refuse(early, "foo")
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    world.clock.step(0.5)
+    world.refuse(late, "foo")
+    assert (world.where(early), world.where(late)) == ("backoff", "unschedulable")
+    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 1
+    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 0
+    assert world.queue.flush_backoff() == 0
+    assert (world.where(early), world.where(late)) == ("backoff", "backoff")
+    world.clock.now = 1002.0
+    assert world.queue.flush_backoff() == 2
+
+
+def test_case_42_waiters_are_told_once_and_after_all_pods_have_moved():
+    world = World()
+    for index in range(20):
+        world.refuse(pod(f"pod-{index}", priority=index), "foo")
+    world.clock.step(60)
+    seen: list[int] = []
+    world.queue._on_ready = lambda: seen.append(world.queue.pending().active)
+    world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert seen == [20]
+    assert world.pop().pod.name == "pod-19"
+
+
+def test_an_event_is_put_only_to_pods_of_profiles_whose_plugins_registered_it():
+    """Two profiles with a plugin of one name: what one registered says nothing about the other."""
+    hint = Hint(QUEUE)
+    queue: SchedulingQueue[Pod] = SchedulingQueue(
+        clock=Clock(),
+        hint_maps={
+            PROFILE: HintMap({"fit": [ClusterEventWithHint(ev.NODE_ADD, hint)]}),
+            "batch": HintMap({"fit": []}),
+        },
+    )
+    for one in (pod("a"), pod("b", scheduler_name="batch")):
+        queue.add(one)
+        entry = queue.pop()
+        assert entry is not None
+        queue.add_unschedulable(entry, unschedulable_plugins=["fit"])
+    assert queue.move_all(ev.NODE_ADD, None, NODE) == 1
+    assert hint.asked == ["a"]
+    queue.check_invariants()
+
+
+def test_an_event_costs_what_it_can_wake_and_not_what_waits():
+    """200 pods wait for a plugin that does not care; none of them is looked at."""
+    world = World({"busy": [on(ev.NODE_ADD)], "idle": [on(ev.ASSIGNED_POD_ADD)]})
+    for index in range(200):
+        world.refuse(pod(f"pod-{index}"), "busy")
+    looked_at: list[str] = []
+
+    def pre_check(candidate: Pod) -> bool:
+        looked_at.append(candidate.name)
+        return True
+
+    world.queue.move_all(ev.ASSIGNED_POD_ADD, None, NODE, pre_check=pre_check)
+    assert looked_at == []

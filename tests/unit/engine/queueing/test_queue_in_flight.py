@@ -1,0 +1,243 @@
+"""What happens to a pod while it is being tried: cases 13 to 26."""
+
+from __future__ import annotations
+
+import pytest
+from .queue_world import QUEUE, SKIP, Hint, World, on, own_update, pod, replace
+
+from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.queue import QueueError
+
+PV_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME, ActionType.ADD)
+LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
+
+
+def every(*events: ClusterEvent) -> World:
+    return World({"foo": [on(event) for event in events]})
+
+
+def in_flight(world: World, *names: str) -> None:
+    for name in names:
+        world.try_pod(pod(name))
+
+
+def test_case_13_events_before_the_first_pop_are_not_kept():
+    world = every(ev.NODE_ADD)
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    world.try_pod(pod("a"))
+    assert world.queue.in_flight_timeline() == ["a-uid"]
+
+
+def test_case_14_events_that_no_plugin_registered_are_not_kept():
+    world = every(ev.NODE_ADD)
+    world.try_pod(pod("a"))
+    world.queue.move_all(PV_ADD, None, object())
+    assert world.queue.in_flight_timeline() == ["a-uid"]
+
+
+def test_case_15_an_event_is_put_to_the_pods_popped_before_it_and_to_no_others():
+    world = every(ev.NODE_ADD)
+    early = world.try_pod(pod("early"))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    late = world.try_pod(pod("late"))
+    assert world.queue.add_unschedulable(early, unschedulable_plugins=["foo"]) == "backoff"
+    assert world.queue.add_unschedulable(late, unschedulable_plugins=["foo"]) == "unschedulable"
+
+
+def test_case_16_finishing_a_pod_leaves_the_events_that_older_pods_still_need():
+    world = every(PV_ADD, ev.NODE_ADD, ev.ASSIGNED_POD_ADD)
+    in_flight(world, "pod1")
+    world.queue.move_all(PV_ADD, None, object())
+    in_flight(world, "pod2")
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    in_flight(world, "pod3")
+    world.queue.move_all(ev.ASSIGNED_POD_ADD, None, object())
+    assert world.queue.in_flight_timeline() == [
+        "pod1-uid",
+        PV_ADD,
+        "pod2-uid",
+        ev.NODE_ADD,
+        "pod3-uid",
+        ev.ASSIGNED_POD_ADD,
+    ]
+    world.queue.done("pod2-uid")
+    assert world.queue.in_flight_timeline() == [
+        "pod1-uid",
+        PV_ADD,
+        ev.NODE_ADD,
+        "pod3-uid",
+        ev.ASSIGNED_POD_ADD,
+    ]
+
+
+def test_case_17_finishing_the_oldest_pod_prunes_the_events_before_the_next():
+    world = every(PV_ADD, ev.NODE_ADD)
+    in_flight(world, "pod1")
+    world.queue.move_all(PV_ADD, None, object())
+    in_flight(world, "pod2")
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    world.queue.done("pod1-uid")
+    assert world.queue.in_flight_timeline() == ["pod2-uid", ev.NODE_ADD]
+    assert +world.recorder.inflight_gauge == {"PodPopped": 1, "NodeAdd": 1}
+    world.queue.done("pod2-uid")
+    assert world.queue.in_flight_timeline() == []
+    assert not any(world.recorder.inflight_gauge.values())
+
+
+def test_case_18_a_pod_that_nobody_refused_backs_off_as_after_an_error_and_no_hint_is_asked():
+    hint = Hint(QUEUE)
+    world = World({"foo": [on(ev.NODE_ADD, hint)]})
+    one = pod("a")
+    entry = world.try_pod(one)
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.queue.add_unschedulable(entry) == "backoff"
+    assert world.queue.pop() is None, "error backoff is never left early"
+    assert hint.asked == []
+
+
+def test_case_19_an_event_from_before_the_pop_does_not_help_a_pod_that_comes_back():
+    world = every(ev.NODE_ADD)
+    world.queue.add(pod("a"))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.queue.add_unschedulable(world.pop(), unschedulable_plugins=["foo"]) == "unschedulable"
+
+
+def test_case_20_an_event_whose_hint_says_skip_does_not_help():
+    hint = Hint(SKIP)
+    world = World({"foo": [on(ev.NODE_ADD, hint)]})
+    entry = world.try_pod(pod("a"))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "unschedulable"
+    assert hint.asked == ["a"]
+
+
+def test_case_21_an_event_that_the_refusing_plugin_did_not_register_does_not_help():
+    world = World({"foo": [on(ev.NODE_ADD)], "bar": [on(PV_ADD)]})
+    entry = world.try_pod(pod("a"))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["bar"]) == "unschedulable"
+
+
+def test_case_22_an_event_that_a_pending_plugin_waited_for_skips_backoff():
+    world = every(ev.NODE_ADD)
+    entry = world.try_pod(pod("a"))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.queue.add_unschedulable(entry, pending_plugins=["foo"]) == "active"
+
+
+def test_case_23_an_event_that_the_refusing_plugin_waited_for_leads_to_backoff():
+    world = every(ev.NODE_ADD)
+    entry = world.try_pod(pod("a"))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "backoff"
+
+
+def test_case_24_an_update_of_a_pod_in_flight_is_put_to_it_when_it_fails():
+    world = World({"foo": [on(LABEL, own_update)]})
+    one, other = pod("a"), pod("b")
+    entry, second = world.try_pod(one), world.try_pod(other)
+    newer = replace(one, labels={"app": "x"})
+    world.queue.update(one, newer)
+    assert world.where(one) == "in_flight"
+    assert world.queue.pending() == (0, 0, 0, 0, 2)
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "backoff"
+    assert entry.pod is newer
+    assert world.queue.add_unschedulable(second, unschedulable_plugins=["foo"]) == "unschedulable"
+
+
+def test_case_25_activating_a_pod_in_flight_concerns_that_pod_alone():
+    world = every(ev.NODE_ADD)
+    chosen, other = world.try_pod(pod("chosen")), world.try_pod(pod("other"))
+    assert world.queue.activate(["chosen-uid"]) == 0
+    assert world.queue.add_unschedulable(other, unschedulable_plugins=["foo"]) == "unschedulable"
+    assert world.queue.add_unschedulable(chosen, unschedulable_plugins=["foo"]) == "backoff"
+
+
+def test_case_26_a_pod_that_waits_already_is_not_queued_twice():
+    """Where kube-scheduler returns an error this raises. A pod that waits cannot be in flight as well here, so
+    what remains of "Done is executed all the same" is that nothing is left in flight."""
+    world = every(ev.NODE_ADD)
+    one = pod("a")
+    entry = world.try_pod(one)
+    world.queue.done(entry.uid)
+    world.queue.add(one)  # seen again by the watch while its bind was under way
+    with pytest.raises(QueueError, match=r"ns/a \(a-uid\) waits already: active"):
+        world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"])
+    again = world.pop()
+    with pytest.raises(QueueError, match="in flight on another attempt"):
+        world.queue.add_unschedulable(entry)
+    world.queue.add_unschedulable(again, unschedulable_plugins=["foo"])
+    with pytest.raises(QueueError, match="waits already: unschedulable"):
+        world.queue.add_unschedulable(again, unschedulable_plugins=["foo"])
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    with pytest.raises(QueueError, match="waits already: backoff"):
+        world.queue.requeue_urgent(again)
+    assert world.queue.pending() == (0, 1, 0, 0, 0)
+    assert world.queue.in_flight_timeline() == []
+
+
+def test_a_pod_deleted_in_flight_does_not_come_back():
+    world = every(ev.NODE_ADD)
+    one = pod("a", nominated_node_name="node-1")
+    entry = world.try_pod(one)
+    world.queue.delete(one.uid)
+    assert world.queue.nominator.node_of(one.uid) == ""
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) is None
+    assert world.where(one) is None
+    assert not any(world.recorder.unschedulable_gauge.values())
+    assert world.queue.in_flight_timeline() == []
+
+
+def test_a_pod_that_was_bound_meanwhile_does_not_come_back():
+    world = every(ev.NODE_ADD)
+    entry = world.try_pod(pod("a"))
+    world.not_pending.add("a-uid")
+    assert world.queue.add_unschedulable(entry) is None
+    assert not world.queue.requeue_urgent(entry)
+    assert world.queue.pending() == (0, 0, 0, 0, 0)
+
+
+def test_a_pod_that_fails_after_it_was_done_comes_back_after_its_backoff():
+    """Its events are forgotten, so none of them may be taken for missing."""
+    world = every(ev.NODE_ADD)
+    entry = world.try_pod(pod("a"))
+    world.queue.done(entry.uid)
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "backoff"
+
+
+def test_done_may_be_called_twice_and_for_unknown_pods():
+    world = every(ev.NODE_ADD)
+    entry = world.try_pod(pod("a"))
+    world.queue.done(entry.uid)
+    world.queue.done(entry.uid)
+    world.queue.done("stranger")
+    world.queue.check_invariants()
+    assert world.recorder.inflight_gauge["PodPopped"] == 0
+
+
+def test_a_slow_pod_does_not_make_the_queue_keep_events_without_bound():
+    world = World({"foo": [on(ev.NODE_ADD, Hint(SKIP))]}, max_inflight_events=10)
+    slow = world.try_pod(pod("slow"))
+    for _ in range(5):
+        world.queue.move_all(ev.NODE_ADD, None, object())
+    quick = world.try_pod(pod("quick"))
+    for _ in range(10):
+        world.queue.move_all(ev.NODE_ADD, None, object())
+    world.queue.check_invariants()
+    assert world.recorder.inflight_gauge["NodeAdd"] == 10
+    # What the slow pod would have been told is lost, so it is tried again; the other one's history is whole.
+    assert world.queue.add_unschedulable(quick, unschedulable_plugins=["foo"]) == "unschedulable"
+    assert world.queue.add_unschedulable(slow, unschedulable_plugins=["foo"]) == "backoff"
+    world.queue.check_invariants()
+    assert not any(world.recorder.inflight_gauge.values())
+
+
+def test_a_thousand_pods_popped_between_two_events_share_one_position():
+    world = every(ev.NODE_ADD)
+    in_flight(world, *(f"pod-{index}" for index in range(1000)))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    for index in reversed(range(1000)):
+        world.queue.done(f"pod-{index}-uid")
+    world.queue.check_invariants()
+    assert world.queue.in_flight_timeline() == []

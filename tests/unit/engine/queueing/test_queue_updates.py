@@ -1,0 +1,304 @@
+"""Pods that change, vanish, or are asked for: cases 43 to 52."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+
+from .queue_world import QUEUE, SKIP, Gate, Hint, World, on, own_update, pod, replace, scheduling_gates
+
+LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
+
+
+def test_case_43_an_active_pod_is_updated_in_its_place():
+    world = World()
+    first, second = pod("first"), pod("second")
+    world.queue.add(first)
+    world.queue.add(second)
+    newer = replace(first, labels={"app": "x"})
+    world.queue.update(first, newer)
+    entry = world.pop()
+    assert entry.pod is newer
+    assert world.pop().pod is second
+
+
+def test_case_43_an_active_pod_whose_priority_changed_moves_to_where_it_belongs():
+    world = World()
+    low = pod("low", priority=1)
+    world.queue.add(low)
+    world.queue.add(pod("mid", priority=5))
+    world.queue.update(low, replace(low, priority=9))
+    assert world.pop_names() == ["low", "mid"]
+
+
+@pytest.mark.parametrize("priority", [0, 7])
+def test_case_43_a_pod_in_backoff_is_updated_in_its_place_and_waits_as_long(priority: int):
+    world = World()
+    one = pod("a")
+    entry = world.refuse(one, "foo")
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    expiration = entry.backoff_expiration
+    newer = replace(one, labels={"app": "x"}, priority=priority)
+    world.clock.step(0.5)
+    world.queue.update(one, newer)
+    assert world.where(one) == "backoff"
+    assert entry.pod is newer
+    assert entry.backoff_expiration == expiration == 1002.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "waited", "expected"),
+    [(QUEUE, 0.0, "backoff"), (QUEUE, 60.0, "active"), (SKIP, 60.0, "unschedulable")],
+)
+def test_case_44_an_update_of_a_refused_pod_moves_it_when_a_hint_says_so(answer, waited, expected):
+    world = World({"foo": [on(LABEL, Hint(answer))]})
+    one = pod("a")
+    entry = world.refuse(one, "foo")
+    world.clock.step(waited)
+    ready = world.ready
+    newer = replace(one, labels={"app": "x"})
+    world.queue.update(one, newer)
+    assert world.where(one) == expected
+    assert entry.pod is newer
+    assert world.ready - ready == (expected != "unschedulable")
+
+
+def test_case_45_an_update_of_an_unknown_pod_adds_it():
+    world = World()
+    one = pod("a")
+    world.queue.update(one, one)
+    assert world.where(one) == "active"
+
+
+def test_case_46_an_update_that_scheduling_does_not_look_at_wakes_nobody():
+    world = World({"foo": [on(LABEL)]})
+    one = pod("a")
+    entry = world.refuse(one, "foo")
+    newer = replace(one, phase="StillPending")
+    world.queue.update(one, newer)
+    assert world.where(one) == "unschedulable"
+    assert entry.pod is newer
+
+
+def test_a_plugin_that_registered_every_update_hears_of_the_others_too():
+    world = World({"foo": [on(ClusterEvent(Resource.POD, ActionType.UPDATE), own_update)]})
+    one = pod("a")
+    world.refuse(one, "foo")
+    world.queue.update(one, replace(one, phase="StillPending"))
+    assert world.where(one) == "backoff"
+
+
+def test_the_same_version_of_a_pod_is_no_change():
+    """A relist repeats what is known; plugins that hear of every update must not be woken by it."""
+    world = World({"foo": [on(ClusterEvent(Resource.POD, ActionType.UPDATE))]})
+    one = pod("a", resource_version="7")
+    world.refuse(one, "foo")
+    world.queue.update(one, replace(one))
+    assert world.where(one) == "unschedulable"
+    world.queue.update(one, replace(one, resource_version="8"))
+    assert world.where(one) == "backoff"
+
+
+def test_case_47_a_gated_pod_stays_gated_after_an_unrelated_update():
+    gate, registered = scheduling_gates()
+    world = World({gate.name: registered}, gates=[gate])
+    one = pod("a", gates=("hold",))
+    world.queue.add(one)
+    world.queue.update(one, replace(one, labels={"app": "x"}))
+    assert world.where(one) == "gated"
+    assert gate.asked == ["a"]
+
+
+def test_a_pod_that_loses_one_of_two_gates_stays_gated():
+    gate, registered = scheduling_gates()
+    world = World({gate.name: registered}, gates=[gate])
+    one = pod("a", gates=("hold", "more"))
+    world.queue.add(one)
+    world.queue.update(one, replace(one, gates=("more",)))
+    assert world.where(one) == "gated"
+
+
+def test_case_48_a_pod_that_lost_its_gates_becomes_active():
+    gate, registered = scheduling_gates()
+    world = World({gate.name: registered}, gates=[gate])
+    one = pod("a", gates=("hold",))
+    world.queue.add(one)
+    assert world.queue.pending() == (0, 0, 0, 1, 0)
+    assert world.ready == 0
+    world.queue.update(one, replace(one, gates=()))
+    assert world.queue.pending() == (1, 0, 0, 0, 0)
+    assert world.ready == 1
+    entry = world.pop()
+    assert not entry.gated
+    assert entry.rejectors == ()
+
+
+def test_the_gate_that_held_a_pod_before_is_asked_first():
+    first, second = Gate("first", lambda pod: False), Gate("second", lambda pod: True)
+    world = World({"second": [on(ev.NODE_ADD)]}, gates=[first, second])
+    world.queue.add(pod("a"))
+    assert (len(first.asked), len(second.asked)) == (1, 1)
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert (len(first.asked), len(second.asked)) == (1, 2)
+
+
+def test_a_gate_that_raises_holds_the_pod_and_is_reported():
+    def broken(one: object) -> bool:
+        raise RuntimeError("no informer")
+
+    world = World({"gate": [on(ev.NODE_ADD)]}, gates=[Gate("gate", broken)])
+    one = pod("a")
+    world.queue.add(one)
+    assert world.where(one) == "gated"
+    assert world.recorder.raised == [("gate", "PreEnqueue", "no informer")]
+    [shown] = world.queue.dump()["gated"]
+    assert shown.gating_message == "RuntimeError: no informer"
+
+
+def test_case_49_the_nominator_follows_an_update_and_keeps_what_only_memory_knows():
+    world = World()
+    one = pod("a")
+    world.queue.add(one)
+    nominator = world.queue.nominator
+    nominator.add(one, "node-1")
+    newer = replace(one, labels={"app": "x"})
+    world.queue.update(one, newer)
+    assert nominator.pods_for("node-1") == (newer,)
+    named = replace(newer, nominated_node_name="node-2")
+    world.queue.update(newer, named)
+    assert nominator.pods_for("node-1") == ()
+    assert nominator.pods_for("node-2") == (named,)
+    cleared = replace(named, nominated_node_name="")
+    world.queue.update(named, cleared)
+    assert nominator.node_of(one.uid) == ""
+    world.queue.check_invariants()
+
+
+@pytest.mark.parametrize("place", ["active", "backoff", "unschedulable", "in_flight"])
+def test_case_49_the_nominator_follows_an_update_wherever_the_pod_is(place: str):
+    world = World()
+    one = pod("a")
+    if place == "active":
+        world.queue.add(one)
+    elif place == "in_flight":
+        world.try_pod(one)
+    else:
+        world.refuse(one, "foo")
+        if place == "backoff":
+            world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.where(one) == place
+    named = replace(one, nominated_node_name="node-1")
+    world.queue.update(one, named)
+    assert world.where(one) == place
+    assert world.queue.nominator.pods_for("node-1") == (named,)
+
+
+@pytest.mark.parametrize("place", ["active", "backoff", "unschedulable", "gated"])
+def test_case_50_a_deleted_pod_and_its_nomination_are_gone_from_wherever_it_was(place: str):
+    gate, registered = scheduling_gates()
+    world = World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate])
+    one = pod("a", nominated_node_name="node-1", gates=("hold",) if place == "gated" else ())
+    if place in ("active", "gated"):
+        world.queue.add(one)
+    else:
+        world.refuse(one, "foo")
+        if place == "backoff":
+            world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.where(one) == place
+    world.queue.delete(one.uid)
+    assert world.where(one) is None
+    assert world.queue.pending() == (0, 0, 0, 0, 0)
+    assert world.queue.nominator.pods_for("node-1") == ()
+    assert not any(world.recorder.unschedulable_gauge.values())
+    assert world.queue.next_deadline() is None
+
+
+def test_case_50_deleting_an_unknown_pod_is_no_error():
+    world = World()
+    world.queue.delete("stranger")
+    assert world.queue.pending() == (0, 0, 0, 0, 0)
+
+
+def test_an_update_to_a_pod_of_the_same_name_with_another_uid_replaces_the_pod():
+    """kube-scheduler keys by name and would take the new pod for the old one, attempts and refusals included."""
+    world = World()
+    old = pod("a", uid="old")
+    world.refuse(old, "foo")
+    new = pod("a", uid="new")
+    world.queue.update(old, new)
+    assert (world.where(old), world.where(new)) == (None, "active")
+    assert world.pop().attempts == 1
+
+
+def test_pods_of_the_same_name_with_two_uids_wait_side_by_side():
+    world = World()
+    old, new = pod("a", uid="old"), pod("a", uid="new")
+    world.refuse(old, "foo")
+    world.queue.add(new)
+    world.queue.delete("old")
+    assert (world.where(old), world.where(new)) == (None, "active")
+
+
+def test_case_51_an_activated_pod_leaves_the_pool_and_its_gates_are_asked_again():
+    gate = Gate("gate", lambda pod: False)
+    world = World({"foo": []}, gates=[gate])
+    one = pod("a")
+    world.refuse(one, "foo")
+    asked = len(gate.asked)
+    assert world.queue.activate([one.uid]) == 1
+    assert world.where(one) == "active"
+    assert len(gate.asked) == asked + 1
+    assert world.incoming("active", "ForceActivate") == 1
+
+
+def test_case_51_an_activated_pod_leaves_backoff_without_asking_its_gates_again():
+    gate = Gate("gate", lambda pod: False)
+    world = World(gates=[gate])
+    one = pod("a")
+    world.refuse(one, "foo")
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    asked, ready = len(gate.asked), world.ready
+    assert world.queue.activate([one.uid]) == 1
+    assert world.where(one) == "active"
+    assert (len(gate.asked), world.ready) == (asked, ready + 1)
+
+
+def test_case_51_activating_active_and_unknown_pods_does_nothing():
+    world = World()
+    world.queue.add(pod("a"))
+    ready = world.ready
+    assert world.queue.activate(["a-uid", "stranger"]) == 0
+    assert world.ready == ready
+    assert world.incoming("active", "ForceActivate") == 0
+
+
+def test_case_51_a_gated_pod_stays_gated_when_it_is_activated():
+    gate, registered = scheduling_gates()
+    world = World({gate.name: registered}, gates=[gate])
+    one = pod("a", gates=("hold",))
+    world.queue.add(one)
+    assert world.queue.activate([one.uid]) == 0
+    assert world.where(one) == "gated"
+
+
+def test_case_52_a_pod_that_is_gone_or_bound_is_not_nominated():
+    world = World()
+    gone = pod("gone", nominated_node_name="node-1")
+    world.not_pending.add(gone.uid)
+    world.queue.nominator.add(gone)
+    world.queue.nominator.add(gone, "node-2")
+    assert world.queue.nominator.pods_for("node-1") == ()
+    assert world.queue.nominator.pods_for("node-2") == ()
+    world.queue.check_invariants()
+
+
+def test_a_second_nomination_takes_the_place_of_the_first():
+    world = World()
+    one = pod("a", nominated_node_name="node-1")
+    world.queue.nominator.add(one)
+    world.queue.nominator.add(one, "node-2")
+    assert world.queue.nominator.pods_for("node-1") == ()
+    assert world.queue.nominator.node_of(one.uid) == "node-2"
+    world.queue.check_invariants()

@@ -1,0 +1,148 @@
+"""Pods that lost a race for a node: back before all others, but not for ever."""
+
+from __future__ import annotations
+
+from agent_scheduler.engine.queueing import events as ev
+
+from .queue_world import Gate, World, on, pod, replace
+
+
+def test_a_pod_that_lost_a_race_is_popped_before_every_other_whatever_their_priorities():
+    world = World()
+    loser = world.try_pod(pod("loser", priority=0))
+    world.queue.add(pod("important", priority=1000))
+    ready = world.ready
+    assert world.queue.requeue_urgent(loser)
+    assert world.ready == ready + 1
+    assert world.queue.in_flight_timeline() == []
+    assert world.pop_names() == ["loser", "important"]
+    assert world.incoming("active", "UrgentRetry") == 1
+
+
+def test_urgent_pods_go_by_priority_and_age_among_themselves():
+    world = World()
+    entries = []
+    for name, priority in (("old", 1), ("young", 1), ("high", 5)):
+        world.queue.add(pod(name, priority=priority))
+        world.clock.step(1)
+    while (entry := world.queue.pop()) is not None:
+        entries.append(entry)
+    for entry in reversed(entries):
+        world.queue.requeue_urgent(entry)
+    assert world.pop_names() == ["high", "old", "young"]
+
+
+def test_an_urgent_retry_keeps_attempts_and_the_first_attempt():
+    world = World()
+    entry = world.try_pod(pod("loser"))
+    began = entry.initial_attempt_timestamp
+    world.clock.step(3)
+    world.queue.requeue_urgent(entry)
+    again = world.pop()
+    assert again is entry
+    assert (again.attempts, again.initial_attempt_timestamp) == (2, began)
+
+
+def test_a_pod_that_always_loses_backs_off_after_its_urgent_retries():
+    world = World(max_urgent_retries=3)
+    entry = world.try_pod(pod("loser"))
+    world.queue.add(pod("patient"))
+    granted = []
+    for _ in range(4):
+        granted.append(world.queue.requeue_urgent(entry))
+        if granted[-1]:
+            assert world.pop() is entry
+    assert granted == world.recorder.urgent == [True, True, True, False]
+    assert world.where(entry.pod) == "backoff"
+    assert world.pop().pod.name == "patient"
+    assert world.queue.pop() is None, "it backs off as after an error and is not popped early"
+
+
+def test_a_spent_pod_is_not_granted_more_after_its_backoff_and_waits_longer_each_time():
+    world = World(max_urgent_retries=1)
+    entry = world.try_pod(pod("loser"))
+    assert world.queue.requeue_urgent(entry)
+    waits = []
+    for _ in range(3):
+        assert world.queue.pop() is entry
+        assert not world.queue.requeue_urgent(entry)
+        waits.append(entry.backoff_expiration - world.clock.now)
+        world.clock.now = entry.backoff_expiration
+        world.queue.flush_backoff()
+    assert waits == [2, 3, 5]
+
+
+def test_a_refusal_by_a_plugin_gives_a_pod_its_urgent_retries_back():
+    world = World(max_urgent_retries=1)
+    entry = world.try_pod(pod("loser"))
+    assert world.queue.requeue_urgent(entry)
+    world.queue.add_unschedulable(world.pop(), unschedulable_plugins=["foo"])
+    assert entry.urgent == 0
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.queue.requeue_urgent(world.pop())
+
+
+def test_losers_without_end_cannot_starve_a_pod_that_waits_its_turn():
+    """The queue that this one is modelled on retried losers for ever; ten of them here always lose."""
+    world = World()
+    for index in range(10):
+        world.queue.add(pod(f"loser-{index}", priority=100))
+    world.queue.add(pod("patient"))
+    for _ in range(1000):
+        entry = world.pop()
+        if entry.pod.name == "patient":
+            break
+        world.queue.requeue_urgent(entry)
+    else:
+        raise AssertionError("the patient pod was never popped")
+    assert sum(world.recorder.urgent) == 50
+
+
+def test_what_a_pod_says_about_its_own_urgency_is_not_heard():
+    """A label or an annotation is the tenant's; priority classes are the administrator's."""
+    world = World()
+    world.queue.add(pod("honest", priority=1))
+    world.queue.add(pod("sly", labels={"volcano.sh/scheduling-priority": "999999"}))
+    assert world.pop_names() == ["honest", "sly"]
+
+
+def test_an_urgent_pod_that_failed_otherwise_is_an_ordinary_pod_again():
+    world = World()
+    entry = world.try_pod(pod("loser"))
+    world.queue.requeue_urgent(entry)
+    world.queue.add_unschedulable(world.pop())
+    world.clock.step(60)
+    world.queue.add(pod("important", priority=10))
+    world.queue.flush_backoff()
+    assert world.pop_names() == ["important", "loser"]
+
+
+def test_an_urgent_retry_takes_the_newest_version_of_its_pod():
+    world = World()
+    one = pod("loser")
+    entry = world.try_pod(one)
+    newer = replace(one, labels={"app": "x"})
+    world.queue.update(one, newer)
+    world.queue.requeue_urgent(entry)
+    assert world.pop().pod is newer
+
+
+def test_a_deleted_pod_gets_no_urgent_retry():
+    world = World()
+    entry = world.try_pod(pod("loser"))
+    world.queue.delete(entry.uid)
+    assert not world.queue.requeue_urgent(entry)
+    assert world.queue.pending() == (0, 0, 0, 0, 0)
+
+
+def test_a_gate_holds_an_urgent_pod_too():
+    closed = set()
+    world = World({"gate": [on(ev.NODE_ADD)]}, gates=[Gate("gate", lambda one: one.name in closed)])
+    entry = world.try_pod(pod("loser"))
+    closed.add("loser")
+    assert not world.queue.requeue_urgent(entry)
+    assert world.where(entry.pod) == "gated"
+    closed.clear()
+    world.queue.add(pod("important", priority=10))
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert world.pop_names() == ["important", "loser"]
