@@ -29,10 +29,10 @@ def admit_create(registry: Registry, served: Served, obj: Object) -> None:
 
 def _refuse_terminating(served: Served, namespace: str, name: str) -> None:
     resource = served.resource
-    shown = qualified(resource.plural, resource.group)
+    shown = qualified(resource.plural, served.name[0])
     details: Object = {"name": name} if name else {}
-    if resource.group:
-        details["group"] = resource.group
+    if served.name[0]:
+        details["group"] = served.name[0]
     details["kind"] = resource.plural
     details["causes"] = [
         {

@@ -36,14 +36,14 @@ def delete(registry: Registry, served: Served, namespace: str, name: str, reques
     resource = served.resource
     old = served.table.get(namespace, name)
     if served.name == NAMESPACES and name in _IMMORTAL:
-        raise forbidden(resource.plural, resource.group, name, "this namespace may not be deleted")
+        raise forbidden(resource.plural, served.name[0], name, "this namespace may not be deleted")
     if old is None:
-        raise not_found(resource.plural, resource.group, name)
+        raise not_found(resource.plural, served.name[0], name)
     data, gone = delete_record(registry, served, old, options)
     if gone and not resource.returns_deleted:
         details: Object = {"name": name}
-        if resource.group:
-            details["group"] = resource.group
+        if served.name[0]:
+            details["group"] = served.name[0]
         details["kind"] = resource.plural
         details["uid"] = old.uid
         return success(200, details)
@@ -120,7 +120,7 @@ def _check_preconditions(served: Served, old: Record, options: Object) -> None:
     if uid is not None and uid != old.uid:
         raise conflict(
             resource.kind,
-            resource.group,
+            served.name[0],
             old.name,
             f"the UID in the precondition ({uid}) does not match the UID in record ({old.uid}). The object might "
             "have been deleted and then recreated",
@@ -128,7 +128,7 @@ def _check_preconditions(served: Served, old: Record, options: Object) -> None:
     if version is not None and version != str(old.rv):
         raise conflict(
             resource.kind,
-            resource.group,
+            served.name[0],
             old.name,
             f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
             f"({old.rv}). The object might have been modified",
