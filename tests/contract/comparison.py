@@ -1,0 +1,164 @@
+"""Compares an answer with the recorded one: status, reason, and every field of every object.
+
+What may differ: volatile values (`<uid>`, `<rv>`, `<time>`, `<continue>` in the recording), generated name
+suffixes, ages in tables, and the texts of messages. Of discovery, only kinds that are served are compared.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_VOLATILE = {"<uid>", "<rv>", "<time>", "<continue>"}
+_AGE = re.compile(r"(\d+[smhdy])+|<invalid>|<unknown>")
+
+Differences = list[str]
+
+
+def compare(expected: Any, found: Any, where: str = "") -> Differences:
+    """What is different, one text a place; nothing if the answer agrees."""
+    if isinstance(expected, str) and expected in _VOLATILE:
+        return [] if isinstance(found, str) and found else [f"{where}: {expected} is {found!r}"]
+    if isinstance(expected, dict) and isinstance(found, dict):
+        special = _special(expected, found, where)
+        return _fields(expected, found, where) if special is None else special
+    if isinstance(expected, list) and isinstance(found, list):
+        if len(expected) != len(found):
+            return [
+                f"{where}: {len(expected)} entries expected, {len(found)} found: {_names(expected)} {_names(found)}"
+            ]
+        return [
+            text
+            for index, (one, other) in enumerate(zip(expected, found, strict=True))
+            for text in compare(one, other, f"{where}[{index}]")
+        ]
+    if type(expected) is not type(found) or expected != found:
+        return [f"{where}: {expected!r} expected, {found!r} found"]
+    return []
+
+
+def _names(objects: list[Any]) -> list[str]:
+    return [
+        entry.get("metadata", {}).get("name", "?") if isinstance(entry, dict) else str(entry)
+        for entry in objects
+    ]
+
+
+def _fields(
+    expected: dict[str, Any], found: dict[str, Any], where: str, *, skip: frozenset[str] = frozenset()
+) -> Differences:
+    texts = [f"{where}.{key}: missing" for key in expected if key not in found and key not in skip]
+    texts += [
+        f"{where}.{key}: {found[key]!r} not expected"
+        for key in found
+        if key not in expected and key not in skip and key != "managedFields"
+    ]
+    for key, value in expected.items():
+        if key in found and key not in skip:
+            texts += compare(value, found[key], f"{where}.{key}")
+    return texts
+
+
+def _special(expected: dict[str, Any], found: dict[str, Any], where: str) -> Differences | None:
+    """Objects that are compared by rules of their own; None for all others."""
+    kind = expected.get("kind")
+    if kind == "Status" and expected.get("status") == "Failure":
+        return _failure(expected, found, where)
+    if kind == "Table":
+        return _table(expected, found, where)
+    if kind == "APIResourceList":
+        return _served(expected, found, where, list_name="resources", key="name")
+    if kind == "APIGroupList":
+        return _served(expected, found, where, list_name="groups", key="name")
+    if kind == "APIVersions":
+        return _fields(expected, found, where, skip=frozenset({"serverAddressByClientCIDRs"}))
+    if kind == "APIGroupDiscoveryList":
+        return _aggregated(expected, found, where)
+    if "generateName" in expected and "name" in expected:
+        prefix = expected["generateName"]
+        if not str(found.get("name", "")).startswith(prefix):
+            return [f"{where}.name: {found.get('name')!r} does not begin with {prefix}"]
+        return _fields(expected, found, where, skip=frozenset({"name"}))
+    return None
+
+
+def _failure(expected: dict[str, Any], found: dict[str, Any], where: str) -> Differences:
+    texts = _fields(expected, found, where, skip=frozenset({"message", "details"}))
+    wanted, given = expected.get("details"), found.get("details")
+    if (wanted is None) != (given is None):
+        return [*texts, f"{where}.details: {wanted!r} expected, {given!r} found"]
+    if wanted is None or given is None:
+        return texts
+    texts += _fields(wanted, given, f"{where}.details", skip=frozenset({"causes"}))
+    causes = [(cause.get("reason"), cause.get("field")) for cause in wanted.get("causes", ())]
+    found_causes = [(cause.get("reason"), cause.get("field")) for cause in given.get("causes", ())]
+    if causes != found_causes:
+        texts.append(f"{where}.details.causes: {causes} expected, {found_causes} found")
+    return texts
+
+
+def _table(expected: dict[str, Any], found: dict[str, Any], where: str) -> Differences:
+    texts = _fields(expected, found, where, skip=frozenset({"columnDefinitions", "rows"}))
+    columns, found_columns = expected["columnDefinitions"], found.get("columnDefinitions", [])
+    texts += compare(columns, found_columns, f"{where}.columnDefinitions")
+    ages = [column["name"].lower() == "age" for column in columns]
+    rows, found_rows = expected["rows"], found.get("rows", [])
+    if len(rows) != len(found_rows):
+        return [*texts, f"{where}.rows: {len(rows)} expected, {len(found_rows)} found"]
+    for index, (row, found_row) in enumerate(zip(rows, found_rows, strict=True)):
+        at = f"{where}.rows[{index}]"
+        texts += _fields(row, found_row, at, skip=frozenset({"cells"}))
+        cells, found_cells = row["cells"], found_row.get("cells", [])
+        if len(cells) != len(found_cells):
+            texts.append(f"{at}.cells: {cells} expected, {found_cells} found")
+            continue
+        for age, cell, found_cell in zip(ages, cells, found_cells, strict=True):
+            if age and _AGE.fullmatch(str(cell)) and _AGE.fullmatch(str(found_cell)):
+                continue
+            texts += compare(cell, found_cell, f"{at}.cells")
+    return texts
+
+
+def _served(
+    expected: dict[str, Any], found: dict[str, Any], where: str, *, list_name: str, key: str
+) -> Differences:
+    """Of a discovery list, every entry that is served is as recorded and in the recorded order."""
+    texts = _fields(expected, found, where, skip=frozenset({list_name}))
+    recorded = {entry[key]: entry for entry in expected[list_name]}
+    served = [entry for entry in found.get(list_name, ()) if entry[key] in recorded]
+    if not served:
+        texts.append(f"{where}.{list_name}: nothing that was recorded is served")
+    order = [name for name in recorded if name in {entry[key] for entry in served}]
+    if order != [entry[key] for entry in served]:
+        texts.append(f"{where}.{list_name}: not in the recorded order")
+    for entry in served:
+        wanted = {**recorded[entry[key]]}
+        if "subresources" in wanted:
+            known = {below["subresource"] for below in entry.get("subresources", ())}
+            kept = [below for below in wanted["subresources"] if below["subresource"] in known]
+            wanted = (
+                {**wanted, "subresources": kept}
+                if kept
+                else {k: v for k, v in wanted.items() if k != "subresources"}
+            )
+        texts += compare(wanted, entry, f"{where}.{list_name}[{entry[key]}]")
+    extra = [entry[key] for entry in found.get(list_name, ()) if entry[key] not in recorded]
+    if extra:
+        texts.append(f"{where}.{list_name}: not in the recording: {extra}")
+    return texts
+
+
+def _aggregated(expected: dict[str, Any], found: dict[str, Any], where: str) -> Differences:
+    texts = _fields(expected, found, where, skip=frozenset({"items"}))
+    recorded = {item["metadata"].get("name", ""): item for item in expected["items"]}
+    for item in found.get("items", ()):
+        name = item["metadata"].get("name", "")
+        if name not in recorded:
+            texts.append(f"{where}.items: {name} is not in the recording")
+            continue
+        versions = {version["version"]: version for version in recorded[name]["versions"]}
+        for version in item["versions"]:
+            wanted = versions[version["version"]]
+            at = f"{where}.items[{name}]"
+            texts += _served(wanted, version, at, list_name="resources", key="resource")
+    return texts

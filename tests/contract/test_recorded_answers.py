@@ -1,0 +1,50 @@
+"""The embedded server answers as the recorded one did, line by line, in process and over HTTP.
+
+The recording is `AGENT_SCHEDULER_RECORDING`, or the one that lies next to the checkout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from .doors import open_door
+from .lines import read, recording
+from .replay import Replay
+from .state import LEFT_OUT
+
+_RECORDING = recording()
+_LINES = read(_RECORDING) if _RECORDING.exists() else []
+_DIFFERENCES: dict[str, dict[str, list[str]]] = {}
+
+
+async def _replay(kind: str) -> dict[str, list[str]]:
+    async with open_door(kind) as client:
+        return await Replay(client, _LINES).run()
+
+
+@pytest.fixture(scope="session")
+def differences(request: pytest.FixtureRequest) -> dict[str, list[str]]:
+    """What each line's answer differs in; one replay a door serves every test."""
+    kind: str = request.param
+    if kind not in _DIFFERENCES:
+        _DIFFERENCES[kind] = asyncio.run(_replay(kind))
+    return _DIFFERENCES[kind]
+
+
+@pytest.mark.skipif(not _LINES, reason=f"no recording at {_RECORDING}")
+@pytest.mark.parametrize("differences", ["in-process", "http"], indirect=True)
+@pytest.mark.parametrize("line", _LINES, ids=lambda line: line.key)
+def test_the_answer_is_the_recorded_one(differences, line):
+    if line.name in LEFT_OUT:
+        pytest.skip(LEFT_OUT[line.name])
+    assert differences[line.key] == []
+
+
+def test_what_is_left_out_is_in_the_recording():
+    if not _LINES:
+        pytest.skip(f"no recording at {_RECORDING}")
+    if "AGENT_SCHEDULER_RECORDING" not in os.environ:
+        assert LEFT_OUT.keys() <= {line.name for line in _LINES}
