@@ -1,0 +1,186 @@
+"""Objects seen through their types: which fields they set, how two of them merge, how fields are taken out.
+
+Server-side apply (KEP-555) owns, merges and removes fields by the type's topology: structs and maps field by
+field unless they are atomic, lists as a whole unless they are sets or maps by key. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import schema_source as source
+from .field_sets import FieldSet, Path, key_element, value_element
+from .resource import Object
+
+#: What a path holds that is a member only as a container: an item of a list, or a map.
+CONTAINER = object()
+
+
+class DuplicateItemError(ValueError):
+    """An associative list or set holds an item twice, or an item without its keys; says where."""
+
+
+def leaves(value: Any, type_: source.Type, *, maps: bool) -> dict[Path, Any]:
+    """Every path that `value` sets, with what it holds there, or `CONTAINER`.
+
+    Scalars and atomic values are leaves; so are empty structs and maps. Items of associative lists are members
+    too. With `maps`, so are maps that are no structs: an update owns the labels map that it adds, an apply
+    does not.
+    """
+    found: dict[Path, Any] = {}
+    _leaves(value, type_, (), found, maps)
+    return found
+
+
+def _leaves(value: Any, type_: source.Type, at: Path, found: dict[Path, Any], maps: bool) -> None:
+    if isinstance(value, dict) and not _atomic_map(type_):
+        struct = source.struct_of(type_)
+        if at and (not value or (maps and type_.kind == "map")):
+            found[at] = CONTAINER
+        for name, inner in value.items():
+            _leaves(inner, field_type(type_, struct, name), (*at, f"f:{name}"), found, maps)
+    elif isinstance(value, list) and _granular(type_):
+        assert type_.item is not None
+        for element, item in elements(value, type_):
+            found[(*at, element)] = CONTAINER
+            if type_.rule.apply == "map":
+                _leaves(item, type_.item, (*at, element), found, maps)
+    else:
+        found[at] = value
+
+
+def field_type(type_: source.Type, struct: source.Struct | None, name: str) -> source.Type:
+    """The type of a field of a struct or map. What no type knows is deduced from its JSON."""
+    if struct is not None:
+        field = struct.fields.get(name)
+        return field.type if field is not None else _DEDUCED
+    return type_.item if type_.kind == "map" and type_.item is not None else _DEDUCED
+
+
+_DEDUCED = source.Type(source.RAW)
+
+
+def _atomic_map(type_: source.Type) -> bool:
+    return type_.atomic or type_.kind not in ("struct", "map", "schema", source.RAW)
+
+
+def _granular(type_: source.Type) -> bool:
+    return type_.kind == "list" and type_.rule.apply in ("map", "set") and not type_.atomic
+
+
+def elements(items: list[Any], type_: source.Type) -> Iterator[tuple[str, Any]]:
+    """The items of a set or map with their path elements; items without keys are passed over."""
+    name = _namer(type_)
+    for item in items:
+        element = name(item)
+        if element is not None:
+            yield element, item
+
+
+def _namer(type_: source.Type) -> Callable[[Any], str | None]:
+    rule = type_.rule
+    if rule.apply == "set":
+        return value_element
+    defaults = dict(rule.defaults)
+    return lambda item: key_element(item, rule.keys, defaults) if isinstance(item, dict) else None
+
+
+def check_items(value: Any, type_: source.Type, at: str = "") -> None:
+    """Raises `DuplicateItemError` if an associative list names an item twice or not at all."""
+    if isinstance(value, dict) and not _atomic_map(type_):
+        struct = source.struct_of(type_)
+        for name, inner in value.items():
+            check_items(inner, field_type(type_, struct, name), f"{at}.{name}")
+    elif isinstance(value, list) and _granular(type_):
+        assert type_.item is not None
+        name_of = _namer(type_)
+        seen: set[str] = set()
+        for item in value:
+            element = name_of(item)
+            if element is None:
+                raise DuplicateItemError(
+                    f"{at}: element 0: associative list with keys has an element that omits all key fields "
+                    f"{list(type_.rule.keys)}"
+                )
+            if element in seen:
+                raise DuplicateItemError(f"{at}: duplicate entries for key {element.partition(':')[2]}")
+            seen.add(element)
+            check_items(item, type_.item, f"{at}[{element.partition(':')[2]}]")
+
+
+def merge(live: Any, config: Any, type_: source.Type) -> Any:
+    """`config` over `live`: what config does not set stays. Neither argument is changed, both may be shared."""
+    if isinstance(live, dict) and isinstance(config, dict) and not _atomic_map(type_):
+        struct = source.struct_of(type_)
+        merged: Object = dict(live)
+        for name, value in config.items():
+            inner = field_type(type_, struct, name)
+            merged[name] = merge(live[name], value, inner) if name in live else value
+        return merged
+    if isinstance(live, list) and isinstance(config, list) and _granular(type_):
+        return _merge_items(live, config, type_)
+    return config
+
+
+def _merge_items(live: list[Any], config: list[Any], type_: source.Type) -> list[Any]:
+    """The union, in config's order; items that only live has stay before the config items that followed them."""
+    assert type_.item is not None
+    left, right = list(elements(live, type_)), list(elements(config, type_))
+    old, wanted = dict(reversed(left)), {element for element, _ in right}
+    shared = [element for element, _ in right if element in old]
+    merged: list[Any] = []
+    passed = 0
+    for element, item in right:
+        if element in old:
+            # Everything of live's own that stands before this item keeps its place before it.
+            place = next(index for index, (name, _) in enumerate(left) if name == element)
+            merged += [one for name, one in left[passed:place] if name not in wanted]
+            passed = max(passed, place + 1)
+            merged.append(merge(old[element], item, type_.item))
+        else:
+            if not shared:
+                merged += [one for name, one in left[passed:] if name not in wanted]
+                passed = len(left)
+            merged.append(item)
+    return merged + [one for name, one in left[passed:] if name not in wanted]
+
+
+def remove(value: Any, paths: FieldSet, type_: source.Type) -> Any:
+    """`value` without the fields and items that `paths` name, and all below them. Nothing is changed in place."""
+    tree: Object = {}
+    for path in paths:
+        node = tree
+        for element in path[:-1]:
+            node = node.setdefault(element, {})
+            if node is None:
+                break
+        else:
+            node[path[-1]] = None
+    return _remove(value, tree, type_)
+
+
+def _remove(value: Any, tree: Object, type_: source.Type) -> Any:
+    if isinstance(value, dict) and not _atomic_map(type_):
+        struct = source.struct_of(type_)
+        kept: Object = {}
+        for name, inner in value.items():
+            below = tree.get(f"f:{name}", _KEEP)
+            if below is None:
+                continue
+            kept[name] = inner if below is _KEEP else _remove(inner, below, field_type(type_, struct, name))
+        return kept
+    if isinstance(value, list) and _granular(type_):
+        assert type_.item is not None
+        name_of = _namer(type_)
+        items: list[Any] = []
+        for item in value:
+            below = tree.get(name_of(item) or "", _KEEP)
+            if below is None:
+                continue
+            items.append(item if below is _KEEP else _remove(item, below, type_.item))
+        return items
+    return value
+
+
+_KEEP: Any = object()
