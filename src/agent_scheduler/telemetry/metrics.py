@@ -329,6 +329,14 @@ class Metrics:
         """One exchange with the API server; `status` 0: no answer. Fits the transport's `observe`."""
         self.api_requests_total.labels(method, str(status) if status else "<error>").inc()
 
+    def status_write(self, result: str) -> None:
+        """Fits the status writer's `count`."""
+        self.status_writes_total.labels(result).inc()
+
+    def event(self, result: str) -> None:
+        """Fits the event recorder's `count`."""
+        self.events_total.labels(result).inc()
+
     def read_queue(self, counts: Callable[[], PendingCounts]) -> None:
         """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape."""
 

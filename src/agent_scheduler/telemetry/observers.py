@@ -7,17 +7,28 @@ are given. A fact of the hot path costs an addition or two; only what goes wrong
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.series import Counter, Gauge
+from agent_scheduler.telemetry.series import Counter, Gauge, Histogram
 
 _LOG_SECONDS = 60.0
+
+#: How kube-scheduler's event labels end.
+_CHANGE_WORDS = {"added": "Add", "modified": "Update", "deleted": "Delete"}
+
+
+class _Change(Protocol):
+    """What is read of a reflector's change: `type` is added, modified or deleted."""
+
+    @property
+    def type(self) -> Enum: ...
 
 
 class QueueRecorder:
@@ -91,6 +102,7 @@ class FastPathObserver:
         self._refused = metrics.revalidations_total.labels("refused")
         self._bind_seconds = metrics.bind_duration_seconds.labels()
         self._outcomes: dict[Enum, Counter] = {}
+        self._changes: dict[tuple[str, Enum], tuple[Counter, Histogram]] = {}
         # worker -> (cycles, busy seconds). Grows to the configured number of workers.
         self._workers: dict[int, tuple[Counter, Counter]] = {}
 
@@ -147,3 +159,38 @@ class FastPathObserver:
         held = self._once.admit(f"malformed {kind}")
         if held is not None:
             self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
+
+    def watched(self, kind: str, what: str) -> None:
+        """A reflector's count. Why a list was taken is its reason: `start`, or `resync` after a watch was lost."""
+        if what in ("list", "relist"):
+            reason = "start" if what == "list" else "resync"
+            self._metrics.relists_total.labels(kind, reason).inc()
+        elif what == "malformed":
+            self._metrics.malformed_objects_total.labels(kind).inc()
+        else:
+            self._metrics.watch_events_total.labels(kind, what).inc()
+
+    def received(self, kind: str, changes: Sequence[_Change], began: float) -> None:
+        """A batch of changes was handled, from `began` until now; each counts with its share of the time."""
+        seconds = (self._clock() - began) / len(changes)
+        for change in changes:
+            counter, duration = self._received(kind, change.type)
+            counter.inc()
+            duration.observe(seconds)
+
+    def _received(self, kind: str, change: Enum) -> tuple[Counter, Histogram]:
+        key = (kind, change)
+        found = self._changes.get(key)
+        if found is None:
+            word = _CHANGE_WORDS[change.value]
+            found = self._changes[key] = (
+                self._metrics.watch_events_total.labels(kind, str(change.value)),
+                self._metrics.event_handling_duration_seconds.labels(kind + word),
+            )
+        return found
+
+    def status_write(self, what: str) -> None:
+        self._metrics.status_writes_total.labels(what).inc()
+
+    def event_write(self, what: str) -> None:
+        self._metrics.events_total.labels(what).inc()

@@ -1,0 +1,221 @@
+"""Plain data to configuration structs and back, with errors that say where, what was found and what is allowed.
+
+The types of the structs are the only schema: bounds, choices and allowed keys of an error are read from them, so
+an error cannot disagree with what is accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect as schema
+
+from agent_scheduler.config.durations import format_duration, parse_duration
+from agent_scheduler.config.errors import Invalid, Path, found
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+Explained = Mapping[type[msgspec.Struct], Mapping[str, str]]
+
+_NO_EXPLANATIONS: Explained = {}
+
+
+@cache
+def _shape(cls: type[msgspec.Struct]) -> schema.StructType:
+    shape = schema.type_info(cls)
+    assert isinstance(shape, schema.StructType)
+    return shape
+
+
+def fields(cls: type[msgspec.Struct]) -> Mapping[str, schema.Type]:
+    """The keys that `cls` has in a file, with their types."""
+    return {field.encode_name: field.type for field in _shape(cls).fields}
+
+
+def decode(
+    value: object, cls: type[StructT], *, path: Path = (), explained: Explained = _NO_EXPLANATIONS
+) -> StructT:
+    """Raises `Invalid` for the first value that cannot be used.
+
+    A null is as good as a key that is not there, as in Kubernetes' own files.
+    """
+    made = _decode(value, _shape(cls), path, explained)
+    assert isinstance(made, cls)
+    return made
+
+
+def decode_value(value: object, kind: schema.Type, path: Path) -> Any:
+    """One value of the type that `fields` gave. Raises `Invalid`."""
+    return _decode(value, kind, path, _NO_EXPLANATIONS)
+
+
+def parse_scalar(text: str, kind: schema.Type) -> object:
+    """A flag's text as the plain value that a file would have; `decode_value` judges it."""
+    match _bare(kind):
+        case schema.BoolType():
+            return {"true": True, "false": False}.get(text.lower(), text)
+        case schema.IntType():
+            return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else text
+        case schema.FloatType() if not _extra(kind).get("duration"):
+            try:
+                return float(text)
+            except ValueError:
+                return text
+    return text
+
+
+def encode(value: object, kind: schema.Type | None = None) -> Any:
+    """Plain data, as a file would have it."""
+    if isinstance(value, msgspec.Struct):
+        shape = _shape(type(value))
+        return {field.encode_name: encode(getattr(value, field.name), field.type) for field in shape.fields}
+    if kind is not None and _extra(kind).get("duration") and isinstance(value, float):
+        return format_duration(value)
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
+    return value
+
+
+def unknown_key(key: object, allowed: Iterable[str]) -> str:
+    """The message for a key that is not one of `allowed`."""
+    return "unknown key; " + suggest(str(key), allowed)
+
+
+def suggest(word: str, allowed: Iterable[str]) -> str:
+    """`did you mean X? allowed: X, Y`."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(word, names, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}allowed: {', '.join(names)}"
+
+
+def _extra(kind: schema.Type) -> Mapping[str, Any]:
+    return kind.extra or {} if isinstance(kind, schema.Metadata) else {}
+
+
+def _bare(kind: schema.Type) -> schema.Type:
+    """Without annotations and without the alternative of null."""
+    if isinstance(kind, schema.Metadata):
+        return _bare(kind.type)
+    if isinstance(kind, schema.UnionType):
+        return next(_bare(other) for other in kind.types if not isinstance(other, schema.NoneType))
+    return kind
+
+
+def _decode(value: object, kind: schema.Type, path: Path, explained: Explained) -> Any:
+    extra = _extra(kind)
+    if extra.get("duration"):
+        return _duration(value, path)
+    bare = _bare(kind)
+    match bare:
+        case schema.StructType():
+            return _struct(value, bare, path, explained)
+        case schema.VarTupleType():
+            if not isinstance(value, list):
+                raise Invalid(path, f"found {found(value)}; allowed: a list")
+            return tuple(
+                _decode(item, bare.item_type, (*path, index), explained) for index, item in enumerate(value)
+            )
+        case schema.DictType():
+            if not isinstance(value, dict):
+                raise Invalid(path, f"found {found(value)}; allowed: an object")
+            return {
+                _key(key, path): _decode(item, bare.value_type, (*path, key), explained)
+                for key, item in value.items()
+            }
+        case schema.LiteralType():
+            if value not in bare.values or isinstance(value, bool):
+                raise Invalid(path, f"found {found(value)}; {suggest(str(value), map(str, bare.values))}")
+            return value
+        case schema.BoolType():
+            if not isinstance(value, bool):
+                raise Invalid(path, f"found {found(value)}; allowed: true, false")
+            return value
+        case schema.StrType():
+            return _string(value, bare, path, extra)
+        case schema.IntType() | schema.FloatType():
+            return _number(value, bare, path)
+        case schema.AnyType():
+            return value
+    raise AssertionError(f"the configuration has a {bare}, which nothing here decodes")
+
+
+def _key(key: object, path: Path) -> str:
+    if not isinstance(key, str):
+        raise Invalid(path, f"found the key {found(key)}; allowed: a string (put it in quotes)")
+    return key
+
+
+def _struct(value: object, shape: schema.StructType, path: Path, explained: Explained) -> msgspec.Struct:
+    keys = {field.encode_name: field for field in shape.fields}
+    if not isinstance(value, dict):
+        raise Invalid(path, f"found {found(value)}; allowed: an object with {', '.join(sorted(keys))}")
+    for key in value:
+        reason = explained.get(shape.cls, {}).get(key)
+        if reason:
+            raise Invalid((*path, key), reason)
+        if key not in keys:
+            raise Invalid((*path, str(key)), unknown_key(key, keys))
+    given: dict[str, Any] = {}
+    for name, field in keys.items():
+        item = value.get(name)
+        if item is not None:
+            given[field.name] = _decode(item, field.type, (*path, name), explained)
+        elif field.required:
+            raise Invalid((*path, name), f"is missing; allowed: {_allowed(field.type)}")
+    return shape.cls(**given)
+
+
+def _duration(value: object, path: Path) -> float:
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except ValueError:
+            pass
+    hint = f" (did you mean {value}s?)" if isinstance(value, int) and not isinstance(value, bool) else ""
+    raise Invalid(path, f"found {found(value)}; allowed: a duration such as 500ms, 15s or 5m{hint}")
+
+
+def _string(value: object, kind: schema.StrType, path: Path, extra: Mapping[str, Any]) -> str:
+    if not isinstance(value, str):
+        raise Invalid(path, f"found {found(value)}; allowed: a string")
+    if kind.pattern and not re.search(kind.pattern, value):
+        raise Invalid(path, f"found {found(value)}; allowed: {extra.get('allowed', kind.pattern)}")
+    return value
+
+
+def _number(value: object, kind: schema.IntType | schema.FloatType, path: Path) -> int | float:
+    whole = isinstance(kind, schema.IntType)
+    fits = isinstance(value, int) or (not whole and isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, bool) or not fits:
+        raise Invalid(path, f"found {found(value)}; allowed: {_allowed(kind)}")
+    assert isinstance(value, int | float)
+    outside = (
+        (kind.ge is not None and value < kind.ge)
+        or (kind.gt is not None and value <= kind.gt)
+        or (kind.le is not None and value > kind.le)
+    )
+    if outside:
+        raise Invalid(path, f"found {found(value)}; allowed: {_allowed(kind)}")
+    return value if whole else float(value)
+
+
+def _allowed(kind: schema.Type) -> str:
+    match _bare(kind):
+        case schema.LiteralType() as literal:
+            return ", ".join(map(str, literal.values))
+        case schema.IntType() | schema.FloatType() as number:
+            noun = "a whole number" if isinstance(number, schema.IntType) else "a number"
+            if number.ge is not None and number.le is not None:
+                return f"{noun} from {number.ge} to {number.le}"
+            if number.ge is not None:
+                return f"{noun}, {number.ge} or more"
+            return f"{noun} above {number.gt}" if number.gt is not None else noun
+    return str(_extra(kind).get("allowed", "a string"))

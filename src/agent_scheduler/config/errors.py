@@ -1,0 +1,48 @@
+"""What is wrong with a configuration, said once: where, what was found, what is allowed."""
+
+from __future__ import annotations
+
+Path = tuple[str | int, ...]
+
+
+class ConfigurationError(ValueError):
+    """The configuration cannot be used. The message is complete: a caller prints it and exits with status 2."""
+
+
+class Invalid(ValueError):
+    """A value that cannot be used, by its path; `load` adds the file and line, or the flag, it came from."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(f"{show(path)}: {message}" if path else message)
+        self.path = path
+        self.message = message
+
+
+def show(path: Path) -> str:
+    """`profiles[0].schedulerName`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
+    return text
+
+
+def found(value: object) -> str:
+    """A value as an error quotes it."""
+    match value:
+        case None:
+            return "nothing (null)"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"{value!r}"
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case _:
+            return f"a {type(value).__name__}"

@@ -1,0 +1,426 @@
+"""The configuration: what is accepted, what it becomes, and how a mistake is told."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_scheduler.config import (
+    Configuration,
+    ConfigurationError,
+    add_run_arguments,
+    build_profiles,
+    load,
+    load_text,
+    to_dict,
+)
+from agent_scheduler.config.codec import encode
+from agent_scheduler.config.durations import format_duration, parse_duration
+from agent_scheduler.config.flags import FLAGS
+from agent_scheduler.config.schema import FEATURE_GATES
+
+HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+
+Load = Callable[..., Configuration]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Load:
+    """Loads as the command line would: `run("--port", "1", file=text)`."""
+
+    def load_as_run(*words: str, file: str | None = None, namespace: str | None = None) -> Configuration:
+        parser = argparse.ArgumentParser()
+        add_run_arguments(parser)
+        arguments = list(words)
+        if file is not None:
+            path = tmp_path / "scheduler.yaml"
+            path.write_text(HEADER + file)
+            arguments += ["--config", str(path)]
+        environ = {} if namespace is None else {"POD_NAMESPACE": namespace}
+        return load(parser.parse_args(arguments), environ=environ, namespace_file=tmp_path / "none")
+
+    return load_as_run
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_text(HEADER + text, source="f.yaml")
+    return str(caught.value)
+
+
+# ---- what it becomes
+
+
+def test_without_file_and_flags_one_profile_has_the_default_name(run: Load) -> None:
+    configuration = run()
+    assert [profile.scheduler_name for profile in configuration.profiles] == ["agent-scheduler"]
+    assert configuration.worker_count == 1
+    assert configuration.feature_gates == FEATURE_GATES
+    assert not configuration.leader_election.leader_elect
+
+
+def test_a_file_sets_what_it_names_and_leaves_the_rest_at_its_default() -> None:
+    configuration = load_text(
+        HEADER
+        + """
+profiles:
+- schedulerName: packer
+  plugins:
+    score:
+      disabled: [{name: "*"}]
+      enabled: [{name: NodeResourcesFit, weight: 7}]
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 2}]}}
+- schedulerName: spreader
+  base: default-scheduler
+podMaxInUnschedulablePodsDuration: 1m30s
+clientConnection: {qps: 50}
+"""
+    )
+    profiles = build_profiles(configuration)
+    assert [score.weight for score in profiles["packer"].scores] == [7]
+    assert len(profiles["spreader"].scores) == 4
+    assert configuration.pod_max_in_unschedulable_pods_duration == 90
+    assert configuration.client_connection.burst == 100
+    assert configuration.pod_max_backoff_seconds == 10
+
+
+def test_a_filter_can_be_disabled() -> None:
+    configuration = load_text(HEADER + "profiles: [{plugins: {filter: {disabled: [{name: NodePorts}]}}}]")
+    names = {plugin.name for plugin in build_profiles(configuration)["agent-scheduler"].filters}
+    assert "NodePorts" not in names
+    assert "NodeResourcesFit" in names
+
+
+def test_a_flag_overrides_the_file(run: Load) -> None:
+    configuration = run(
+        *("--scheduler-worker-count", "4", "--port=0", "--log-level", "debug", "--kube-api-qps", "20.5"),
+        file="workerCount: 2\nserving: {port: 1234}\nlogging:\n",
+    )
+    assert configuration.worker_count == 4
+    assert configuration.serving.port == 0
+    assert configuration.logging.level == "debug"
+    assert configuration.client_connection.burst == 41
+
+
+def test_the_worker_count_has_a_second_spelling(run: Load) -> None:
+    assert run("--agent_scheduler_worker_count", "3").worker_count == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--leader-elect"], True),
+        (["--leader-elect=true"], True),
+        (["--leader-elect=false"], False),
+        (["--no-leader-elect"], False),
+    ],
+)
+def test_leader_election_can_be_asked_for_in_every_usual_way(
+    run: Load, words: list[str], expected: bool
+) -> None:
+    assert run(*words, file="leaderElection: {leaderElect: true}").leader_election.leader_elect is expected
+
+
+def test_the_lease_is_named_after_the_first_profile_and_lies_in_our_namespace(run: Load) -> None:
+    election = run("--leader-elect", "--scheduler-name", "x", namespace="agents").leader_election
+    assert (election.resource_name, election.resource_namespace) == ("x", "agents")
+
+
+def test_the_namespace_is_read_from_the_service_account(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("agents\n")
+    configuration = load(environ={}, namespace_file=tmp_path / "namespace")
+    assert configuration.leader_election.resource_namespace == "agents"
+
+
+def test_outside_a_cluster_the_lease_lies_in_kube_system(run: Load) -> None:
+    assert run("--leader-elect").leader_election.resource_namespace == "kube-system"
+
+
+@pytest.mark.parametrize("flag", ["--lock-object-namespace", "--leader-elect-resource-namespace"])
+def test_the_namespace_of_the_lease_can_be_given(run: Load, flag: str) -> None:
+    assert run("--leader-elect", flag, "locks").leader_election.resource_namespace == "locks"
+
+
+def test_the_scheduler_name_flag_renames_the_only_profile(run: Load) -> None:
+    configuration = run(
+        "--scheduler-name", "b", file="profiles: [{schedulerName: a, base: default-scheduler}]"
+    )
+    assert configuration.profiles[0].scheduler_name == "b"
+    assert configuration.profiles[0].base == "default-scheduler"
+
+
+def test_feature_gates_of_flags_override_those_of_the_file(run: Load) -> None:
+    gate = "SchedulerPopFromBackoffQ"
+    assert run(file=f"featureGates: {{{gate}: false}}").feature_gates[gate] is False
+    flags = ["--feature-gates", f"{gate}=true"]
+    assert run(*flags, file=f"featureGates: {{{gate}: false}}").feature_gates[gate] is True
+
+
+def test_what_was_loaded_can_be_shown_and_loaded_again(run: Load) -> None:
+    configuration = run("--leader-elect", "--leader-elect-lease-duration", "20s", "--kube-api-qps", "5")
+    shown = to_dict(configuration)
+    assert shown["leaderElection"]["leaseDuration"] == "20s"
+    assert shown["podMaxInUnschedulablePodsDuration"] == "5m0s"
+    import yaml
+
+    assert load_text(yaml.safe_dump(shown)) == configuration
+
+
+def test_every_flag_names_a_setting_that_exists(run: Load) -> None:
+    shown = encode(run())
+    for flag in FLAGS:
+        section = shown
+        for step in flag.at:
+            section = section[step]
+        assert flag.key in section
+
+
+# ---- how a mistake is told
+
+
+def test_a_mistyped_key_is_told_with_line_path_and_what_was_probably_meant() -> None:
+    text = refusal("serving:\n  prot: 1\n")
+    assert text.startswith(
+        "f.yaml:4: serving.prot: unknown key; did you mean port? allowed: authorizeMetrics,"
+    )
+
+
+def test_an_error_deep_in_a_profile_names_its_whole_path() -> None:
+    text = refusal(
+        "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeAffinity\n"
+        "      - name: TaintToleration\n        weight: ten\n"
+    )
+    assert text == (
+        "f.yaml:9: profiles[0].plugins.score.enabled[1].weight: "
+        "found 'ten'; allowed: a whole number from 1 to 1000000"
+    )
+
+
+def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
+    text = refusal(
+        "profiles:\n- pluginConfig:\n  - name: NodeResourcesBalancedAllocation\n"
+        "  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: Random}}\n"
+    )
+    assert text.startswith(
+        "f.yaml:7: profiles[0].pluginConfig[1].args.scoringStrategy.type: 'Random' is unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("percentageOfNodesToScore: 50", "percentageOfNodesToScore: is not supported: every node"),
+        (
+            "profiles: [{percentageOfNodesToScore: 5}]",
+            "profiles[0].percentageOfNodesToScore: is not supported",
+        ),
+        (
+            "profiles: [{plugins: {postFilter: {}}}]",
+            "profiles[0].plugins.postFilter: is not an extension point",
+        ),
+        ("workerCount: 0", "workerCount: found the number 0; allowed: a whole number from 1 to 1024"),
+        ("workerCount: 1.5", "workerCount: found the number 1.5; allowed: a whole number"),
+        ("workerCount: true", "workerCount: found true; allowed: a whole number"),
+        ("workerCount: '2'", "workerCount: found '2'; allowed: a whole number"),
+        (
+            "podInitialBackoffSeconds: 0",
+            "podInitialBackoffSeconds: found the number 0; allowed: a number above 0",
+        ),
+        ("podInitialBackoffSeconds: .nan", "podInitialBackoffSeconds: found the number nan"),
+        ("podInitialBackoffSeconds: 20", "podMaxBackoffSeconds: found 10; allowed: 0 (no backoff), or"),
+        (
+            "serving: {port: 70000}",
+            "serving.port: found the number 70000; allowed: a whole number from 0 to 65535",
+        ),
+        (
+            "serving: {bindAddress: localhost}",
+            "serving.bindAddress: found 'localhost'; allowed: an IP address",
+        ),
+        ("serving: {tlsCertFile: a.pem}", "serving.tlsPrivateKeyFile: is missing"),
+        ("serving: [1]", "serving: found a list; allowed: an object with authorizeMetrics"),
+        ("profiles: {}", "profiles: found an object; allowed: a list"),
+        ("conflictPolicy: lenient", "conflictPolicy: found 'lenient'; allowed: revalidate, strict"),
+        ("conflictPolicy: revaldate", "did you mean revalidate?"),
+        (
+            "leaderElection: {leaseDuration: 15}",
+            "allowed: a duration such as 500ms, 15s or 5m (did you mean 15s?)",
+        ),
+        (
+            "leaderElection: {leaseDuration: 10s}",
+            "leaderElection.leaseDuration: found 10s; allowed: more than",
+        ),
+        ("leaderElection: {leaseDuration: 15500ms}", "leaderElection.leaseDuration: must be whole seconds"),
+        (
+            "leaderElection: {retryPeriod: 9s}",
+            "leaderElection.renewDeadline: found 10s; allowed: more than 1.2",
+        ),
+        ("leaderElection: {retryPeriod: 0s}", "leaderElection.retryPeriod: must be above 0s"),
+        (
+            "leaderElection: {leaderElect: true, resourceName: A_b}",
+            "leaderElection.resourceName: found 'A_b'",
+        ),
+        ("clientConnection: {burst: 5}", "clientConnection.burst: is of no use while qps is 0"),
+        ("statusWrites: {qps: -1}", "statusWrites.qps: found the number -1; allowed: a number, 0 or more"),
+        (
+            "featureGates: {SchedulerPopFromBackofQ: true}",
+            "unknown gate; did you mean SchedulerPopFromBackoffQ?",
+        ),
+        ("featureGates: {SchedulerPopFromBackoffQ: maybe}", "found 'maybe'; allowed: true, false"),
+        ("featureGates: {1: true}", "featureGates: found the key the number 1; allowed: a string"),
+        ("profiles: [{schedulerName: a}, {schedulerName: a}]", "profiles[1].schedulerName: found 'a', which"),
+        (
+            "profiles: [{schedulerName: 'a b'}]",
+            "profiles[0].schedulerName: found 'a b'; allowed: a name without",
+        ),
+        ("profiles: [{base: fast}]", "profiles[0].base: found 'fast'; allowed: agent, default-scheduler"),
+        (
+            "profiles: [{plugins: {filter: {enabled: [{name: NodePort}]}}}]",
+            "profiles[0].plugins.filter.enabled[0].name: found 'NodePort'; did you mean NodePorts?",
+        ),
+        (
+            "profiles: [{plugins: {filter: {enabled: [{name: NodePorts, weight: 2}]}}}]",
+            "profiles[0].plugins.filter.enabled[0].weight: is for scores only",
+        ),
+        (
+            "profiles: [{plugins: {score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity}]}}}]",
+            "profiles[0].plugins.score.enabled[1].name: found 'NodeAffinity' a second time",
+        ),
+        (
+            "profiles: [{plugins: {preEnqueue: {disabled: [{name: SchedulingGates}]}}}]",
+            "profiles[0].plugins.preEnqueue.disabled: is not supported",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodePorts}, {name: NodePorts}]}]",
+            "profiles[0].pluginConfig[1].name: found 'NodePorts' a second time",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: Nope}]}]",
+            "profiles[0].pluginConfig[0].name: found 'Nope'; allowed:",
+        ),
+        ("profiles: [{pluginConfig: [{args: {}}]}]", "profiles[0].pluginConfig[0].name: is missing"),
+        ("workerCount: 1\nworkerCount: 2", "f.yaml:4: the key 'workerCount' was given already on line 3"),
+        ("serving: {port: 1, port: 2}", "f.yaml:3: the key 'port' was given already on line 3"),
+        ("workerCount: [", "f.yaml:4: not usable YAML"),
+        ("workerCount: !!python/object:os.system {}", "f.yaml:3: not usable YAML"),
+        ("---\nworkerCount: 1", "not usable YAML"),
+        ("workerCount: 2001-99-99", "f.yaml: not usable YAML"),
+        ("logging: {level: 2026-01-01}", "logging.level: found a date"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told(text: str, expected: str) -> None:
+    assert expected in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kind: SchedulerConfiguration", "apiVersion: is missing; allowed: agent-scheduler/v1"),
+        (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: SchedulerConfiguration",
+            "f:1: apiVersion: found 'kubescheduler.config.k8s.io/v1'; allowed: agent-scheduler/v1",
+        ),
+        ("- 1", "f:1: found a list; allowed: an object with"),
+        ("[" * 5000, "not usable YAML"),
+    ],
+)
+def test_what_is_no_configuration_is_told(text: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_text(text, source="f")
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["--scheduler-worker-count", "0"],
+            "--scheduler-worker-count: found the number 0; allowed: a whole number",
+        ),
+        (
+            ["--scheduler-worker-count", "two"],
+            "--scheduler-worker-count: found 'two'; allowed: a whole number",
+        ),
+        (["--port", "65536"], "--port: found the number 65536; allowed: a whole number from 0 to 65535"),
+        (["--kube-api-qps", "many"], "--kube-api-qps: found 'many'; allowed: a number, 0 or more"),
+        (["--kube-api-qps", "nan"], "--kube-api-qps: found the number nan"),
+        (["--kube-api-burst", "5"], "--kube-api-burst: is of no use while qps is 0"),
+        (["--kube-api-qps", "5", "--kube-api-burst", "0"], "--kube-api-burst: found the number 0"),
+        (["--log-level", "loud"], "--log-level: found 'loud'; allowed: debug, error, info, warning"),
+        (["--leader-elect=perhaps"], "--leader-elect: found 'perhaps'; allowed: true, false"),
+        (["--bind-address", "here"], "--bind-address: found 'here'; allowed: an IP address"),
+        (["--scheduler-name", ""], "--scheduler-name: found ''; allowed: a name without spaces"),
+        (["--feature-gates", "A"], "--feature-gates: found 'A'; allowed: GATE=true or GATE=false"),
+        (
+            ["--feature-gates", "A=true"],
+            "--feature-gates: unknown gate 'A'; allowed: SchedulerPopFromBackoffQ",
+        ),
+        (
+            ["--no-leader-elect", "--leader-elect-lease-duration", "20s"],
+            "--leader-elect-lease-duration: does nothing without leader election",
+        ),
+        (
+            ["--leader-elect", "--leader-elect-renew-deadline", "20s"],
+            "leaderElection.leaseDuration: found 15s; allowed: more than renewDeadline (20s)",
+        ),
+        (
+            ["--leader-elect", "--leader-elect-lease-duration", "9s"],
+            "--leader-elect-lease-duration: found 9s; allowed: more than renewDeadline (10s)",
+        ),
+        (
+            ["--lock-object-namespace", "a", "--leader-elect-resource-namespace", "b"],
+            "--lock-object-namespace: found 'a', but --leader-elect-resource-namespace says 'b'",
+        ),
+        (["--config", "/nowhere.yaml"], "--config /nowhere.yaml: No such file or directory"),
+        (["--config", "/"], "--config /: Is a directory"),
+        (["--config", "/dev/null"], "--config /dev/null: the file is empty"),
+    ],
+)
+def test_a_mistake_in_a_flag_is_told_by_the_flags_name(run: Load, words: list[str], expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        run(*words)
+    assert expected in str(caught.value)
+
+
+def test_a_name_for_a_file_with_several_profiles_is_refused(run: Load) -> None:
+    with pytest.raises(ConfigurationError, match=r"--scheduler-name: the file has 2 profiles \(a, b\)"):
+        run("--scheduler-name", "c", file="profiles: [{schedulerName: a}, {schedulerName: b}]")
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
+        load(argparse.Namespace(config=str(file)))
+
+
+# ---- durations
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "shown"),
+    [
+        ("0", 0.0, "0s"),
+        ("15s", 15.0, "15s"),
+        ("1m30s", 90.0, "1m30s"),
+        ("5m", 300.0, "5m0s"),
+        ("1.5h", 5400.0, "1h30m0s"),
+        ("250ms", 0.25, "250ms"),
+        ("1.25s", 1.25, "1.25s"),
+        ("10us", 1e-5, "10µs"),
+        ("100ns", 1e-7, "100ns"),
+    ],
+)
+def test_durations_are_gos(text: str, seconds: float, shown: str) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+    assert format_duration(seconds) == shown
+
+
+@pytest.mark.parametrize("text", ["", "15", "s", "-5s", "1d", "1s 2s", "1,5s", "٣s", "1e3s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
