@@ -87,14 +87,9 @@ def check_names(obj: Any, resource: Resource) -> Object:
     return obj
 
 
-def check_fields(
-    request: Request, obj: Object, resource: Resource, *, applied: bool = False
-) -> tuple[tuple[str, str], ...]:
-    """Drop unknown fields; the answer is the Warning headers due. Raises 400 under fieldValidation=Strict.
-
-    An `applied` configuration is checked without being completed: what it leaves out, it does not own.
-    """
-    unknown = schema.check_applied(resource, obj) if applied else schema.check(resource, obj)
+def check_fields(request: Request, obj: Object, resource: Resource) -> tuple[tuple[str, str], ...]:
+    """Drop unknown fields; the answer is the Warning headers due. Raises 400 under fieldValidation=Strict."""
+    unknown = schema.check(resource, obj)
     mode = request.parameters.get("fieldValidation", "") if request.parameters else ""
     if mode not in _VALIDATIONS:
         raise invalid(

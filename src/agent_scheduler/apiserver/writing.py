@@ -68,7 +68,7 @@ def create(registry: Registry, served: Served, namespace: str, request: Request,
         resource.default(obj)
         causes = resource.validate(obj, None)
         if causes:
-            raise invalid(resource.kind, resource.group, "", causes)
+            raise invalid(resource.kind, served.name[0], "", causes)
         return Response(201, orjson.dumps(resource.answer(obj, user)), headers=warnings)
     _match_namespace(obj, namespace)
     manager = request.parameters.get("fieldManager", "")
@@ -96,11 +96,11 @@ def _create(
     causes = resource.validate(obj, None)
     name = metadata.get("name", "")
     if causes:
-        raise invalid(resource.kind, resource.group, name, causes)
+        raise invalid(resource.kind, served.name[0], name, causes)
     if manager and "managedFields" not in metadata:
         apply.track(None, obj, manager=manager, resource=resource, now=registry.now(), subresource="")
     if served.table.get(metadata.get("namespace", ""), name) is not None:
-        raise already_exists(resource.plural, resource.group, name)
+        raise already_exists(resource.plural, served.name[0], name)
     if dry:
         obj.pop("kind", None)
         obj.pop("apiVersion", None)
@@ -121,7 +121,7 @@ def _free_name(registry: Registry, served: Served, metadata: Object) -> str:
         name = base + "".join(letters)
         if served.table.get(metadata.get("namespace", ""), name) is None:
             return name
-    raise already_exists(served.resource.plural, served.resource.group, name)
+    raise already_exists(served.resource.plural, served.name[0], name)
 
 
 def _match_namespace(obj: Object, namespace: str) -> None:
@@ -157,11 +157,11 @@ def update(
     if old is None:
         if key in _CREATE_ON_UPDATE and not subresource and not metadata.get("resourceVersion"):
             return _create(registry, served, obj, dry=dry, manager=manager, warnings=warnings)
-        raise not_found(resource.plural, resource.group, name)
+        raise not_found(resource.plural, served.name[0], name)
     if metadata.get("uid") and metadata["uid"] != old.uid:
         raise conflict(
             resource.plural,
-            resource.group,
+            served.name[0],
             name,
             f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}",
         )
@@ -169,7 +169,7 @@ def update(
         shown = "0x0" if resource.custom else '""'
         why = f"Invalid value: {shown}: must be specified for an update"
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
-        raise invalid(resource.kind, resource.group, name, [cause])
+        raise invalid(resource.kind, served.name[0], name, [cause])
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
     resource.default(obj)
@@ -190,7 +190,7 @@ def patched(
     if form == "apply":
         return _apply(registry, served, namespace, name, subresource=subresource, request=request, dry=dry)
     if old is None:
-        raise not_found(resource.plural, resource.group, name)
+        raise not_found(resource.plural, served.name[0], name)
     doc = served.view.decode(old.data)
     try:
         body = orjson.loads(request.body)
@@ -254,7 +254,8 @@ def _apply(
     if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
         raise bad_request("Object 'Kind' is missing in the applied configuration")
     config = check_names(config, resource)
-    warnings = check_fields(request, config, resource, applied=True)
+    if not isinstance(config.get("metadata"), dict):
+        config["metadata"] = {}
     metadata = config["metadata"]
     if metadata.setdefault("name", name) != name:
         raise bad_request(
@@ -266,9 +267,9 @@ def _apply(
     old = served.table.get(namespace, name)
     live = served.view.decode(old.data) if old is not None else None
     if old is not None and metadata.get("resourceVersion") not in (None, "", str(old.rv)):
-        raise stale(resource.plural, resource.group, name)
+        raise stale(resource.plural, served.name[0], name)
     if old is None and (subresource or metadata.get("resourceVersion")):
-        raise not_found(resource.plural, resource.group, name)
+        raise not_found(resource.plural, served.name[0], name)
     new = apply.apply(
         live,
         config,
@@ -278,10 +279,13 @@ def _apply(
         now=registry.now(),
         subresource=subresource,
     )
+    # `apply` has judged the configuration. To decode that here would fill in what nobody applied, so what is
+    # decoded is the outcome.
+    warnings = check_fields(request, new, resource)
     if old is None:
         if metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
-            raise conflict(resource.plural, resource.group, name, why)
+            raise conflict(resource.plural, served.name[0], name, why)
         return _create(registry, served, new, dry=dry, manager="", warnings=warnings)
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
@@ -311,7 +315,7 @@ def _commit(
     before = served.stored.decode(old.data)
     metadata, was = new["metadata"], before["metadata"]
     if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
-        raise stale(resource.plural, resource.group, old.name)
+        raise stale(resource.plural, served.name[0], old.name)
     metadata["resourceVersion"] = was["resourceVersion"]
     for field in _SYSTEM:
         if field in was and not metadata.get(field):
@@ -326,13 +330,13 @@ def _commit(
         elif not metadata["managedFields"]:
             del metadata["managedFields"]
     resource.prepare_update(new, before, subresource)
-    validate = resource.validate
     if subresource == "status" and resource.validate_status is not None:
-        validate = resource.validate_status
-    causes = validate(new, before)
+        causes = resource.validate_status(new, before)
+    else:
+        causes = resource.validate(new, before)
     if causes:
-        raise invalid(resource.kind, resource.group, old.name, causes)
-    if new == before:
+        raise invalid(resource.kind, served.name[0], old.name, causes)
+    if new == before or apply.only_times_differ(new, before):
         return Response(200, served.view.object(old.data), headers=warnings)
     if manager is not None and (manager or metadata.get("managedFields")):
         apply.track(
