@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent_scheduler.kube.budget import Budget, TokenBucket
+
+from .scripted import FakeTime
+
+
+async def take(bucket: TokenBucket, times: int) -> None:
+    for _ in range(times):
+        await bucket.take()
+
+
+async def test_a_burst_is_free_and_what_follows_has_the_rate() -> None:
+    time = FakeTime()
+    bucket = TokenBucket(10, 5, timing=time.timing)
+    await take(bucket, 5)
+    assert time.slept == []
+    await take(bucket, 20)
+    assert sum(time.slept) == pytest.approx(2.0)
+
+
+async def test_no_more_than_the_burst_is_saved_up() -> None:
+    time = FakeTime()
+    bucket = TokenBucket(10, 5, timing=time.timing)
+    time.now += 1000
+    await take(bucket, 6)
+    assert sum(time.slept) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("qps", [None, 0])
+async def test_a_rate_of_zero_or_none_is_no_limit(qps: float | None) -> None:
+    time = FakeTime()
+    await take(TokenBucket(qps, timing=time.timing), 10_000)
+    assert time.slept == []
+
+
+async def test_waiters_are_served_in_the_order_they_came() -> None:
+    bucket = TokenBucket(200, 1)
+    order: list[int] = []
+
+    async def waiter(number: int) -> None:
+        await bucket.take()
+        order.append(number)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(6):
+            group.create_task(waiter(number))
+    assert order == list(range(6))
+
+
+async def test_a_cancelled_waiter_gives_its_token_back() -> None:
+    time = FakeTime()
+    asleep = asyncio.Event()
+
+    async def for_ever(_: float) -> None:
+        asleep.set()
+        await asyncio.Event().wait()
+
+    timing = time.timing
+    bucket = TokenBucket(1, 1, timing=type(timing)(clock=timing.clock, sleep=for_ever, rng=timing.rng))
+    await bucket.take()
+    waiter = asyncio.create_task(bucket.take())
+    await asleep.wait()
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    time.now += 1
+    async with asyncio.timeout(1):
+        await bucket.take()
+
+
+async def test_only_so_many_requests_are_under_way() -> None:
+    budget = Budget(concurrency=3)
+    now = most = 0
+
+    async def one() -> None:
+        nonlocal now, most
+        async with budget.request():
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0)
+            now -= 1
+
+    await asyncio.gather(*(one() for _ in range(20)))
+    assert most == 3
+
+
+async def test_a_request_that_fails_gives_its_place_back() -> None:
+    budget = Budget(concurrency=1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            async with asyncio.timeout(1), budget.request():
+                raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"qps": -1}, "qps"), ({"qps": 1, "burst": 0}, "burst"), ({"concurrency": 0}, "concurrency")],
+)
+def test_impossible_budgets_are_refused(options: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Budget(**options)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent_scheduler.kube.dispatch import Dispatcher
+
+from .scripted import eventually, running
+
+
+class Sender:
+    """Notes what it is given and holds each call until `go` is set."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+        self.go = asyncio.Event()
+        self.busy: set[str] = set()
+        self.most = 0
+
+    async def __call__(self, key: str, call: int) -> None:
+        assert key not in self.busy
+        self.busy.add(key)
+        self.most = max(self.most, len(self.busy))
+        self.sent.append((key, call))
+        await self.go.wait()
+        self.busy.discard(key)
+
+
+async def test_the_newest_call_of_a_key_replaces_those_that_wait() -> None:
+    sender = Sender()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=1)
+    dispatcher.put("a", 1)
+    dispatcher.put("b", 1)
+    dispatcher.put("a", 2)
+    sender.go.set()
+    async with running(dispatcher.run()):
+        assert await dispatcher.drain(5) == 0
+    assert sender.sent == [("a", 2), ("b", 1)]
+
+
+async def test_two_calls_of_a_key_never_run_at_once_and_none_is_lost() -> None:
+    sender = Sender()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=4)
+    async with running(dispatcher.run()):
+        dispatcher.put("a", 1)
+        await eventually(lambda: sender.sent == [("a", 1)])
+        for call in range(2, 6):
+            dispatcher.put("a", call)
+        # Dropped and made again while its key is being sent: the queue holds the key in vain, and must not mind.
+        dispatcher.discard("a")
+        dispatcher.put("a", 7)
+        await asyncio.sleep(0.01)
+        assert sender.sent == [("a", 1)]
+        assert len(dispatcher) == 1
+        sender.go.set()
+        assert await dispatcher.drain(5) == 0
+    assert sender.sent == [("a", 1), ("a", 7)]
+
+
+async def test_no_more_calls_run_at_once_than_allowed() -> None:
+    sender = Sender()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=2)
+    for key in "abcde":
+        dispatcher.put(key, 1)
+    async with running(dispatcher.run()):
+        await eventually(lambda: len(sender.busy) == 2)
+        sender.go.set()
+        assert await dispatcher.drain(5) == 0
+    assert sender.most == 2
+    assert [key for key, _ in sender.sent] == list("abcde")
+
+
+async def test_a_full_dispatcher_takes_no_new_key_but_newer_calls() -> None:
+    dispatcher: Dispatcher[str, int] = Dispatcher(Sender(), concurrency=1, capacity=2)
+    assert dispatcher.put("a", 1)
+    assert dispatcher.put("b", 1)
+    assert not dispatcher.put("c", 1)
+    assert dispatcher.put("a", 2)
+    dispatcher.discard("b")
+    assert dispatcher.put("c", 1)
+
+
+async def test_draining_ends_at_its_deadline_and_says_what_is_left() -> None:
+    sender = Sender()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=1)
+    for key in "abc":
+        dispatcher.put(key, 1)
+    async with running(dispatcher.run()):
+        assert await dispatcher.drain(0.05) == 3
+
+
+async def test_what_a_call_raises_ends_the_run() -> None:
+    async def broken(_key: str, _call: int) -> None:
+        raise RuntimeError("a bug")
+
+    dispatcher: Dispatcher[str, int] = Dispatcher(broken, concurrency=2)
+    dispatcher.put("a", 1)
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.timeout(5):
+            await dispatcher.run()
+    assert raised.group_contains(RuntimeError, match="a bug")
+
+
+def test_a_dispatcher_without_workers_is_refused() -> None:
+    with pytest.raises(ValueError, match="concurrency"):
+        Dispatcher(Sender(), concurrency=0)

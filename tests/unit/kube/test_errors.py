@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from multidict import CIMultiDict
+
+from agent_scheduler.kube.errors import (
+    MAX_RETRY_AFTER,
+    Failure,
+    FailureClass,
+    classify,
+    classify_error,
+    classify_status,
+)
+from agent_scheduler.kube.errors import Status as WireStatus
+from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
+
+RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "conformance" / "apiserver-1.36.2.jsonl"
+
+
+def response(status: int, body: object = None, **headers: str) -> Response:
+    content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+    return Response(
+        status, content, CIMultiDict({name.replace("_", "-"): text for name, text in headers.items()})
+    )
+
+
+def failure(status: int, body: object = None, **headers: str) -> Failure:
+    found = classify(response(status, body, **headers))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+def test_a_success_is_no_failure(status: int) -> None:
+    assert classify(response(status)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (302, FailureClass.PERMANENT),
+        (400, FailureClass.PERMANENT),
+        (401, FailureClass.TRANSIENT),
+        (403, FailureClass.PERMANENT),
+        (404, FailureClass.NOT_FOUND),
+        (405, FailureClass.PERMANENT),
+        (408, FailureClass.UNKNOWN),
+        (409, FailureClass.CONFLICT),
+        (410, FailureClass.GONE),
+        (413, FailureClass.PERMANENT),
+        (422, FailureClass.PERMANENT),
+        (429, FailureClass.TRANSIENT),
+        (500, FailureClass.UNKNOWN),
+        (502, FailureClass.UNKNOWN),
+        (503, FailureClass.UNKNOWN),
+        (504, FailureClass.UNKNOWN),
+    ],
+)
+def test_the_status_decides_the_class(status: int, kind: FailureClass) -> None:
+    found = failure(status)
+    assert found.kind is kind
+    assert found.retryable is (kind in (FailureClass.TRANSIENT, FailureClass.UNKNOWN))
+
+
+def test_only_what_was_never_sent_is_known_not_to_have_happened() -> None:
+    assert classify_error(NotSent("x")).kind is FailureClass.TRANSIENT
+    assert classify_error(OutcomeUnknown("x")).kind is FailureClass.UNKNOWN
+
+
+def test_reason_message_and_fields_come_from_the_status() -> None:
+    body = {"reason": "Invalid", "message": "m", "details": {"causes": [{"field": "metadata.uid"}]}}
+    found = failure(422, body)
+    assert (found.reason, found.message, found.fields) == ("Invalid", "m", ("metadata.uid",))
+    assert str(found) == "422 Invalid: m"
+
+
+def test_a_body_that_is_no_status_is_quoted() -> None:
+    assert failure(502, b"<html>bad gateway</html>").message == "<html>bad gateway</html>"
+    assert len(failure(502, b"x" * 10_000).message) == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("3", 3.0),
+        ("0", 0.0),
+        ("1.5", 1.5),
+        ("Sat, 21 Nov 2026 00:00:09 GMT", 9.0),
+        ("Sat, 21 Nov 2025 00:00:09 GMT", None),
+        ("soon", None),
+        ("-1", None),
+        ("nan", None),
+        ("1e9", MAX_RETRY_AFTER),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(text: str, seconds: float | None) -> None:
+    found = failure(429, Retry_After=text, Date="Sat, 21 Nov 2026 00:00:00 GMT")
+    assert found.retry_after == seconds
+
+
+def test_the_status_may_say_when_to_come_back() -> None:
+    assert failure(429, {"details": {"retryAfterSeconds": 2}}).retry_after == 2
+    assert failure(429, {"details": {"retryAfterSeconds": 2}}, Retry_After="5").retry_after == 5
+
+
+def test_the_status_of_a_watch_is_read_the_same_way() -> None:
+    assert classify_status(WireStatus(reason="Expired", code=410), code=410).kind is FailureClass.GONE
+
+
+def test_every_recorded_refusal_is_read_with_its_reason() -> None:
+    if not RECORDED.exists():
+        pytest.skip(f"{RECORDED} is missing")
+    seen = 0
+    for line in RECORDED.read_text().splitlines():
+        exchange = json.loads(line)
+        answer = exchange.get("response")
+        if answer is None or answer["status"] < 400 or not isinstance(answer["body"], dict):
+            continue
+        found = failure(answer["status"], answer["body"])
+        assert found.reason == answer["body"].get("reason", ""), exchange["name"]
+        assert found.message == answer["body"]["message"], exchange["name"]
+        seen += 1
+    assert seen > 20

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from agent_scheduler.kube.watch_events import EventType, identify, open_event, open_event_slowly, version
+from agent_scheduler.objects.wire import Pod
+
+POD = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}, "spec": {"schedulerName": "s"}}
+decode = msgspec.json.Decoder(Pod).decode
+
+
+def compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"])
+def test_an_event_is_opened_the_same_way_quickly_and_slowly(kind: str) -> None:
+    line = compact({"type": kind, "object": POD})
+    quick, raw = open_event(line)
+    slow, other = open_event_slowly(line)
+    assert quick is slow is EventType(kind)
+    assert decode(raw) == decode(other) == msgspec.convert(POD, Pod)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps({"type": "ADDED", "object": POD}, indent=1).encode(),
+        compact({"object": POD, "type": "ADDED"}),
+        b"  " + compact({"type": "ADDED", "object": POD}) + b" \r",
+    ],
+)
+def test_any_spelling_of_the_envelope_is_understood(line: bytes) -> None:
+    kind, raw = open_event(line)
+    assert kind is EventType.ADDED
+    assert decode(raw) == msgspec.convert(POD, Pod)
+
+
+def test_an_envelope_with_more_members_needs_the_slow_way_and_says_so() -> None:
+    line = compact({"type": "ADDED", "object": POD, "more": {}})
+    with pytest.raises(msgspec.MsgspecError):
+        decode(open_event(line)[1])
+    assert decode(open_event_slowly(line)[1]) == msgspec.convert(POD, Pod)
+
+
+def test_no_beginning_of_an_event_passes_for_an_event() -> None:
+    line = compact({"type": "ADDED", "object": POD})
+    for end in range(len(line)):
+        with pytest.raises((ValueError, msgspec.MsgspecError)):
+            decode(open_event(line[:end])[1])
+
+
+@pytest.mark.parametrize("line", [b"", b"x", b"[]", b'{"type":"ADDED"}', b'{"type":"SHOUTED","object":{}}'])
+def test_what_is_no_event_is_a_value_error(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        open_event(line)
+
+
+def test_an_object_that_cannot_be_decoded_is_still_identified() -> None:
+    assert identify(compact({**POD, "spec": 3})) == ("u", "7")
+    assert identify(b'{"metadata":7}') == ("", "")
+    assert identify(b"{") == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), ("0", 0), ("", None), ("-1", None), ("1.5", None), ("٣", None), ("a", None)],
+)
+def test_only_plain_digits_are_comparable_versions(text: str, number: int | None) -> None:
+    assert version(text) == number
