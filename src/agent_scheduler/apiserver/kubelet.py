@@ -91,6 +91,7 @@ class Kubelets:
         self._sequence = 0
         self._host_ips: dict[str, str] = {}
         self._pod_ips = 0
+        self._second, self._second_text = -1, ""
         self._pod_table, self._node_table = store.tables[PODS], store.tables[NODES]
         self._node_field = self._pod_table.field_names.index("spec.nodeName")
         self._phase_field = self._pod_table.field_names.index("status.phase")
@@ -150,7 +151,11 @@ class Kubelets:
             self._remove_orphans(subject)
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._store.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        second = int(self._store.clock())
+        if second != self._second:
+            self._second = second
+            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._second_text
 
     # Pods
 

@@ -124,18 +124,19 @@ class NodeBook:
 
     def admit(self, uid: str, demand: Demand) -> Refusal | None:
         """Takes the pod in, or says why not."""
-        amounts = demand.amounts
-        for name in (*_FIRST, *sorted(amounts.keys() - set(_FIRST))):
-            wanted = amounts.get(name, 0)
-            if not wanted:
-                continue
-            used, has = self.used.get(name, 0), self.allocatable.get(name, 0)
-            if used + wanted > has:
-                return Refusal(
-                    f"OutOf{name}",
-                    f"Pod was rejected: Node didn't have enough resource: {name}, requested: {wanted}, "
-                    f"used: {used}, capacity: {has}",
-                )
+        used, has = self.used, self.allocatable
+        short = [
+            name
+            for name, wanted in demand.amounts.items()
+            if wanted and used.get(name, 0) + wanted > has.get(name, 0)
+        ]
+        if short:
+            name = min(short, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+            return Refusal(
+                f"OutOf{name}",
+                f"Pod was rejected: Node didn't have enough resource: {name}, requested: {demand.amounts[name]}, "
+                f"used: {used.get(name, 0)}, capacity: {has.get(name, 0)}",
+            )
         for port in demand.ports:
             if any(_clash(port, held) for held in self.ports):
                 return Refusal(

@@ -128,8 +128,11 @@ class Outcome:
             ("refused: no node has room", f"{refused:,}"),
             ("left out though they fit", f"{len(self.audit.left_out):,}"),
             ("rate of binding", f"{self.pods_a_second:,.0f} pods/s over {self.bind_seconds:.2f} s"),
-            ("create sent to bound, p50 / p90 / p99", f"{_ms(p50)} / {_ms(p90)} / {_ms(p99)}"),
-            ("create answered to bound, p50 / p90 / p99", f"{_ms(a50)} / {_ms(a90)} / {_ms(a99)}"),
+            ("create sent to bound, p50 / p90 / p99", f"{duration(p50)} / {duration(p90)} / {duration(p99)}"),
+            (
+                "create answered to bound, p50 / p90 / p99",
+                f"{duration(a50)} / {duration(a90)} / {duration(a99)}",
+            ),
             ("conflicts, urgent retries", f"{_count(self.last('conflicts'))}, {_count(self.last('urgent'))}"),
             ("scheduler CPU a pod", _cpu(self.scheduler_milliseconds_a_pod())),
             ("API server CPU a pod", _cpu(self.server_milliseconds_a_pod())),
@@ -164,7 +167,8 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def _ms(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """As milliseconds below a second, else as seconds."""
     return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
 
 

@@ -142,7 +142,7 @@ def latency_distribution(outcome: Outcome) -> str:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("milliseconds")
         axes.set_ylabel("share of pods")
-        axes.legend(loc="lower right")
+        axes.legend(loc="best")
         return None
 
     return _svg("latency distribution", draw)

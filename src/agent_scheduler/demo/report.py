@@ -10,7 +10,7 @@ from html import escape
 from importlib import metadata
 from pathlib import Path
 
-from .outcome import Outcome
+from .outcome import Outcome, duration
 from .plots import all_plots
 
 _STYLE = """
@@ -95,8 +95,8 @@ def render(outcome: Outcome) -> str:
     figures = [
         (f"{outcome.observation.bound:,}", "pods bound"),
         (f"{outcome.pods_a_second:,.0f}/s", "rate of binding"),
-        (f"{latency['p50']:,.1f} ms", "create to bound, p50"),
-        (f"{latency['p99']:,.1f} ms", "create to bound, p99"),
+        (duration(latency["p50"] / 1000), "create to bound, p50"),
+        (duration(latency["p99"] / 1000), "create to bound, p99"),
         ("-" if cpu is None else f"{cpu:.3f} ms", "scheduler CPU a pod"),
         (f"{len(outcome.audit.overcommitted):,}", "nodes over allocatable"),
     ]

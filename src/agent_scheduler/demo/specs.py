@@ -125,7 +125,7 @@ class Refusals:
             if not lacking:
                 return None
             short |= lacking
-        return "more than any empty node has of " + ", ".join(sorted(short))
+        return "no empty node has enough of " + ", ".join(sorted(short))
 
 
 def fits_at_all(pod: PodSpec, nodes: Iterable[NodeSpec]) -> bool:

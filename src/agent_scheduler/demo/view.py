@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .measure import Sample
-from .outcome import Outcome
+from .outcome import Outcome, duration
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -68,10 +68,6 @@ def fill_bins(fill: Sequence[float], *, bins: int = 10) -> list[int]:
     return counts
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.2f} s"
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
@@ -83,7 +79,7 @@ def line(frame: Frame) -> str:
     queues = " ".join(f"{name} {count:,.0f}" for name, count in sample.queues.items() if count) or "-"
     return (
         f"{sample.at:6.1f} s  created {sample.created:,}  bound {sample.bound:,}/{frame.total:,}  "
-        f"{frame.bound_rate:,.0f}/s  p50 {_ms(p50)} p99 {_ms(p99)}  queues: {queues}  "
+        f"{frame.bound_rate:,.0f}/s  p50 {duration(p50)} p99 {duration(p99)}  queues: {queues}  "
         f"conflicts {_number(sample.conflicts)}  running {sample.running:,}  ended {sample.ended:,}"
     )
 
@@ -160,7 +156,7 @@ def screen(frame: Frame) -> Panel:
         ("running", f"{sample.running:,}"),
         ("ended", f"{sample.ended:,}"),
     )
-    latency = _pairs(("p50", _ms(p50)), ("p90", _ms(p90)), ("p99", _ms(p99)))
+    latency = _pairs(("p50", duration(p50)), ("p90", duration(p90)), ("p99", duration(p99)))
     queues = _pairs(
         *((name, _number(count)) for name, count in (sample.queues or {"not published": 0.0}).items()),
     )

@@ -1,0 +1,187 @@
+"""The audit's verdicts on small clusters, written as the API's objects."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from agent_scheduler.demo.audit import admits, judge, pod_amounts
+from agent_scheduler.demo.specs import GPU_MILLI, GPU_SHARE_ANNOTATION
+
+_ids = count()
+Object = dict[str, Any]
+
+
+def node(
+    name: str = "n", *, labels: dict[str, str] | None = None, spec: Object | None = None, **amounts: str
+) -> Object:
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "10", **amounts}
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": spec or {},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def pod(
+    *, on: str | None = None, phase: str = "Pending", annotations: dict[str, str] | None = None,
+    message: str = "", spec: Object | None = None, **requests: str,
+) -> Object:  # fmt: skip
+    conditions = [{"type": "PodScheduled", "status": "False", "message": message}] if message else []
+    container = {"name": "c", "resources": {"requests": requests or {"cpu": "1"}}}
+    return {
+        "metadata": {"name": f"p{next(_ids)}", "annotations": annotations or {}},
+        "spec": {"containers": [container], **({"nodeName": on} if on else {}), **(spec or {})},
+        "status": {"phase": phase, "conditions": conditions},
+    }
+
+
+def test_a_full_node_is_not_over_its_allocatable() -> None:
+    audit = judge([node()], [pod(on="n", cpu="4", memory="8Gi")])
+    assert audit.ok
+    assert (audit.nodes, audit.pods, audit.bound, audit.cpu_fill) == (1, 1, 1, [1.0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "said"),
+    [
+        (
+            [node()],
+            [pod(on="n", cpu="3"), pod(on="n", cpu="1001m")],
+            "n: cpu requested 4001, allocatable 4000",
+        ),
+        ([node(pods="1")], [pod(on="n"), pod(on="n")], "n: pods requested 2, allocatable 1"),
+        ([node()], [pod(on="n", gpu="1")], "n: gpu requested 1, allocatable 0"),
+        ([node()], [pod(on="gone")], "is bound to gone, which does not exist"),
+    ],
+)
+def test_an_overcommitted_node_is_named_with_its_sums(
+    nodes: list[Object], pods: list[Object], said: str
+) -> None:
+    audit = judge(nodes, pods)
+    assert not audit.ok
+    assert said in audit.overcommitted[0]
+
+
+def test_a_host_port_held_twice_is_an_overcommit_unless_addresses_differ() -> None:
+    def with_port(**port: Any) -> Object:
+        return pod(on="n", spec={"containers": [{"name": "c", "ports": [{"hostPort": 80, **port}]}]})
+
+    assert judge([node()], [with_port(), with_port()]).overcommitted == ["n: host port 80 is held twice"]
+    assert judge([node()], [with_port(hostIP="1.1.1.1"), with_port()]).overcommitted
+    assert judge([node()], [with_port(hostIP="1.1.1.1"), with_port(hostIP="2.2.2.2")]).ok
+    assert judge([node()], [with_port(), with_port(protocol="UDP")]).ok
+
+
+def test_pods_that_have_ended_take_nothing() -> None:
+    audit = judge([node()], [pod(on="n", phase="Succeeded", cpu="4"), pod(on="n", cpu="4")])
+    assert audit.ok
+    assert audit.bound == 2
+
+
+def test_an_unbound_pod_that_fits_is_named_with_the_node() -> None:
+    waiting = pod(cpu="2")
+    audit = judge([node("full"), node("free")], [pod(on="full", cpu="4"), waiting])
+    assert audit.left_out == [f"{waiting['metadata']['name']} is not bound, but fits free"]
+    assert not audit.ok
+
+
+def test_an_unbound_pod_that_fits_nowhere_is_refused_by_the_schedulers_message() -> None:
+    audit = judge(
+        [node()], [pod(cpu="5", message="0/1 nodes"), pod(cpu="6", message="0/1 nodes"), pod(cpu="7")]
+    )
+    assert audit.ok
+    assert audit.refused == {"0/1 nodes": 2, "(the scheduler has written no condition)": 1}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"schedulingGates": [{"name": "g"}]},
+        {"affinity": {"podAntiAffinity": {"x": []}}},
+        {"topologySpreadConstraints": [{}]},
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+    ],
+)
+def test_a_pod_that_waits_for_more_than_nodes_is_never_called_left_out(spec: Object) -> None:
+    audit = judge([node()], [pod(spec=spec, message="waiting")])
+    assert audit.ok
+    assert audit.refused == {"waiting": 1}
+
+
+def test_a_host_port_keeps_an_unbound_pod_out() -> None:
+    spec = {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}
+    assert judge([node()], [pod(on="n", spec=spec), pod(spec=spec, message="ports")]).ok
+
+
+@pytest.mark.parametrize(
+    ("at", "spec", "admitted"),
+    [
+        ({}, {}, True),
+        ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "1"}}, True),
+        ({"labels": {"a": "2"}}, {"nodeSelector": {"a": "1"}}, False),
+        ({"spec": {"unschedulable": True}}, {}, False),
+        ({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, {}, False),
+        ({"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}}, {}, True),
+        ({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}},
+         {"tolerations": [{"key": "k", "value": "v"}]}, True),
+        ({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}},
+         {"tolerations": [{"key": "k", "value": "w"}]}, False),
+        ({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, {"tolerations": [{"operator": "Exists"}]}, True),
+        ({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}},
+         {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}, False),
+    ],
+)  # fmt: skip
+def test_labels_and_taints_decide_where_a_pod_may_go(at: Object, spec: Object, admitted: bool) -> None:
+    assert admits(node(**at), pod(spec=spec)) is admitted
+
+
+@pytest.mark.parametrize(
+    ("expression", "admitted"),
+    [
+        ({"key": "m", "operator": "In", "values": ["5", "6"]}, True),
+        ({"key": "m", "operator": "NotIn", "values": ["5"]}, False),
+        ({"key": "absent", "operator": "NotIn", "values": ["5"]}, True),
+        ({"key": "m", "operator": "Exists"}, True),
+        ({"key": "m", "operator": "DoesNotExist"}, False),
+        ({"key": "m", "operator": "Gt", "values": ["4"]}, True),
+        ({"key": "m", "operator": "Lt", "values": ["4"]}, False),
+        ({"key": "absent", "operator": "Gt", "values": ["4"]}, False),
+    ],
+)
+def test_required_node_affinity_is_read_operator_by_operator(expression: Object, admitted: bool) -> None:
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert admits(node(labels={"m": "5"}), pod(spec={"affinity": affinity})) is admitted
+
+
+def test_a_node_may_be_asked_for_by_name() -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    wanting = pod(spec={"affinity": {"nodeAffinity": required}})
+    assert admits(node("a"), wanting)
+    assert not admits(node("b"), wanting)
+
+
+def test_a_pod_takes_its_largest_step_with_sidecars_and_overhead() -> None:
+    def container(cpu: str, **extra: str) -> Object:
+        return {"name": "x", "resources": {"requests": {"cpu": cpu}}, **extra}
+
+    init = [container("3"), container("500m", restartPolicy="Always"), container("2")]
+    spec = {"initContainers": init, "containers": [container("1")], "overhead": {"cpu": "250m"}}
+    assert pod_amounts(pod(spec=spec)) == {"cpu": 3250, "pods": 1}
+
+
+def test_shares_that_no_single_cards_could_hold_are_counted() -> None:
+    amounts = {GPU_MILLI: "2000"}
+    shares = [
+        pod(on="n", annotations={GPU_SHARE_ANNOTATION: "600x1"}, **{GPU_MILLI: "600"}) for _ in range(3)
+    ]
+    audit = judge([node(**amounts)], shares)
+    assert audit.ok
+    assert audit.split_cards == 1
+    assert audit.gpu_fill == [0.9]
+    assert audit.allocation(GPU_MILLI) == 0.9
+    assert judge([node(**amounts)], shares[:2]).split_cards == 0
