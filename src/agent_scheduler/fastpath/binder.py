@@ -59,7 +59,7 @@ class BinderObserver(Protocol):
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         """A result was judged: candidates passed over, live re-checks passed and failed."""
 
-    def bound(self, outcome: BindOutcome, seconds: float) -> None:
+    def bound(self, outcome: BindOutcome, seconds: float, profile: str) -> None:
         """A bind ended."""
 
     def attempted(self, profile: str, result: str, started: float) -> None:
@@ -186,7 +186,7 @@ class Binder:
                 # Whatever broke, the request may have gone out.
                 self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
                 answer = BindResult(BindOutcome.UNKNOWN)
-            self._observer.bound(answer.outcome, self._clock() - began)
+            self._observer.bound(answer.outcome, self._clock() - began, pod.scheduler_name)
             if answer.outcome is not BindOutcome.UNKNOWN or not self._cluster.waits(pod.uid):
                 break
             # The room stays taken. Binding to the same node once more cannot do harm: the server accepts one

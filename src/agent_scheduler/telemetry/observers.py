@@ -161,14 +161,11 @@ class FastPathObserver:
             self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
 
     def watched(self, kind: str, what: str) -> None:
-        """A reflector's count. Why a list was taken is its reason: `start`, or `resync` after a watch was lost."""
-        if what in ("list", "relist"):
-            reason = "start" if what == "list" else "resync"
-            self._metrics.relists_total.labels(kind, reason).inc()
-        elif what == "malformed":
+        """A reflector's count."""
+        if what == "malformed":
             self._metrics.malformed_objects_total.labels(kind).inc()
         else:
-            self._metrics.watch_events_total.labels(kind, what).inc()
+            self._metrics.reflector_steps_total.labels(kind, what).inc()
 
     def received(self, kind: str, changes: Sequence[_Change], began: float) -> None:
         """A batch of changes was handled, from `began` until now; each counts with its share of the time."""

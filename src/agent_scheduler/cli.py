@@ -1,0 +1,92 @@
+"""The command line: one program, a command for each thing it can be."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agent-scheduler",
+        description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"agent-scheduler {version('agent-scheduler')}"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    from agent_scheduler.config import add_run_arguments
+
+    run = commands.add_parser("run", help="schedule the pods of a cluster", allow_abbrev=False)
+    add_run_arguments(run)
+    run.set_defaults(main=_run)
+    _add_optional(commands, "cluster", "serve an embedded Kubernetes API with simulated nodes")
+    _add_optional(commands, "demo", "run cluster, scheduler and a workload, and show what happens")
+    return parser
+
+
+def _add_optional(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> None:
+    """A command whose libraries are an extra: without them it is listed, and says what to install when used."""
+    command = commands.add_parser(name, help=text, allow_abbrev=False)
+    try:
+        if name == "cluster":
+            from agent_scheduler.apiserver import cluster as module
+        else:
+            from agent_scheduler.demo import command as module  # type: ignore[no-redef]
+    except ModuleNotFoundError as error:
+        missing = error.name or str(error)
+        if missing.startswith("agent_scheduler"):
+            raise
+        command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+        command.set_defaults(main=lambda args: _missing(name, missing))
+        return
+    module.add_arguments(command)
+    command.set_defaults(main=module.main)
+
+
+def _missing(command: str, module: str) -> int:
+    print(
+        f"agent-scheduler {command}: the library {module} is not installed; "
+        f"install agent-scheduler[{command}] to use this command",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _run(args: argparse.Namespace) -> int:
+    from agent_scheduler.config import ConfigurationError, load
+    from agent_scheduler.kube.credentials import KubeConfigError
+    from agent_scheduler.runtime import Runtime
+    from agent_scheduler.telemetry.logs import setup
+
+    try:
+        configuration = load(args)
+    except ConfigurationError as error:
+        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        return 2
+    setup(level=configuration.logging.level, log_format=configuration.logging.format)
+
+    async def run() -> int:
+        return await Runtime(configuration).run()
+
+    import uvloop
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run())
+    except KubeConfigError as error:
+        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        return 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    args = _parser().parse_args(argv)
+    code: int = args.main(args)
+    return code

@@ -1,0 +1,248 @@
+"""Builds one scheduler process from its configuration, runs it, and ends it in good order.
+
+    start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [lease] ─> scheduling
+    end:    SIGTERM or SIGINT ─> no new decisions ─> binds under way end ─> lease released ─> exit 0
+
+Exit codes: 0 after a signal, 1 when something broke or the lease was lost (a supervisor restarts us then, with
+nothing of the old leader's in flight), 2 for a configuration that cannot be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from agent_scheduler.config import Configuration, build_profiles, to_dict
+from agent_scheduler.engine.conflicts import ConflictPolicy
+from agent_scheduler.fastpath.scheduler import FastPath, FastPathSettings, RateLimit
+from agent_scheduler.fastpath.views import cache_view, queue_view
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint
+from agent_scheduler.serving.http import Check, HttpServer, ServingOptions
+from agent_scheduler.telemetry.gcpolicy import GcPolicy
+from agent_scheduler.telemetry.logs import get_logger
+from agent_scheduler.telemetry.looplag import LoopLag
+from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+
+#: Connections beyond those for binds: status writes, events, lists, the lease.
+_OTHER_CONNECTIONS = 16
+
+#: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
+_BIND_SHARE = 0.7
+
+
+class LeaseLost(RuntimeError):
+    """Another process may lead now; this one has stopped writing and has to start over."""
+
+
+def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:
+    """What the fast path needs of the configuration."""
+    connection, events, status = (
+        configuration.client_connection,
+        configuration.events,
+        configuration.status_writes,
+    )
+    return FastPathSettings(
+        profiles=tuple(build_profiles(configuration).values()),
+        name=configuration.profiles[0].scheduler_name,
+        identity=identity,
+        workers=configuration.worker_count,
+        candidates=configuration.candidate_node_count,
+        policy=ConflictPolicy(configuration.conflict_policy),
+        initial_backoff=configuration.pod_initial_backoff_seconds,
+        max_backoff=configuration.pod_max_backoff_seconds,
+        pop_from_backoff=configuration.feature_gates["SchedulerPopFromBackoffQ"],
+        max_in_unschedulable=configuration.pod_max_in_unschedulable_pods_duration,
+        max_urgent_retries=configuration.max_urgent_retries,
+        binds=RateLimit(connection.qps, connection.burst, configuration.bind_concurrency),
+        status_writes=RateLimit(status.qps, status.burst, status.concurrency),
+        events=RateLimit(events.qps, events.burst) if events.enabled else None,
+        event_buffer=events.buffer,
+    )
+
+
+class Runtime:
+    """One process's worth of scheduler. `run` may be called once."""
+
+    def __init__(self, configuration: Configuration, *, endpoint: Endpoint | None = None) -> None:
+        """`endpoint` None: found as `kube.auth` says. Raises KubeConfigError."""
+        self._configuration = configuration
+        kubeconfig = configuration.client_connection.kubeconfig
+        self._endpoint = endpoint or load_endpoint(kubeconfig=Path(kubeconfig) if kubeconfig else None)
+        self._log = get_logger("runtime")
+        self._stopping = asyncio.Event()
+        self.metrics = Metrics(version=version("agent-scheduler"))
+        self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._elector: LeaderElector | None = None
+
+    def stop(self) -> None:
+        """Begin the orderly end; `run` returns when it is done."""
+        self._stopping.set()
+
+    async def run(self, *, signals: bool = True) -> int:
+        """Schedule until stopped. Returns the exit code; `signals`: SIGTERM and SIGINT stop."""
+        loop = asyncio.get_running_loop()
+        if signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stop)
+        try:
+            await self._run()
+        except LeaseLost as error:
+            self._log.error("lease lost", problem=str(error))
+            return 1
+        except BaseExceptionGroup as group:
+            fatal, _ = group.split(Exception)
+            if fatal is None:
+                raise
+            for error in _leaves(fatal):
+                self._log.error("stopped by a failure", error=repr(error), exc_info=error)
+            return 1
+        return 0
+
+    async def _run(self) -> None:
+        configuration = self._configuration
+        async with AsyncExitStack() as stack:
+            gc_policy = GcPolicy(self.metrics)
+            gc_policy.start()
+            stack.callback(gc_policy.stop)
+            lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
+            lag.start()
+            stack.callback(lag.stop)
+            transport = AiohttpTransport(
+                self._endpoint,
+                pool_size=configuration.bind_concurrency + _OTHER_CONNECTIONS,
+                user_agent=f"agent-scheduler/{version('agent-scheduler')}",
+                observe=self.metrics.api_request,
+            )
+            stack.push_async_callback(transport.close)
+            fast_path = self._fast_path(transport)
+            self._elector = self._make_elector(transport)
+            if configuration.serving.port:
+                server = self._make_server(fast_path, transport)
+                await server.start()
+                stack.push_async_callback(server.stop)
+            self._log.info(
+                "started",
+                api_server=self._endpoint.base_url,
+                source=self._endpoint.source,
+                schedulers=[profile.scheduler_name for profile in configuration.profiles],
+                workers=configuration.worker_count,
+                conflict_policy=configuration.conflict_policy,
+            )
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(fast_path.watch())
+                leading = tasks.create_task(self._lead_when_synced(fast_path, gc_policy))
+                stopping = tasks.create_task(self._stopping.wait())
+                await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not leading.done():
+                    await self._wind_down(fast_path, leading)
+                stopping.cancel()
+                watching.cancel()
+            self._log.info("stopped")
+
+    async def _wind_down(self, fast_path: FastPath, leading: asyncio.Task[None]) -> None:
+        """Let what is under way end, within the grace; then stop whatever is left."""
+        grace = self._configuration.shutdown_grace_period
+        self._log.info("stopping", grace_seconds=grace, binds_in_flight=fast_path.binder.in_flight)
+        fast_path.stop(grace=grace * (1 - _BIND_SHARE))
+        if not self._scheduling:
+            leading.cancel()
+        _, late = await asyncio.wait({leading}, timeout=grace)
+        if late:
+            self._log.warning("grace is over", binds_in_flight=fast_path.binder.in_flight)
+            leading.cancel()
+            with suppress(asyncio.CancelledError):
+                await leading
+
+    #: Whether this process decides and writes now. Owner: `_schedule`.
+    _scheduling = False
+
+    async def _lead_when_synced(self, fast_path: FastPath, gc_policy: GcPolicy) -> None:
+        await fast_path.synced()
+        frozen = gc_policy.freeze()
+        self._log.info(
+            "synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen
+        )
+
+        async def schedule() -> None:
+            self._scheduling = True
+            try:
+                await fast_path.schedule()
+            finally:
+                self._scheduling = False
+
+        if self._elector is None:
+            await schedule()
+            return
+        name = self._configuration.leader_election.resource_name
+        status = self.metrics.leader_election_master_status.labels(name)
+
+        async def lead() -> None:
+            status.set(1)
+            try:
+                await schedule()
+            finally:
+                status.set(0)
+
+        status.set(0)
+        if not await self._elector.run(lead):
+            raise LeaseLost(f"lease {name} is held by {self._elector.leader or 'nobody'}")
+
+    # ---- parts
+
+    def _fast_path(self, transport: AiohttpTransport) -> FastPath:
+        configuration, metrics = self._configuration, self.metrics
+        observer = FastPathObserver(metrics, clock=time.monotonic, policy=configuration.conflict_policy)
+        fast_path = FastPath(
+            settings_of(configuration, identity=self._identity),
+            transport=transport,
+            observer=observer,
+            recorder=QueueRecorder(metrics),
+        )
+        metrics.read_queue(fast_path.queue.pending)
+        metrics.read_cache(
+            nodes=lambda: len(fast_path.ledger.rows),
+            pods=lambda: len(fast_path.cluster.pods),
+            assumed=lambda: fast_path.ledger.assumed,
+        )
+        metrics.binds_in_flight.read_from(lambda: {"": fast_path.binder.in_flight})
+        return fast_path
+
+    def _make_elector(self, transport: AiohttpTransport) -> LeaderElector | None:
+        election = self._configuration.leader_election
+        if not election.leader_elect:
+            return None
+        return LeaderElector(
+            transport,
+            LeaseConfig(
+                namespace=election.resource_namespace,
+                name=election.resource_name,
+                identity=self._identity,
+                lease_duration=int(election.lease_duration),
+                renew_deadline=election.renew_deadline,
+                retry_period=election.retry_period,
+                request_timeout=min(5.0, election.renew_deadline / 2),
+            ),
+            on_new_leader=lambda identity: self._log.info("leader", identity=identity),
+        )
+
+    def _make_server(self, fast_path: FastPath, transport: AiohttpTransport) -> HttpServer:
+        raise NotImplementedError
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
