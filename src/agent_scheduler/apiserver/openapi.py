@@ -1,0 +1,159 @@
+"""OpenAPI documents, as far as kubectl reads them: explain, apply's patches, whether fields are validated.
+
+/openapi/v3 lists one document for each group and version; each is made when it is first asked for, and again
+only when a definition changes a kind of it. /openapi/v2 is all of them in one, as JSON; the protobuf forms are
+not served (406), from which clients fall back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+
+import orjson
+
+from . import openapi_schemas
+from .errors import ApiError
+from .resource import Object, Resource
+
+JSON = "application/json"
+_V3, _V2 = "/openapi/v3", "/openapi/v2"
+
+_PARAMETERS = {
+    "list": ("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "watch"),
+    "get": (),
+    "post": ("dryRun", "fieldManager", "fieldValidation"),
+    "put": ("dryRun", "fieldManager", "fieldValidation"),
+    "patch": ("dryRun", "fieldManager", "fieldValidation", "force"),
+    "delete": ("dryRun", "gracePeriodSeconds", "propagationPolicy"),
+    "deletecollection": ("labelSelector", "fieldSelector", "dryRun"),
+}
+
+
+def respond(path: str, accept: str, resources: Iterable[Resource]) -> tuple[bytes, str, str] | None:
+    """The document at `path`: body, content type and entity tag. None if there is none.
+
+    Raises 406 where only a form that is not served would do.
+    """
+    if path not in (_V2, _V3) and not path.startswith(_V3 + "/"):
+        return None
+    served = tuple(resources)
+    _negotiate(accept)
+    if path == _V3:
+        return _answer(_index(served))
+    if path == _V2:
+        return _answer(_v2(served))
+    kinds = _versions(served).get(path.removeprefix(_V3 + "/"))
+    return None if kinds is None else _answer(_document(kinds))
+
+
+def _negotiate(accept: str) -> None:
+    medias = [part.split(";", 1)[0].strip() for part in accept.split(",")]
+    if accept and not any(media in (JSON, "application/*", "*/*", "") for media in medias):
+        raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
+
+
+def _answer(body: bytes) -> tuple[bytes, str, str]:
+    return body, JSON, _digest(body)
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:32].upper()
+
+
+def _versions(resources: tuple[Resource, ...]) -> dict[str, tuple[Resource, ...]]:
+    """`api/v1` or `apis/GROUP/VERSION` to the kinds there."""
+    found: dict[str, list[Resource]] = {}
+    for resource in resources:
+        found.setdefault(resource.path[1:], []).append(resource)
+    return {path: tuple(kinds) for path, kinds in sorted(found.items())}
+
+
+def _index(resources: tuple[Resource, ...]) -> bytes:
+    return orjson.dumps(
+        {
+            "paths": {
+                path: {"serverRelativeURL": f"{_V3}/{path}?hash={_fingerprint(kinds)}"}
+                for path, kinds in _versions(resources).items()
+            }
+        }
+    )
+
+
+def _fingerprint(kinds: tuple[Resource, ...]) -> str:
+    """Changes whenever the document does, without its being made: an index must not cost every document."""
+    known = [[kind.plural, kind.schema.root if kind.schema is not None else None] for kind in kinds]
+    return _digest(orjson.dumps(known))
+
+
+# Every kind of a key stays alive with it; a definition that changes often pushes its old documents out.
+@lru_cache(maxsize=64)
+def _document(kinds: tuple[Resource, ...]) -> bytes:
+    paths: Object = {}
+    for kind in kinds:
+        paths |= _paths(kind)
+    return orjson.dumps(
+        {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": "v1.36.2"},
+            "paths": paths,
+            "components": {"schemas": openapi_schemas.schemas(kinds)},
+        }
+    )
+
+
+def _paths(resource: Resource) -> Object:
+    where = f"{resource.path}/namespaces/{{namespace}}" if resource.namespaced else resource.path
+    collection, item = f"{where}/{resource.plural}", f"{where}/{resource.plural}/{{name}}"
+    operations = {
+        collection: {"get": "list", "post": "post", "delete": "deletecollection"},
+        item: {"get": "get", "put": "put", "patch": "patch", "delete": "delete"},
+    }
+    if resource.status:
+        operations[f"{item}/status"] = {"get": "get", "put": "put", "patch": "patch"}
+    if resource.namespaced:
+        operations[f"{resource.path}/{resource.plural}"] = {"get": "list"}
+    needed = {"post": "create", "put": "update"}
+    return {
+        path: {
+            method: _operation(resource, action)
+            for method, action in methods.items()
+            if needed.get(action, action) in resource.verbs
+        }
+        for path, methods in operations.items()
+    }
+
+
+def _operation(resource: Resource, action: str) -> Object:
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+            for name in _PARAMETERS[action]
+        ],
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": {
+            "group": resource.group,
+            "version": resource.version,
+            "kind": resource.kind,
+        },
+    }
+
+
+def _v2(resources: tuple[Resource, ...]) -> bytes:
+    paths: Object = {}
+    definitions: Object = {}
+    for kinds in _versions(resources).values():
+        text = _document(kinds).replace(b'"#/components/schemas/', b'"#/definitions/')
+        document = orjson.loads(text)
+        paths |= document["paths"]
+        definitions |= document["components"]["schemas"]
+    return orjson.dumps(
+        {
+            "swagger": "2.0",
+            "info": {"title": "Kubernetes", "version": "v1.36.2"},
+            "paths": paths,
+            "definitions": definitions,
+        }
+    )
