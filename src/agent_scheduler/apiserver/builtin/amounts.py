@@ -32,12 +32,11 @@ def can_overcommit(name: str) -> bool:
 
 
 def check_amount(name: str, amount: object, path: str) -> list[Cause]:
-    """Not negative, and whole where the resource is counted in pieces. The amount is a valid quantity by then."""
-    if not isinstance(amount, str | int | float):
+    """Not negative, and whole where the resource is counted in pieces. The amount is a canonical quantity by then."""
+    if type(amount) is not str:
         return []
-    milli = milli_value(amount)
-    causes = [] if milli >= 0 else [invalid(path, amount, "must be greater than or equal to 0")]
-    if milli % 1000 and (name in _INTEGER or is_extended(name)):
+    causes = [invalid(path, amount, "must be greater than or equal to 0")] if amount.startswith("-") else []
+    if name not in _STANDARD and (name in _INTEGER or is_extended(name)) and milli_value(amount) % 1000:
         causes.append(invalid(path, amount, "must be an integer"))
     return causes
 
@@ -60,19 +59,39 @@ def check_requirements(
 ) -> list[Cause]:
     """`resources` of a container; `claims` are the names in the pod's `spec.resourceClaims`."""
     causes: list[Cause] = []
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    huge = other = False
-    for name, amount in limits.items():
+    limits, requests = resources.get("limits"), resources.get("requests")
+    if limits:
+        causes = _check_list(limits, f"{path}.limits")
+    if requests:
+        causes += _check_list(requests, f"{path}.requests")
+        if limits or not requests.keys() <= _STANDARD:
+            causes += _check_within(requests, limits or {}, path)
+    if "claims" in resources:
+        causes += _check_claims(resources["claims"] or (), f"{path}.claims", claims)
+    return causes
+
+
+def _check_list(amounts: dict[str, Any], path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for name, amount in amounts.items():
         if name not in _STANDARD:
-            causes += _check_container_resource(name, f"{path}.limits")
-        causes += check_amount(name, amount, f"{path}.limits[{name}]")
-        huge, other = huge or name.startswith(_HUGE), other or name in ("cpu", "memory")
+            causes += _check_container_resource(name, path)
+            causes += check_amount(name, amount, f"{path}[{name}]")
+        elif amount[0] == "-":
+            causes += check_amount(name, amount, f"{path}[{name}]")
+    return causes
+
+
+def _check_within(requests: dict[str, Any], limits: dict[str, Any], path: str) -> list[Cause]:
+    """Requests are at most the limits, and the same where a resource cannot be overcommitted."""
+    causes: list[Cause] = []
     for name, amount in requests.items():
-        if name not in _STANDARD:
-            causes += _check_container_resource(name, f"{path}.requests")
-        causes += check_amount(name, amount, f"{path}.requests[{name}]")
         limit = limits.get(name)
-        if limit is not None:
+        if limit is None:
+            if not can_overcommit(name):
+                detail = "Limit must be set for non overcommitable resources"
+                causes.append(required(f"{path}.limits", detail))
+        elif limit != amount:
             asked, most = milli_value(amount), milli_value(limit)
             if asked != most and not can_overcommit(name):
                 causes.append(
@@ -81,22 +100,24 @@ def check_requirements(
             elif asked > most:
                 detail = f"must be less than or equal to {name} limit of {limit}"
                 causes.append(invalid(f"{path}.requests", amount, detail))
-        elif not can_overcommit(name):
-            detail = "Limit must be set for non overcommitable resources"
-            causes.append(required(f"{path}.limits", detail))
-        huge, other = huge or name.startswith(_HUGE), other or name in ("cpu", "memory")
-    if huge and not other:
+    asked_for = requests.keys() | limits.keys()
+    if any(name.startswith(_HUGE) for name in asked_for) and not asked_for & {"cpu", "memory"}:
         causes.append(forbidden(path, "HugePages require cpu or memory"))
+    return causes
+
+
+def _check_claims(listed: Any, path: str, known: frozenset[str]) -> list[Cause]:
+    causes: list[Cause] = []
     seen: set[tuple[str, str]] = set()
-    for index, claim in enumerate(resources.get("claims") or ()):
-        at, name = f"{path}.claims[{index}]", claim.get("name", "")
+    for index, claim in enumerate(listed):
+        at, name = f"{path}[{index}]", claim.get("name", "")
         if not name:
             causes.append(required(f"{at}.name"))
             continue
         if (name, claim.get("request", "")) in seen:
             causes.append(duplicate(at, name))
         seen.add((name, claim.get("request", "")))
-        if name not in claims:
+        if name not in known:
             causes.append(not_found(at, name))
     return causes
 

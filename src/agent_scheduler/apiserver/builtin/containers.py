@@ -81,12 +81,13 @@ def check_containers(containers: list[Container], path: str, parts: PodParts) ->
     ports: set[tuple[str, str, int]] = set()
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
-        causes += _check_common(container, at, parts)
+        plain = container.keys() <= _PLAIN
+        causes += _check_common(container, at, parts, plain=plain)
         name = container.get("name", "")
         if name in seen:
             causes.append(duplicate(f"{at}.name", name))
         seen.add(name)
-        if not container.keys() <= _PLAIN:
+        if not plain:
             causes += _check_runtime(container, at, parts)
             causes += _check_restart(container, at, init=False)
             causes += _check_host_ports(container, at, ports)
@@ -144,7 +145,7 @@ def check_ephemeral_containers(
     return causes
 
 
-def _check_common(container: Container, at: str, parts: PodParts) -> list[Cause]:
+def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool = False) -> list[Cause]:
     """What holds for every kind of container."""
     causes: list[Cause] = []
     name, image = container.get("name"), container.get("image")
@@ -163,7 +164,7 @@ def _check_common(container: Container, at: str, parts: PodParts) -> list[Cause]
         causes += check_one_of(f"{at}.imagePullPolicy", container.get("imagePullPolicy"), _PULL_POLICIES)
     if resources := container.get("resources"):
         causes += check_requirements(resources, f"{at}.resources", parts.claims)
-    if container.keys() <= _PLAIN:
+    if plain:
         return causes
     if ports := container.get("ports"):
         causes += _check_ports(ports, f"{at}.ports")

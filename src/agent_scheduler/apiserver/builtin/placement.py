@@ -15,11 +15,18 @@ from .selectors import (
 )
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+#: What the DefaultTolerationSeconds admission plugin gives: five minutes on a node that is lost.
+DEFAULT_TOLERATIONS = [
+    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_tolerations(tolerations: list[dict[str, Any]], path: str) -> list[Cause]:
+    if tolerations == DEFAULT_TOLERATIONS:
+        return []  # as nearly every pod has them
     causes: list[Cause] = []
     for index, toleration in enumerate(tolerations):
         key, operator = toleration.get("key", ""), toleration.get("operator", "")

@@ -11,9 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from ..resource import Object
+from .placement import DEFAULT_TOLERATIONS
 
-_NOT_READY = "node.kubernetes.io/not-ready"
-_UNREACHABLE = "node.kubernetes.io/unreachable"
 #: A repository name below an optional registry host, as image references have it.
 _REPOSITORY = re.compile(
     r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -166,49 +165,25 @@ def _default_requests(container: dict[str, Any]) -> None:
 
 def _default_tolerations(spec: dict[str, Any]) -> None:
     tolerations = spec.get("tolerations")
-    if tolerations is None:
-        tolerations = spec["tolerations"] = []
-    not_ready = unreachable = True
+    if not tolerations:
+        spec["tolerations"] = [dict(toleration) for toleration in DEFAULT_TOLERATIONS]
+        return
+    covered: set[str] = set()
     for toleration in tolerations:
         if toleration.get("effect", "") in ("NoExecute", ""):
-            key = toleration.get("key", "")
-            not_ready = not_ready and key not in (_NOT_READY, "")
-            unreachable = unreachable and key not in (_UNREACHABLE, "")
-    for missing, key in ((not_ready, _NOT_READY), (unreachable, _UNREACHABLE)):
-        if missing:
-            tolerations.append(
-                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-            )
+            covered.add(toleration.get("key", ""))
+    if "" not in covered:
+        tolerations += [dict(entry) for entry in DEFAULT_TOLERATIONS if entry["key"] not in covered]
 
 
 def _default_status(status: dict[str, Any]) -> None:
-    """Times that Go always writes, also when unset, and the two forms of the pod's address."""
-    for condition in status.get("conditions") or ():
-        condition.setdefault("lastProbeTime", None)
-        condition.setdefault("lastTransitionTime", None)
-    for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        for container in status.get(name) or ():
-            default_container_status(container)
+    """The pod's address in both its forms."""
     ips = status.get("podIPs")
     if ip := status.get("podIP"):
         if not ips or ips[0].get("ip") != ip:
             status["podIPs"] = [{"ip": ip}]
     elif ips:
         status["podIP"] = ips[0].get("ip", "")
-
-
-def default_container_status(container: dict[str, Any]) -> None:
-    for field in ("image", "imageID"):
-        container.setdefault(field, "")
-    container.setdefault("ready", False)
-    container.setdefault("restartCount", 0)
-    for field in ("state", "lastState"):
-        state = container.setdefault(field, {})
-        if (running := state.get("running")) is not None:
-            running.setdefault("startedAt", None)
-        if (ended := state.get("terminated")) is not None:
-            ended.setdefault("startedAt", None)
-            ended.setdefault("finishedAt", None)
 
 
 def default_pod(pod: Object) -> None:
@@ -233,8 +208,7 @@ def default_pod(pod: Object) -> None:
     if (resources := spec.get("resources")) and (limits := resources.get("limits")):
         _default_pod_requests(spec, resources, limits)
     _default_tolerations(spec)
-    status = pod.get("status")
-    if status:
+    if status := pod.get("status"):
         _default_status(status)
 
 
