@@ -60,7 +60,7 @@ def parse_scalar(text: str, kind: schema.Type) -> object:
         case schema.BoolType():
             return {"true": True, "false": False}.get(text.lower(), text)
         case schema.IntType():
-            return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else text
+            return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else text
         case schema.FloatType() if not _extra(kind).get("duration"):
             try:
                 return float(text)

@@ -7,6 +7,7 @@ of a microsecond. Nothing is logged for each pod on the way to its bind; what re
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections import OrderedDict
@@ -62,7 +63,11 @@ def _redact_event(logger: WrappedLogger, method: str, event: EventDict) -> Event
 
 
 def _to_json(event: MutableMapping[str, Any], **_: Any) -> str:
-    return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        # A lone surrogate or an integer beyond 64 bits, say from a file name: to log it must not raise.
+        return json.dumps(event, default=str, skipkeys=True)
 
 
 def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]]:

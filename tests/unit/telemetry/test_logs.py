@@ -1,0 +1,113 @@
+"""Log lines: their form, their levels, and what never gets into them."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+import orjson
+import pytest
+import structlog
+
+from agent_scheduler.telemetry import logs
+
+
+@pytest.fixture(autouse=True)
+def _keep_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def start(level: logs.LogLevel = "info", log_format: logs.LogFormat = "json") -> io.BytesIO:
+    out = io.BytesIO()
+    logs.setup(level=level, log_format=log_format, stream=out)
+    return out
+
+
+def test_a_line_is_one_json_object_with_utc_time_level_and_logger() -> None:
+    out = start()
+    logs.get_logger("queue").info("woken", pods=3, text="a\nb")
+    (raw,) = out.getvalue().splitlines()
+    line = orjson.loads(raw)
+    assert line.pop("time").endswith("Z")
+    assert line == {"event": "woken", "level": "info", "logger": "queue", "pods": 3, "text": "a\nb"}
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    out = start("warning")
+    logs.get_logger("x").info("quiet")
+    logging.getLogger("aiohttp.access").info("quiet")
+    logs.get_logger("x").warning("loud")
+    assert [orjson.loads(line)["event"] for line in out.getvalue().splitlines()] == ["loud"]
+
+
+def test_what_asyncio_reports_has_the_same_form() -> None:
+    out = start()
+    logging.getLogger("asyncio").error("task %s failed", "t1", exc_info=ValueError("boom"))
+    line = orjson.loads(out.getvalue())
+    assert (line["event"], line["logger"], line["level"]) == ("task t1 failed", "asyncio", "error")
+    assert "ValueError: boom" in line["exception"]
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_credentials_never_reach_a_line(log_format: logs.LogFormat) -> None:
+    out = start(log_format=log_format)
+    secret = "s3cr3t"
+    log = logs.get_logger("x")
+    log.info("a", token=secret, bearer=f"Bearer {secret}", user={"client-key-data": secret})
+    log.info("b", headers=[{"Authorization": secret}], nested={"a": {"password": secret}})
+    logging.getLogger("lib").warning("c", extra={"api_token": secret})
+    try:
+        held = secret  # a local of a frame in the traceback
+        raise ValueError("refused")
+    except ValueError:
+        log.exception("d")
+    assert held == secret
+    assert secret not in out.getvalue().decode()
+    assert out.getvalue().count(b"redacted") >= 6
+
+
+def test_a_console_line_is_readable() -> None:
+    out = start(log_format="console")
+    logs.get_logger("queue").warning("woken", pods=3)
+    text = out.getvalue().decode()
+    assert "[warning" in text
+    assert "woken [queue] pods=3" in text
+
+
+def test_values_that_json_does_not_know_are_written_as_text() -> None:
+    out = start()
+    logs.get_logger("x").info("a", where=logs, what={1: "a"}, broken="\ud800", large=2**70)
+    line = orjson.loads(out.getvalue().replace(b"\\ud800", b"?").replace(b"1180591620717411303424", b"0"))
+    assert (line["what"], line["broken"]) == ({"1": "a"}, "?")
+    assert "module" in line["where"]
+
+
+def test_a_repeated_line_is_let_through_once_a_period_and_counted() -> None:
+    now = 0.0
+    once = logs.OncePer(10, clock=lambda: now)
+    assert [once.admit("a") for _ in range(3)] == [0, None, None]
+    assert once.admit("b") == 0
+    now = 10.0
+    assert once.admit("a") == 2
+    now = 20.0
+    assert once.admit("a") == 0
+
+
+def test_what_is_remembered_of_repeated_lines_is_bounded() -> None:
+    once = logs.OncePer(10, clock=lambda: 0.0, keys=2)
+    for key in ("a", "b", "a", "c"):
+        once.admit(key)
+    # "b" was seen least recently and is forgotten; "a" is still held back.
+    assert once.admit("a") is None
+    assert once.admit("b") == 0
+
+
+@pytest.mark.parametrize(("seconds", "keys"), [(0, 1), (1, 0)])
+def test_a_period_or_a_memory_of_nothing_is_refused(seconds: float, keys: int) -> None:
+    with pytest.raises(ValueError, match="OncePer needs"):
+        logs.OncePer(seconds, clock=lambda: 0.0, keys=keys)

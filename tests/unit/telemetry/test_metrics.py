@@ -1,0 +1,184 @@
+"""Metrics as a scrape sees them."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent_scheduler.engine.queueing.views import PendingCounts
+from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.series import Families, HistogramFamily, exponential
+
+#: kube-scheduler's metrics that we have: name -> labels and buckets (pkg/scheduler/metrics/metrics.go, 1.37).
+KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...] | None]] = {
+    "scheduler_schedule_attempts_total": ({"result", "profile"}, None),
+    "scheduler_scheduling_attempt_duration_seconds": ({"result", "profile"}, exponential(0.001, 2, 15)),
+    "scheduler_scheduling_algorithm_duration_seconds": (set(), exponential(0.001, 2, 15)),
+    "scheduler_framework_extension_point_duration_seconds": (
+        {"extension_point", "status", "profile"},
+        exponential(0.0001, 2, 12),
+    ),
+    "scheduler_pod_scheduling_attempts": (set(), exponential(1, 2, 5)),
+    "scheduler_pod_scheduling_sli_duration_seconds": ({"attempts"}, exponential(0.01, 2, 20)),
+    "scheduler_pending_pods": ({"queue"}, None),
+    "scheduler_queue_incoming_pods_total": ({"queue", "event"}, None),
+    "scheduler_unschedulable_pods": ({"plugin", "profile"}, None),
+    "scheduler_event_handling_duration_seconds": ({"event"}, exponential(0.0001, 2, 12)),
+    "scheduler_queueing_hint_execution_duration_seconds": (
+        {"plugin", "event", "hint"},
+        exponential(0.00001, 1.5, 20),
+    ),
+    "scheduler_inflight_events": ({"event"}, None),
+    "scheduler_pod_scheduled_after_flush_total": (set(), None),
+    "scheduler_cache_size": ({"type"}, None),
+}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(version="1.2.3")
+
+
+def scrape(metrics: Metrics) -> dict[str, float]:
+    """`name{label="value",...}`, labels sorted, to value."""
+    text = metrics.exposition("text/plain;version=0.0.4")[0].decode()
+    values: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            values[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return values
+
+
+def test_names_labels_and_buckets_are_kube_schedulers(metrics: Metrics) -> None:
+    ours = {name: family for name, family in metrics.families.made.items() if name.startswith("scheduler_")}
+    assert ours.keys() == KUBE_SCHEDULER.keys()
+    for name, (labels, bounds) in KUBE_SCHEDULER.items():
+        family = ours[name]
+        assert set(family.label_names) == labels
+        assert (family.bounds if isinstance(family, HistogramFamily) else None) == bounds
+
+
+def test_every_name_is_exposed_exactly_as_it_is_called(metrics: Metrics) -> None:
+    text = metrics.exposition("text/plain;version=0.0.4")[0].decode()
+    declared = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert set(metrics.families.made) <= declared
+    assert "_created" not in text
+
+
+def test_an_attempt_counts_for_its_result_and_profile(metrics: Metrics) -> None:
+    metrics.profile("a").attempted("scheduled", 0.002)
+    values = scrape(metrics)
+    assert values['scheduler_schedule_attempts_total{profile="a",result="scheduled"}'] == 1
+    assert values['scheduler_schedule_attempts_total{profile="a",result="error"}'] == 0
+    bucket = "scheduler_scheduling_attempt_duration_seconds_bucket"
+    # A value equal to a bound belongs to the bucket of that bound.
+    assert values[f'{bucket}{{le="0.001",profile="a",result="scheduled"}}'] == 0
+    assert values[f'{bucket}{{le="0.002",profile="a",result="scheduled"}}'] == 1
+    assert values[f'{bucket}{{le="+Inf",profile="a",result="scheduled"}}'] == 1
+
+
+def test_a_value_above_all_buckets_is_counted_and_summed(metrics: Metrics) -> None:
+    metrics.pod_scheduling_attempts.observe(1000)
+    values = scrape(metrics)
+    assert values['scheduler_pod_scheduling_attempts_bucket{le="16.0"}'] == 0
+    assert values["scheduler_pod_scheduling_attempts_count"] == 1
+    assert values["scheduler_pod_scheduling_attempts_sum"] == 1000
+
+
+def test_fifteen_attempts_and_more_share_a_label(metrics: Metrics) -> None:
+    for attempts in (1, 15, 200):
+        metrics.scheduled(attempts, 0.5, after_flush=attempts == 200)
+    values = scrape(metrics)
+    assert values['scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"}'] == 1
+    assert values['scheduler_pod_scheduling_sli_duration_seconds_count{attempts="15+"}'] == 2
+    assert values["scheduler_pod_scheduled_after_flush_total"] == 1
+
+
+def test_queue_gauges_are_what_the_queue_says_when_scraped(metrics: Metrics) -> None:
+    counts = PendingCounts(active=1, backoff=2, unschedulable=3, gated=4, in_flight=5)
+    metrics.read_queue(lambda: counts)
+    assert scrape(metrics)['scheduler_pending_pods{queue="gated"}'] == 4
+    counts = counts._replace(gated=0, in_flight=7)
+    values = scrape(metrics)
+    assert values['scheduler_pending_pods{queue="gated"}'] == 0
+    assert values["agent_scheduler_pods_in_flight"] == 7
+    assert {key for key in values if key.startswith("scheduler_pending_pods")} == {
+        f'scheduler_pending_pods{{queue="{queue}"}}'
+        for queue in ("active", "backoff", "unschedulable", "gated")
+    }
+
+
+def test_cache_size_is_read_when_scraped(metrics: Metrics) -> None:
+    pods: list[str] = []
+    metrics.read_cache(nodes=lambda: 2, pods=lambda: len(pods), assumed=lambda: 0)
+    pods.append("a")
+    assert scrape(metrics)['scheduler_cache_size{type="pods"}'] == 1
+
+
+def test_requests_without_an_answer_are_counted_as_errors(metrics: Metrics) -> None:
+    metrics.api_request("POST", 201)
+    metrics.api_request("POST", 0)
+    values = scrape(metrics)
+    assert values['agent_scheduler_api_requests_total{code="201",method="POST"}'] == 1
+    assert values['agent_scheduler_api_requests_total{code="<error>",method="POST"}'] == 1
+
+
+def test_a_reflectors_malformed_objects_are_told_apart_from_its_steps(metrics: Metrics) -> None:
+    pods = metrics.reflector("Pod")
+    for step in ("list", "malformed"):
+        pods.count(step)
+    pods.received("added", 3)
+    values = scrape(metrics)
+    assert values['agent_scheduler_reflector_steps_total{kind="Pod",step="list"}'] == 1
+    assert values['agent_scheduler_malformed_objects_total{kind="Pod"}'] == 1
+    assert values['agent_scheduler_watch_events_total{kind="Pod",type="added"}'] == 3
+    assert 'agent_scheduler_reflector_steps_total{kind="Pod",step="malformed"}' not in values
+
+
+def test_the_build_is_told(metrics: Metrics) -> None:
+    assert any(
+        key.startswith("agent_scheduler_build_info{") and 'version="1.2.3"' in key for key in scrape(metrics)
+    )
+
+
+def test_label_values_are_escaped(metrics: Metrics) -> None:
+    metrics.profile('we"ird\\name\n')
+    assert any('we"ird\\name\n' in key for key in scrape(metrics))
+
+
+def test_open_metrics_is_served_to_those_who_ask_for_it(metrics: Metrics) -> None:
+    body, content_type = metrics.exposition("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_a_wrong_number_of_labels_is_refused(metrics: Metrics) -> None:
+    with pytest.raises(ValueError, match="has the labels"):
+        metrics.conflicts_total.labels("a", "b")
+    with pytest.raises(ValueError, match="has the labels"):
+        metrics.conflicts_total.inc()
+
+
+def test_two_instances_share_nothing() -> None:
+    one, other = Metrics(version="1"), Metrics(version="1")
+    one.profile("a").attempted("error", 1)
+    assert 'scheduler_schedule_attempts_total{profile="a",result="error"}' not in scrape(other)
+
+
+def test_a_name_is_registered_once() -> None:
+    make = Families(CollectorRegistry(auto_describe=True))
+    make.counter("x_total", "x")
+    with pytest.raises(ValueError, match="Duplicated"):
+        make.counter("x_total", "x")
+
+
+def test_families_refuse_what_would_be_exposed_under_another_name() -> None:
+    make = Families(CollectorRegistry(auto_describe=True))
+    with pytest.raises(ValueError, match="must end in _total"):
+        make.counter("x", "x")
+    with pytest.raises(ValueError, match="bounds must rise"):
+        make.histogram("y", "y", bounds=(1.0, 1.0))
+    with pytest.raises(ValueError, match="only one can be read"):
+        make.gauge("z", "z", "a", "b").read_from(dict)

@@ -1,0 +1,119 @@
+"""Facts that queue, workers and binder report, as metrics and log lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder
+from agent_scheduler.fastpath.binder import BinderObserver
+from agent_scheduler.fastpath.cluster import ClusterObserver
+from agent_scheduler.fastpath.failure import AttemptObserver
+from agent_scheduler.fastpath.worker import WorkerObserver
+from agent_scheduler.kube.bind import BindOutcome
+from agent_scheduler.telemetry import logs
+from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+
+from .test_metrics import scrape
+
+
+@pytest.fixture
+def out() -> Iterator[io.BytesIO]:
+    import logging
+
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.BytesIO()
+    logs.setup(level="info", log_format="json", stream=stream)
+    yield stream
+    root.handlers[:], root.level = handlers, level
+
+
+def lines(out: io.BytesIO) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in out.getvalue().splitlines()]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
+    metrics = Metrics(version="1")
+    recorder: Recorder = QueueRecorder(metrics, log=logs.get_logger("queue"))
+    recorder.incoming("active", "NodeAdd")
+    recorder.incoming("active", "NodeAdd")
+    recorder.unschedulable("NodePorts", "a", 1)
+    recorder.unschedulable("NodePorts", "a", -1)
+    recorder.unschedulable("NodeAffinity", "a", 1)
+    recorder.hint_evaluated("NodePorts", "NodeAdd", "Queue", 0.001)
+    recorder.inflight_events("NodeAdd", 2)
+    recorder.inflight_events("NodeAdd", -1)
+    recorder.scheduled(2, 0.5, True)
+    recorder.urgent_retry(True)
+    recorder.urgent_retry(False)
+    values = scrape(metrics)
+    assert values['scheduler_queue_incoming_pods_total{event="NodeAdd",queue="active"}'] == 2
+    assert values['scheduler_unschedulable_pods{plugin="NodePorts",profile="a"}'] == 0
+    assert values['scheduler_unschedulable_pods{plugin="NodeAffinity",profile="a"}'] == 1
+    hints = "scheduler_queueing_hint_execution_duration_seconds_count"
+    assert values[f'{hints}{{event="NodeAdd",hint="Queue",plugin="NodePorts"}}'] == 1
+    assert values['scheduler_inflight_events{event="NodeAdd"}'] == 1
+    assert values["scheduler_pod_scheduling_attempts_sum"] == 2
+    assert values['agent_scheduler_urgent_retries_total{result="granted"}'] == 1
+    assert values['agent_scheduler_urgent_retries_total{result="spent"}'] == 1
+    assert lines(out) == []
+
+
+def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io.BytesIO) -> None:
+    clock = Clock()
+    recorder = QueueRecorder(Metrics(version="1"), log=logs.get_logger("queue"), clock=clock)
+    for _ in range(5):
+        recorder.plugin_raised("NodePorts", "QueueingHint", ValueError("no such port"))
+    clock.now += 61
+    recorder.plugin_raised("NodePorts", "QueueingHint", ValueError("no such port"))
+    first, second = lines(out)
+    assert first["plugin"] == "NodePorts"
+    assert "ValueError: no such port" in str(first["exception"])
+    assert second["held_back"] == 4
+
+
+def test_the_fast_paths_observer_is_all_the_observers_that_it_asks_for(out: io.BytesIO) -> None:
+    clock = Clock()
+    metrics = Metrics(version="1")
+    observer = FastPathObserver(metrics, clock=clock, policy="revalidate", log=logs.get_logger("scheduler"))
+    worker: WorkerObserver = observer
+    attempt: AttemptObserver = observer
+    binder: BinderObserver = observer
+    cluster: ClusterObserver = observer
+    worker.decided(1, "a", 0.25)
+    worker.decided(1, "a", 0.5)
+    clock.now += 3
+    attempt.attempted("a", "unschedulable", 101.0)
+    binder.judged(2, 1, 1, True)
+    binder.judged(3, 0, 0, False)
+    binder.bound(BindOutcome.BOUND_ELSEWHERE, 0.5)
+    cluster.malformed("Node", "n1", "cpu: 'lots' is no quantity")
+    values = scrape(metrics)
+    assert values['agent_scheduler_worker_cycles_total{worker="1"}'] == 2
+    assert values['agent_scheduler_worker_busy_seconds_total{worker="1"}'] == 0.75
+    assert values["scheduler_scheduling_algorithm_duration_seconds_count"] == 2
+    attempts = "scheduler_scheduling_attempt_duration_seconds_sum"
+    assert values[f'{attempts}{{profile="a",result="unschedulable"}}'] == 2
+    assert values['agent_scheduler_conflicts_total{policy="revalidate"}'] == 5
+    assert values['agent_scheduler_revalidations_total{result="fits"}'] == 1
+    assert values['agent_scheduler_revalidations_total{result="refused"}'] == 1
+    assert values["agent_scheduler_candidate_rank_count"] == 1
+    assert values["agent_scheduler_candidate_rank_sum"] == 3
+    assert values['agent_scheduler_bind_outcomes_total{outcome="bound_elsewhere"}'] == 1
+    assert values["agent_scheduler_bind_duration_seconds_sum"] == 0.5
+    assert values['agent_scheduler_malformed_objects_total{kind="Node"}'] == 1
+    (line,) = lines(out)
+    assert (line["event"], line["key"], line["logger"]) == ("malformed object", "n1", "scheduler")
