@@ -196,14 +196,17 @@ class Api:
             if method != "PUT":
                 raise method_not_allowed()
             return subresources.finalize(registry, served, name, request)
-        if subresource != "status" or not served.resource.status:
+        if subresource == "status":
+            if not served.resource.status:
+                raise not_found_path()
+        elif not any(subresource == below.name for below in served.resource.subresources):
             raise not_found_path()
         if method in ("GET", "HEAD"):
             return reading.get(registry, served, namespace, name, request)
         if method == "PUT":
-            return writing.update(registry, served, namespace, name, subresource="status", request=request)
+            return writing.update(registry, served, namespace, name, subresource=subresource, request=request)
         if method == "PATCH":
-            return writing.patched(registry, served, namespace, name, subresource="status", request=request)
+            return writing.patched(registry, served, namespace, name, subresource=subresource, request=request)
         raise method_not_allowed()
 
     def _establish(self, response: Response) -> None:
