@@ -1,0 +1,303 @@
+"""Each row of docs/bind-outcomes.md, against a server that answers, loses answers and resets as scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, bind
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.retry import Backoff, Timing
+from agent_scheduler.kube.transport import NotSent, Response, Transport
+
+from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, status
+
+RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "conformance" / "apiserver-1.36.2.jsonl"
+CREATED = Answer(201, {"kind": "Status", "status": "Success", "code": 201})
+CONFLICT = status(409, "Conflict", "whatever the server likes to say")
+GONE = status(404, "NotFound", 'pods "p" not found')
+
+
+def pod(
+    *, node: str | None = None, uid: str = "u", deleting: bool = False, gates: list[str] | None = None
+) -> Answer:
+    meta: dict[str, Any] = {"name": "p", "namespace": "t", "uid": uid, "resourceVersion": "5"}
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    spec: dict[str, Any] = {"schedulerName": "s"}
+    if node:
+        spec["nodeName"] = node
+    if gates is not None:
+        spec["schedulingGates"] = [{"name": gate} for gate in gates]
+    return Answer(body={"kind": "Pod", "metadata": meta, "spec": spec})
+
+
+@dataclass
+class Server:
+    """Answers POSTs and GETs each from a list of its own; the last one goes on for ever."""
+
+    posts: list[Action]
+    gets: list[Action] = field(default_factory=lambda: [pod()])
+
+    def __call__(self, request: Request) -> Action:
+        actions = self.posts if request.method == "POST" else self.gets
+        return actions.pop(0) if len(actions) > 1 else actions[0]
+
+
+POLICY = BindPolicy(request_timeout=0.1, deadline=60, backoff=Backoff(initial=1, cap=8, jitter=0))
+
+
+async def bound(
+    posts: list[Action], gets: list[Action] | None = None, *, time: FakeTime | None = None, **options: Any
+) -> tuple[BindResult, list[Request], FakeTime]:
+    time = time or FakeTime()
+    script = Server(posts, gets) if gets else Server(posts)
+    async with connected(script) as (server, transport):
+        options = {"policy": POLICY, "timing": time.timing} | options
+        result = await bind(transport, namespace="t", name="p", uid="u", node="n1", **options)
+        return result, server.requests, time
+
+
+def methods(requests: list[Request]) -> list[str]:
+    return [request.method for request in requests]
+
+
+async def test_created_is_bound() -> None:
+    result, requests, _ = await bound([CREATED])
+    assert result == BindResult(BindOutcome.BOUND, "n1")
+    assert [request.path for request in requests] == ["/api/v1/namespaces/t/pods/p/binding"]
+
+
+async def test_the_binding_names_pod_uid_and_node() -> None:
+    _, requests, _ = await bound([CREATED], annotations={"k": "v"})
+    assert requests[0].json == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"namespace": "t", "name": "p", "uid": "u", "annotations": {"k": "v"}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+
+
+async def test_names_are_escaped_in_the_path() -> None:
+    async with connected(Server([CREATED])) as (server, transport):
+        await bind(transport, namespace="t", name="../x", uid="u", node="n1", policy=POLICY)
+        assert server.requests[0].target == "/api/v1/namespaces/t/pods/..%2Fx/binding"
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "node"),
+    [
+        (pod(node="n1"), BindOutcome.BOUND, "n1"),
+        (pod(node="n2"), BindOutcome.BOUND_ELSEWHERE, "n2"),
+        (pod(uid="other"), BindOutcome.RECREATED, None),
+        (pod(uid="other", node="n1"), BindOutcome.RECREATED, None),
+        (pod(deleting=True), BindOutcome.DELETING, None),
+        (pod(node="n1", deleting=True), BindOutcome.BOUND, "n1"),
+        (pod(gates=["g"]), BindOutcome.GATED, None),
+        (GONE, BindOutcome.GONE, None),
+    ],
+)
+async def test_a_conflict_means_what_the_pod_says(
+    state: Answer, outcome: BindOutcome, node: str | None
+) -> None:
+    result, requests, time = await bound([CONFLICT], [state])
+    assert (result.outcome, result.node, result.confirmed) == (outcome, node, True)
+    assert methods(requests) == ["POST", "GET"]
+    assert time.slept == []
+    assert outcome.frees_capacity is (outcome is not BindOutcome.BOUND)
+
+
+async def test_a_conflict_with_a_pod_that_is_free_is_tried_again() -> None:
+    result, requests, time = await bound([CONFLICT, CREATED], [pod(gates=[])])
+    assert result.outcome is BindOutcome.BOUND
+    assert methods(requests) == ["POST", "GET", "POST"]
+    assert time.slept == [1]
+
+
+async def test_a_pod_that_is_not_there_is_gone_without_asking() -> None:
+    result, requests, _ = await bound([GONE])
+    assert result.outcome is BindOutcome.GONE
+    assert methods(requests) == ["POST"]
+
+
+@pytest.mark.parametrize("code", [302, 400, 403, 405, 413, 422])
+async def test_a_refusal_is_final_and_says_why(code: int) -> None:
+    result, requests, _ = await bound([status(code, "Because", "of this")])
+    assert result.outcome is BindOutcome.REFUSED
+    assert result.failure is not None and result.failure.message == "of this"
+    assert methods(requests) == ["POST"]
+
+
+async def test_a_throttled_bind_is_repeated_when_the_server_says() -> None:
+    busy = status(429, "TooManyRequests")
+    busy.headers["Retry-After"] = "3"
+    result, requests, time = await bound([busy, busy, CREATED])
+    assert result.outcome is BindOutcome.BOUND and result.attempts == 3
+    assert methods(requests) == ["POST", "POST", "POST"]
+    assert time.slept == [3, 3]
+
+
+async def test_a_refused_token_is_worth_another_attempt() -> None:
+    result, requests, _ = await bound([status(401, "Unauthorized"), CREATED])
+    assert result.outcome is BindOutcome.BOUND
+    assert methods(requests) == ["POST", "POST"]
+
+
+@pytest.mark.parametrize("lost", [status(500), status(504), Reset(), Hang(), Answer(201, {"a": 1}, cut=2)])
+async def test_a_bind_that_was_carried_out_although_the_answer_was_lost_is_bound(lost: Action) -> None:
+    result, requests, _ = await bound([lost], [pod(node="n1")])
+    assert (result.outcome, result.confirmed, result.attempts) == (BindOutcome.BOUND, True, 1)
+    assert methods(requests) == ["POST", "GET"]
+
+
+@pytest.mark.parametrize("lost", [status(500), status(503), Reset(), Hang()])
+async def test_a_bind_that_was_not_carried_out_is_repeated_only_after_asking(lost: Action) -> None:
+    result, requests, time = await bound([lost, CREATED], [pod()])
+    assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 2)
+    assert methods(requests) == ["POST", "GET", "POST"]
+    assert time.slept == [1]
+
+
+async def test_a_lost_bind_that_reaches_the_server_after_all_meets_its_repetition_as_a_conflict() -> None:
+    result, requests, _ = await bound([Hang(), CONFLICT], [pod(), pod(node="n1")])
+    assert result.outcome is BindOutcome.BOUND
+    assert methods(requests) == ["POST", "GET", "POST", "GET"]
+
+
+@pytest.mark.parametrize("lost", [Reset(), status(503), status(429), Answer(200, b"no pod")])
+async def test_asking_goes_on_until_the_pod_answers(lost: Action) -> None:
+    result, requests, time = await bound([Hang()], [lost, lost, pod(node="n1")])
+    assert result.outcome is BindOutcome.BOUND
+    # aiohttp may repeat a broken GET by itself; how often is its affair.
+    assert methods(requests)[0] == "POST" and set(methods(requests)[1:]) == {"GET"}
+    assert time.slept == [1, 2][: len(time.slept)]
+
+
+async def test_a_doubt_that_cannot_be_settled_before_the_deadline_keeps_the_capacity() -> None:
+    result, requests, time = await bound([Hang()], [status(503)])
+    assert result.outcome is BindOutcome.UNKNOWN
+    assert not result.outcome.frees_capacity
+    assert methods(requests).count("POST") == 1
+    assert sum(time.slept) < 60
+
+
+async def test_a_doubt_that_we_may_not_settle_keeps_the_capacity() -> None:
+    result, requests, _ = await bound([Reset()], [status(403, "Forbidden")])
+    assert result.outcome is BindOutcome.UNKNOWN
+    assert methods(requests) == ["POST", "GET"]
+
+
+async def test_a_bind_that_is_throttled_until_the_deadline_was_surely_not_carried_out() -> None:
+    result, requests, time = await bound([status(429)])
+    assert result.outcome is BindOutcome.UNAVAILABLE
+    assert result.outcome.frees_capacity
+    assert set(methods(requests)) == {"POST"}
+    assert sum(time.slept) < 60
+
+
+async def test_a_server_that_fails_until_the_deadline_but_shows_a_free_pod_did_not_bind_it() -> None:
+    result, _, _ = await bound([status(500)], [pod()])
+    assert result.outcome is BindOutcome.UNAVAILABLE
+
+
+class Unreachable:
+    """Never gets a connection, until `after` attempts have been made."""
+
+    def __init__(self, inner: Transport, after: int) -> None:
+        self.inner, self.left, self.calls = inner, after, []  # type: ignore[var-annotated]
+
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        self.calls.append(method)
+        if self.left:
+            self.left -= 1
+            raise NotSent("no connection")
+        return await self.inner.request(method, path, **options)
+
+    stream = close = None  # type: ignore[assignment]
+
+
+async def test_what_was_never_sent_is_sent_again_without_asking() -> None:
+    time = FakeTime()
+    async with connected(Server([CREATED])) as (server, inner):
+        transport = Unreachable(inner, 3)
+        result = await bind(
+            transport,  # type: ignore[arg-type]
+            namespace="t",
+            name="p",
+            uid="u",
+            node="n1",
+            policy=POLICY,
+            timing=time.timing,
+        )
+        assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 4)
+        assert transport.calls == ["POST"] * 4
+        assert len(server.requests) == 1
+        assert time.slept == [1, 2, 4]
+
+
+async def test_a_backoff_holds_no_place_in_the_budget() -> None:
+    """Otherwise a few binds that meet a failing server would stop all others."""
+    budget = Budget(concurrency=1)
+    asleep = asyncio.Event()
+
+    async def for_ever(_: float) -> None:
+        asleep.set()
+        await asyncio.Event().wait()
+
+    async with connected(Server([status(429), CREATED])) as (_, transport):
+
+        async def one(timing: Timing) -> BindResult:
+            return await bind(
+                transport, namespace="t", name="p", uid="u", node="n1", budget=budget, timing=timing
+            )
+
+        slow = asyncio.create_task(one(Timing(sleep=for_ever)))
+        await asleep.wait()
+        async with asyncio.timeout(5):
+            assert (await one(FakeTime().timing)).outcome is BindOutcome.BOUND
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+
+
+async def test_waiting_for_the_budget_does_not_count_towards_the_deadline() -> None:
+    time = FakeTime()
+    budget = Budget(qps=0.01, burst=1, timing=time.timing)
+    async with budget.request():
+        pass
+    result, _, _ = await bound([status(429), CREATED], time=time, budget=budget)
+    assert time.slept[0] == pytest.approx(100)
+    assert result.attempts == 2
+
+
+async def test_what_is_done_is_counted() -> None:
+    counts: list[str] = []
+    await bound([Reset(), CREATED], [pod()], count=counts.append)
+    assert counts == ["post", "get", "retry", "post"]
+
+
+RECORDED_CASES = {
+    "bind": (BindOutcome.BOUND, None),
+    "bind twice same node: 409": (BindOutcome.BOUND, pod(node="n1")),
+    "bind twice other node: 409": (BindOutcome.BOUND_ELSEWHERE, pod(node="n2")),
+    "bind missing pod: 404": (BindOutcome.GONE, None),
+    "bind with wrong uid: 409": (BindOutcome.RECREATED, pod(uid="other")),
+    "bind gated pod: refused": (BindOutcome.GATED, pod(gates=["g"])),
+    "bind terminating pod: 409": (BindOutcome.DELETING, pod(deleting=True)),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED_CASES)
+async def test_what_a_real_server_answered_is_understood(name: str) -> None:
+    if not RECORDED.exists():
+        pytest.skip(f"{RECORDED} is missing")
+    exchanges = (json.loads(line) for line in RECORDED.read_text().splitlines())
+    recorded = next(e["response"] for e in exchanges if e["name"] == name)
+    outcome, state = RECORDED_CASES[name]
+    answer = Answer(recorded["status"], recorded["body"])
+    result, _, _ = await bound([answer], [state] if state else None)
+    assert result.outcome is outcome
