@@ -398,7 +398,6 @@ class SchedulingQueue(Generic[PodT]):
             entry.consecutive_errors_count += 1
         now = self._clock()
         entry.timestamp = now
-        entry.backoff_expiration = 0.0
         entry.was_flushed = False
         entry.flush_timestamp = 0.0
         entry.urgent = 0

@@ -79,6 +79,20 @@ def test_case_55_without_a_maximum_there_is_no_backoff():
     assert world.where(refused) == "active"
 
 
+def test_a_pod_popped_before_its_time_backs_off_from_its_new_failure():
+    world = World()
+    entry = world.try_pod(pod("a"))
+    entry.unschedulable_count = 10
+    world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"])
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    first = entry.backoff_expiration
+    assert world.pop() is entry
+    world.clock.step(5)
+    world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"])
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    assert entry.backoff_expiration == first + 5
+
+
 def test_case_56_a_flush_before_the_window_ends_moves_nothing():
     world = World()
     one = pod("a")
@@ -245,7 +259,10 @@ def test_backoff_settings_that_make_no_sense_are_refused(settings: dict[str, flo
         ({"max_in_unschedulable": 0}, "max_in_unschedulable is 0"),
         ({"max_urgent_retries": -1}, "max_urgent_retries is -1"),
         ({"max_inflight_events": 0}, "max_events is 0"),
-        ({"pre_enqueue": {"nobody": ()}}, r"pre_enqueue names profiles \['nobody'\]: known profiles are \[\]"),
+        (
+            {"pre_enqueue": {"nobody": ()}},
+            r"pre_enqueue names profiles \['nobody'\]: known profiles are \[\]",
+        ),
     ],
 )
 def test_queue_settings_that_make_no_sense_are_refused(settings: dict[str, object], says: str):

@@ -196,9 +196,7 @@ def test_a_pod_refused_before_it_was_gated_is_not_woken_past_its_gate():
     hint = Hint(QUEUE)
     closed: set[str] = set()
     gate = Gate("gate", lambda pod: pod.name in closed)
-    world = World(
-        {"gate": [on(ev.ASSIGNED_POD_ADD)], "foo": [on(ev.NODE_ADD, hint)]}, gates=[gate]
-    )
+    world = World({"gate": [on(ev.ASSIGNED_POD_ADD)], "foo": [on(ev.NODE_ADD, hint)]}, gates=[gate])
     one = pod("a")
     world.refuse(one, "foo")
     closed.add("a")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from .queue_world import QUEUE, SKIP, Hint, World, on, own_update, pod, replace
 
 from agent_scheduler.engine.queueing import events as ev
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.queue import QueueError
+
+from .queue_world import QUEUE, SKIP, Hint, World, on, own_update, pod, replace
 
 PV_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME, ActionType.ADD)
 LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
@@ -187,6 +188,37 @@ def test_a_pod_deleted_in_flight_does_not_come_back():
     assert world.where(one) is None
     assert not any(world.recorder.unschedulable_gauge.values())
     assert world.queue.in_flight_timeline() == []
+
+
+def test_a_pod_that_is_seen_again_after_its_deletion_comes_back():
+    """A watch that lost its place may say deleted and then, of the same UID, still there."""
+    world = every(ev.NODE_ADD)
+    one = pod("a")
+    entry = world.try_pod(one)
+    world.queue.delete(one.uid)
+    world.queue.add(one)
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "unschedulable"
+
+
+@pytest.mark.parametrize("events", [(PV_ADD, ev.NODE_ADD), (ev.NODE_ADD, PV_ADD)])
+def test_of_several_events_in_flight_the_best_counts_in_whatever_order_they_came(
+    events: tuple[ClusterEvent, ...],
+):
+    world = World({"refuses": [on(PV_ADD)], "waits": [on(ev.NODE_ADD)]})
+    entry = world.try_pod(pod("a"))
+    for event in events:
+        world.queue.move_all(event, None, object())
+    place = world.queue.add_unschedulable(entry, unschedulable_plugins=["refuses"], pending_plugins=["waits"])
+    assert place == "active"
+
+
+def test_a_later_event_that_helps_nobody_does_not_undo_an_earlier_one_that_did():
+    world = World({"refuses": [on(PV_ADD)], "waits": [on(ev.NODE_ADD, Hint(SKIP))]})
+    entry = world.try_pod(pod("a"))
+    world.queue.move_all(PV_ADD, None, object())
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    place = world.queue.add_unschedulable(entry, unschedulable_plugins=["refuses"], pending_plugins=["waits"])
+    assert place == "backoff"
 
 
 def test_a_pod_that_was_bound_meanwhile_does_not_come_back():

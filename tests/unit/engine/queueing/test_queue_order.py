@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from .queue_world import World, on, pod, replace, scheduling_gates
 
 from agent_scheduler.engine.queueing import events as ev
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import QueueError
+
+from .queue_world import World, on, pod, replace, scheduling_gates
 
 
 def test_case_01_pods_are_popped_by_priority():

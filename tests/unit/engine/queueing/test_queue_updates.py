@@ -33,6 +33,15 @@ def test_case_43_an_active_pod_whose_priority_changed_moves_to_where_it_belongs(
     assert world.pop_names() == ["low", "mid"]
 
 
+def test_case_43_an_active_pod_whose_priority_fell_is_not_found_where_it_was():
+    world = World()
+    high = pod("high", priority=9)
+    world.queue.add(high)
+    world.queue.add(pod("mid", priority=5))
+    world.queue.update(high, replace(high, priority=1))
+    assert world.pop_names() == ["mid", "high"]
+
+
 @pytest.mark.parametrize("priority", [0, 7])
 def test_case_43_a_pod_in_backoff_is_updated_in_its_place_and_waits_as_long(priority: int):
     world = World()

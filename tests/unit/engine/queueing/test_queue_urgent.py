@@ -135,6 +135,14 @@ def test_a_deleted_pod_gets_no_urgent_retry():
     assert world.queue.pending() == (0, 0, 0, 0, 0)
 
 
+def test_an_urgent_pod_no_longer_counts_as_refused():
+    world = World()
+    world.refuse(pod("loser"), "foo")
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    world.queue.requeue_urgent(world.pop())
+    assert world.recorder.waiting_because_of("foo") == 0
+
+
 def test_a_gate_holds_an_urgent_pod_too():
     closed = set()
     world = World({"gate": [on(ev.NODE_ADD)]}, gates=[Gate("gate", lambda one: one.name in closed)])
