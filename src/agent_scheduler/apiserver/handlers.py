@@ -206,7 +206,9 @@ class Api:
         if method == "PUT":
             return writing.update(registry, served, namespace, name, subresource=subresource, request=request)
         if method == "PATCH":
-            return writing.patched(registry, served, namespace, name, subresource=subresource, request=request)
+            return writing.patched(
+                registry, served, namespace, name, subresource=subresource, request=request
+            )
         raise method_not_allowed()
 
     def _establish(self, response: Response) -> None:

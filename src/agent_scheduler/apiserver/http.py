@@ -76,8 +76,20 @@ class Shared:
         self.disturb = disturb
         self.heads = Heads(loop)
         self.connections: set[Connection] = set()
+        self._closed = asyncio.Event()
         #: Set while shutting down: answers then end their connection.
         self.closing = False
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._closed.set()
+
+    async def all_closed(self) -> None:
+        """Wait until no connection is left."""
+        while self.connections:
+            self._closed.clear()
+            await self._closed.wait()
 
 
 class Connection(asyncio.Protocol):
@@ -120,7 +132,7 @@ class Connection(asyncio.Protocol):
         self._shared.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._shared.connections.discard(self)
+        self._shared.forget(self)
         self._discarding = True
         self._waiting.clear()
         if self._delay is not None:

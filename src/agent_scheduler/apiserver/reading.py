@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 from typing import Any
+from zlib import crc32
 
 import orjson
 
@@ -43,7 +44,7 @@ def get(registry: Registry, served: Served, namespace: str, name: str, request: 
     view = _view(registry, served, request)
     record = served.table.get(namespace, name)
     if record is None:
-        raise not_found(served.resource.plural, served.resource.group, name)
+        raise not_found(served.resource.plural, served.name[0], name)
     version = request.version() if request.query else None
     if version is not None:
         _check_not_future(registry, version)
@@ -256,10 +257,10 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )
-    timeout = request.number("timeoutSeconds") or 0
+    timeout = float(request.number("timeoutSeconds") or 0)
     if timeout <= 0:
         # Spread, so that watches opened together do not all come back together.
-        timeout = WATCH_TIMEOUT * (1 + int(registry.store.uid()[:4], 16) / 0xFFFF)
+        timeout = WATCH_TIMEOUT * (1 + crc32(registry.store.uid().encode()) / 0xFFFFFFFF)
     current = registry.store.rv
     floor = version or 0
     error: bytes | None = None
@@ -288,4 +289,4 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
     else:
         watcher.end()
     store = registry.store
-    return Stream(watcher=watcher, timeout=float(timeout), version=lambda: store.rv)
+    return Stream(watcher=watcher, timeout=timeout, version=lambda: store.rv)

@@ -7,6 +7,7 @@ is a setting of the whole process, so merely starting a server in a test does no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import ssl
 from pathlib import Path
@@ -90,10 +91,9 @@ class Server:
         listener.close()
         for connection in list(shared.connections):
             connection.shut_down()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + grace
-        while shared.connections and loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await shared.all_closed()
         for connection in list(shared.connections):
             connection.abort()
         if self._turns is not None:

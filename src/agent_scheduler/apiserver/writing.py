@@ -7,6 +7,7 @@ no event; one that removes the last finalizer of an object being deleted deletes
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -112,8 +113,10 @@ def _create(
 def _free_name(registry: Registry, served: Served, metadata: Object) -> str:
     """generateName and five letters, as a real server makes them; like it, gives up after some collisions."""
     base = str(metadata["generateName"])[:58]
-    for _ in range(8):
-        number = int(registry.store.uid().replace("-", "")[:16], 16)
+    for attempt in range(8):
+        # Any source of UIDs will do, also one that counts: the digest spreads it.
+        digest = blake2b(f"{registry.store.uid()} {attempt} {registry.store.rv}".encode(), digest_size=8)
+        number = int.from_bytes(digest.digest(), "big")
         letters = []
         for _ in range(5):
             number, letter = divmod(number, len(_SUFFIX_LETTERS))

@@ -1,0 +1,275 @@
+"""What a request costs the embedded API server, in CPU time of its own process.
+
+The server runs as a child process on a free loopback port; its CPU time (user and system) is read from the
+kernel before and after each phase, so what the client costs does not count. The client is a lean raw one:
+requests are prepared before the clock starts and sent over a few keep-alive connections, each with one request
+in flight at a time.
+
+    python -m bench.apiserver_cost [--objects 100000] [--requests 10000] [--json]
+
+Phases, with no objects stored and again with `--objects` pods stored: creates, binds, binds with watchers
+(the difference, divided by watchers and events, is what one event costs one watcher), GETs, memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import uvloop
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_CONNECTIONS = 16
+
+
+def pod(name: str) -> dict[str, Any]:
+    """A plain pod, as an agent's sandbox asks for it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "agent", "wave": "1"}},
+        "spec": {
+            "schedulerName": "agent-scheduler",
+            "containers": [
+                {
+                    "name": "agent",
+                    "image": "registry.example/agent:1",
+                    "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+                }
+            ],
+        },
+    }
+
+
+def binding(name: str, node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def post(path: str, body: dict[str, Any]) -> bytes:
+    data = orjson.dumps(body)
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json\r\nUser-Agent: bench\r\nContent-Length: {len(data)}\r\n\r\n"
+    ).encode() + data
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n".encode()
+
+
+class Client(asyncio.Protocol):
+    """Sends prepared requests one after another; reads only lengths and statuses."""
+
+    def __init__(self, requests: Iterator[bytes], done: asyncio.Future[None], wanted: int) -> None:
+        self._requests = requests
+        self._done = done
+        self._wanted = f"HTTP/1.1 {wanted} ".encode()
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._next()
+
+    def _next(self) -> None:
+        assert self._transport is not None
+        request = next(self._requests, None)
+        if request is None:
+            self._transport.close()
+        else:
+            self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        start = self._buffer.find(b"Content-Length: ") + 16
+        length = int(self._buffer[start : self._buffer.find(b"\r\n", start)])
+        if len(self._buffer) < end + 4 + length:
+            return
+        if not self._buffer.startswith(self._wanted) and not self._done.done():
+            self._done.set_exception(RuntimeError(bytes(self._buffer[: end + 400]).decode()))
+        self._buffer.clear()
+        self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+async def send(port: int, requests: list[bytes], *, wanted: int = 201) -> None:
+    loop = asyncio.get_running_loop()
+    source = iter(requests)
+    ends = []
+    for _ in range(_CONNECTIONS):
+        done: asyncio.Future[None] = loop.create_future()
+        await loop.create_connection(lambda done=done: Client(source, done, wanted), "127.0.0.1", port)  # type: ignore[misc]
+        ends.append(done)
+    await asyncio.gather(*ends)
+
+
+class Counter(asyncio.Protocol):
+    """A watcher that counts events by their newlines."""
+
+    def __init__(self, path: str) -> None:
+        self.events = 0
+        self._path = path
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).write(get(self._path))
+
+    def data_received(self, data: bytes) -> None:
+        self.events += data.count(b"}\n")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, from sched's nanosecond clock where there is one."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+async def measured(pid: int, count: int, work: Callable[[], Any]) -> float:
+    """CPU microseconds of the server for each of `count` operations."""
+    before = cpu_seconds(pid)
+    await work()
+    return (cpu_seconds(pid) - before) / count * 1e6
+
+
+async def phase(pid: int, port: int, label: str, count: int, watchers: int) -> dict[str, float]:
+    loop = asyncio.get_running_loop()
+    names = [f"{label}-{number:06d}" for number in range(2 * count)]
+    pods = "/api/v1/namespaces/default/pods"
+    creates = [post(pods, pod(name)) for name in names]
+    binds = [
+        post(f"{pods}/{name}/binding", binding(name, f"node-{number % 1000:05d}"))
+        for number, name in enumerate(names)
+    ]
+    result = {}
+    result["create_us"] = await measured(pid, 2 * count, lambda: send(port, creates))
+    result["bind_us"] = await measured(pid, count, lambda: send(port, binds[:count]))
+    result["get_us"] = await measured(
+        pid, count, lambda: send(port, [get(f"{pods}/{name}") for name in names[:count]], wanted=200)
+    )
+    version = await current_version(port)
+    counters = []
+    for _ in range(watchers):
+        counter = Counter(f"/api/v1/pods?watch=1&resourceVersion={version}")
+        await loop.create_connection(lambda counter=counter: counter, "127.0.0.1", port)  # type: ignore[misc]
+        counters.append(counter)
+    await asyncio.sleep(0.2)
+
+    async def bind_watched() -> None:
+        await send(port, binds[count:])
+        deadline = time.monotonic() + 60
+        while min(counter.events for counter in counters) < count:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"watchers saw {[counter.events for counter in counters]} of {count}")
+            await asyncio.sleep(0.01)
+
+    watched = await measured(pid, count, bind_watched)
+    result["watched_bind_us"] = watched
+    result["watcher_event_us"] = max(watched - result["bind_us"], 0.0) / watchers
+    result["resident_mb"] = resident_mb(pid)
+    return result
+
+
+async def current_version(port: int) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(get("/api/v1/namespaces/default/pods?limit=1"))
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    body = orjson.loads(await reader.readexactly(length))
+    writer.close()
+    return str(body["metadata"]["resourceVersion"])
+
+
+async def serve(fd: int) -> None:
+    """The child: a server on a free port, which is written to `fd`."""
+    from agent_scheduler.apiserver.builtin import BUILTIN
+    from agent_scheduler.apiserver.handlers import Api
+    from agent_scheduler.apiserver.server import Server, calm_gc
+    from agent_scheduler.apiserver.store import Store, random_uids
+
+    api = Api(Store(clock=time.time, uid=random_uids()), BUILTIN)
+    server = Server(api)
+    await server.start()
+    calm_gc()
+    os.write(fd, f"{server.port}\n".encode())
+    os.close(fd)
+    await asyncio.Event().wait()
+
+
+async def run(objects: int, count: int, watchers: int) -> dict[str, Any]:
+    mine, theirs = socket.socketpair()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "bench.apiserver_cost",
+        "--serve",
+        str(theirs.fileno()),
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+    try:
+        port = int(await asyncio.get_running_loop().run_in_executor(None, mine.recv, 64))
+        await send(port, [post("/api/v1/namespaces/default/pods", pod(f"warm-{n}")) for n in range(2000)])
+        result: dict[str, Any] = {"empty": await phase(child.pid, port, "a", count, watchers)}
+        stored = 2000 + 2 * count
+        filling = [
+            post("/api/v1/namespaces/default/pods", pod(f"filler-{number:06d}"))
+            for number in range(max(objects - stored, 0))
+        ]
+        await send(port, filling)
+        result[f"{max(objects, stored)} pods stored"] = await phase(child.pid, port, "b", count, watchers)
+        return result
+    finally:
+        child.terminate()
+        await child.wait()
+        mine.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--objects", type=int, default=100_000, help="pods stored in the second round")
+    parser.add_argument("--requests", type=int, default=5_000, help="requests in each phase")
+    parser.add_argument("--watchers", type=int, default=10, help="watchers in the watched phase")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--serve", type=int, metavar="FD", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve is not None:
+        uvloop.run(serve(args.serve))
+        return
+    result = uvloop.run(run(args.objects, args.requests, args.watchers))
+    if args.json:
+        print(json.dumps(result))
+        return
+    for label, figures in result.items():
+        shown = ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
+        print(f"{label}: {shown}")
+
+
+if __name__ == "__main__":
+    main()
