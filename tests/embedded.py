@@ -1,0 +1,110 @@
+"""An embedded cluster for tests: the real API server, over real HTTP, in the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from agent_scheduler.apiserver.builtin import BUILTIN
+from agent_scheduler.apiserver.handlers import Api
+from agent_scheduler.apiserver.server import Server
+from agent_scheduler.apiserver.store import Store
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class EmbeddedCluster:
+    """What a test says to the API server, as a user with admin rights would."""
+
+    def __init__(self, api: Api, server: Server, transport: AiohttpTransport) -> None:
+        self.api = api
+        self.server = server
+        self.transport = transport
+
+    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> Response:
+        data = None if body is None else json.dumps(body).encode()
+        return await self.transport.request(method, path, body=data, timeout=10, **more)
+
+    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """The answer's object; anything but a 2xx fails the test."""
+        answer = await self.call(method, path, body, **more)
+        assert answer.status < 300, (method, path, answer.status, answer.body)
+        return json.loads(answer.body)
+
+    async def add_node(
+        self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any
+    ) -> Any:
+        allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
+        return await self.ask(
+            "POST",
+            "/api/v1/nodes",
+            {
+                "metadata": {"name": name, "labels": spec.pop("labels", {})},
+                "spec": spec,
+                "status": {"allocatable": allocatable, "capacity": allocatable},
+            },
+        )
+
+    async def add_pod(
+        self, name: str, *, cpu: str = "100m", scheduler: str = "agent-scheduler", **spec: Any
+    ) -> Any:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
+        return await self.ask(
+            "POST",
+            PODS,
+            {
+                "metadata": {"name": name},
+                "spec": {"schedulerName": scheduler, "containers": [container], **spec},
+            },
+        )
+
+    async def pods(self) -> dict[str, Any]:
+        """name -> pod, of the default namespace."""
+        answer = await self.ask("GET", PODS)
+        return {pod["metadata"]["name"]: pod for pod in answer["items"]}
+
+    async def placed(self) -> dict[str, str]:
+        """name -> node, of the pods that have one."""
+        return {
+            name: pod["spec"]["nodeName"]
+            for name, pod in (await self.pods()).items()
+            if pod["spec"].get("nodeName")
+        }
+
+    async def condition(self, name: str) -> dict[str, Any] | None:
+        """The PodScheduled condition of a pod."""
+        pod = await self.ask("GET", f"{PODS}/{name}")
+        conditions = pod["status"].get("conditions") or []
+        return next((each for each in conditions if each["type"] == "PodScheduled"), None)
+
+
+async def until(what: Callable[[], Any], *, seconds: float = 20.0) -> Any:
+    """The first true answer of `what`, which may be a coroutine function."""
+    ends = time.monotonic() + seconds
+    while True:
+        answer = what()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < ends, f"still {answer!r} after {seconds} s"
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def embedded_cluster(**server: Any) -> AsyncIterator[EmbeddedCluster]:
+    numbers = itertools.count(1)
+    store = Store(clock=time.time, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
+    api = Api(store, BUILTIN)
+    async with Server(api, **server) as listening:
+        transport = AiohttpTransport(Endpoint(listening.url))
+        try:
+            yield EmbeddedCluster(api, listening, transport)
+        finally:
+            await transport.close()

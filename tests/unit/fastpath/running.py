@@ -1,0 +1,121 @@
+"""A fast path that runs against an embedded cluster, and what it reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.fastpath.scheduler import FastPath, FastPathSettings
+from agent_scheduler.kube.transport import Transport
+
+AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+SETTINGS = FastPathSettings(profiles=(AGENT,))
+
+
+class Reports:
+    """Counts every report by its name, and keeps those that a test asks about."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.conflicts = 0
+        self.revalidated = 0
+        self.outcomes: Counter[str] = Counter()
+        self.attempts: Counter[str] = Counter()
+        self.failures: list[Exception] = []
+        self.problems: list[str] = []
+        self.urgent: Counter[bool] = Counter()
+
+    def decided(self, worker: int, profile: str, seconds: float) -> None:
+        self.counts[f"worker {worker}"] += 1
+
+    def cycle_failed(self, worker: int, pod: Any, error: Exception) -> None:
+        self.failures.append(error)
+
+    def attempted(self, profile: str, result: str, started: float) -> None:
+        self.attempts[result] += 1
+
+    def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
+        self.conflicts += conflicts
+        self.revalidated += revalidated
+
+    def bound(self, outcome: Any, seconds: float, profile: str) -> None:
+        self.outcomes[outcome.value] += 1
+
+    def bind_failed(self, pod: Any, node_name: str, problem: str) -> None:
+        self.problems.append(problem)
+
+    def malformed(self, kind: str, key: str, problem: str) -> None:
+        self.problems.append(f"{kind} {key}: {problem}")
+
+    def watched(self, kind: str, what: str) -> None:
+        self.counts[f"{kind} {what}"] += 1
+
+    def received(self, kind: str, changes: Any, began: float) -> None:
+        self.counts[f"{kind} changes"] += len(changes)
+
+    def status_write(self, what: str) -> None:
+        self.counts[f"status {what}"] += 1
+
+    def event_write(self, what: str) -> None:
+        self.counts[f"event {what}"] += 1
+
+    # The queue's recorder.
+
+    def incoming(self, queue: str, event: str) -> None:
+        self.counts[f"{queue} {event}"] += 1
+
+    def unschedulable(self, plugin: str, profile: str, delta: int) -> None: ...
+
+    def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None: ...
+
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
+        self.failures.append(error)
+
+    def inflight_events(self, event: str, delta: int) -> None: ...
+
+    def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
+        self.counts["after flush"] += after_flush
+
+    def urgent_retry(self, granted: bool) -> None:
+        self.urgent[granted] += 1
+
+
+class Running:
+    def __init__(self, fast_path: FastPath, reports: Reports, scheduling: asyncio.Task[None]) -> None:
+        self.fast_path = fast_path
+        self.reports = reports
+        self.scheduling = scheduling
+
+    async def stop(self, *, grace: float = 2.0) -> None:
+        self.fast_path.stop(grace=grace)
+        await asyncio.wait_for(asyncio.shield(self.scheduling), 10)
+
+
+@asynccontextmanager
+async def scheduling(
+    transport: Transport, settings: FastPathSettings = SETTINGS, **changes: Any
+) -> AsyncIterator[Running]:
+    """A synced fast path that schedules. On leaving, its invariants are checked and it is stopped."""
+    reports = Reports()
+    fast_path = FastPath(
+        replace(settings, **changes), transport=transport, observer=reports, recorder=reports
+    )
+    watching = asyncio.create_task(fast_path.watch())
+    scheduling_task: asyncio.Task[None] | None = None
+    try:
+        await asyncio.wait_for(fast_path.synced(), 10)
+        scheduling_task = asyncio.create_task(fast_path.schedule())
+        yield Running(fast_path, reports, scheduling_task)
+        assert fast_path.ledger.check() == []
+        fast_path.queue.check_invariants()
+    finally:
+        for task in (scheduling_task, watching):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
