@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference, micro_time
+from agent_scheduler.kube.retry import Backoff, Timing
+
+from .scripted import (
+    Action,
+    Answer,
+    FakeTime,
+    Reset,
+    ScriptedServer,
+    connected,
+    eventually,
+    in_order,
+    running,
+    status,
+)
+
+POD = ObjectReference("Pod", "t", "p", "u")
+START = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
+
+
+@dataclass
+class Bench:
+    """The sweep's sleep is held until `sweep` is set, so that a test says when it happens."""
+
+    server: ScriptedServer
+    recorder: EventRecorder
+    time: FakeTime
+    counts: dict[str, int] = field(default_factory=dict)
+    sweep: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def failed(self, note: str = "no room", about: ObjectReference = POD) -> None:
+        self.recorder.event(about, type="Warning", reason="FailedScheduling", action="Scheduling", note=note)
+
+    async def sent(self) -> list[tuple[str, Any]]:
+        assert await self.recorder._dispatcher.drain(5) == 0
+        return [(request.method, request.json) for request in self.server.requests]
+
+
+@asynccontextmanager
+async def recording(*actions: Action, start: bool = True, **options: Any) -> AsyncIterator[Bench]:
+    time = FakeTime()
+    async with connected(in_order(*actions)) as (server, transport):
+        bench = Bench(server, None, time)  # type: ignore[arg-type]
+
+        async def sleep(seconds: float) -> None:
+            if seconds == 30:
+                await bench.sweep.wait()
+                bench.sweep.clear()
+            await time.sleep(seconds)
+
+        bench.recorder = EventRecorder(
+            transport,
+            controller="agent-scheduler",
+            instance="agent-scheduler-0",
+            budget=Budget(),
+            backoff=Backoff(initial=1, cap=8, jitter=0),
+            timing=Timing(clock=lambda: time.now, sleep=sleep, rng=lambda: 0.0),
+            now=lambda: START + timedelta(seconds=time.now - 1000),
+            count=bench.count,
+            **options,
+        )
+        if not start:
+            yield bench
+            return
+        async with running(bench.recorder.run()):
+            yield bench
+
+
+async def test_an_event_is_written_as_events_k8s_io_v1() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.recorder.event(
+            POD, type="Normal", reason="Scheduled", action="Binding", note="Successfully assigned t/p to n1"
+        )
+        ((_, body),) = await bench.sent()
+        assert bench.server.requests[0].path == "/apis/events.k8s.io/v1/namespaces/t/events"
+        name = body["metadata"].pop("name")
+        assert name.startswith("p.")
+        assert body == {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": "t"},
+            "eventTime": "2026-11-21T01:02:03.456789Z",
+            "reportingController": "agent-scheduler",
+            "reportingInstance": "agent-scheduler-0",
+            "type": "Normal",
+            "reason": "Scheduled",
+            "action": "Binding",
+            "note": "Successfully assigned t/p to n1",
+            "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "t", "name": "p", "uid": "u"},
+        }
+
+
+async def test_an_event_about_what_has_no_namespace_is_in_default() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.failed(about=ObjectReference("Node", "", "n1", "u"))
+        ((_, body),) = await bench.sent()
+        assert bench.server.requests[0].path == "/apis/events.k8s.io/v1/namespaces/default/events"
+        assert body["metadata"]["namespace"] == "default"
+        assert "namespace" not in body["regarding"]
+
+
+async def test_the_same_event_again_becomes_a_series() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.failed()
+        await bench.sent()
+        bench.time.now += 2
+        bench.failed()
+        (_, made), (method, body) = await bench.sent()
+        assert method == "PATCH"
+        assert body == {"series": {"count": 2, "lastObservedTime": "2026-11-21T01:02:05.456789Z"}}
+        request = bench.server.requests[1]
+        assert request.path.endswith(f"/events/{made['metadata']['name']}")
+        assert request.headers["content-type"] == "application/merge-patch+json"
+        assert bench.counts == {"recorded": 2, "aggregated": 1}
+
+
+async def test_a_series_is_told_seldom_and_its_last_count_in_the_end() -> None:
+    async with recording(Answer(201)) as bench:
+        for _ in range(100):
+            bench.failed()
+            await bench.sent()
+        assert [body.get("series", {}).get("count") for _, body in await bench.sent()] == [None, 2]
+        bench.sweep.set()
+        await bench.server.arrived(3)
+        assert (await bench.sent())[2][1]["series"]["count"] == 100
+
+
+async def test_an_event_that_repeats_before_it_was_written_is_written_once() -> None:
+    async with recording(Answer(201), start=False) as bench:
+        for _ in range(10):
+            bench.failed()
+        async with running(bench.recorder.run()):
+            ((_, body),) = await bench.sent()
+            assert body["series"]["count"] == 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"regarding": POD._replace(uid="v")},
+        {"type": "Normal"},
+        {"reason": "Other"},
+        {"action": "Binding"},
+        {"note": "another"},
+    ],
+)
+async def test_events_that_differ_in_anything_are_different_events(change: dict[str, Any]) -> None:
+    async with recording(Answer(201)) as bench:
+        same = {"regarding": POD, "type": "Warning", "reason": "R", "action": "A", "note": "n"}
+        for arguments in (same, {**same, **change}):
+            regarding = arguments["regarding"]
+            bench.recorder.event(regarding, **{k: v for k, v in arguments.items() if k != "regarding"})
+        sent = await bench.sent()
+        assert [method for method, _ in sent] == ["POST", "POST"]
+        assert len({body["metadata"]["name"] for _, body in sent}) == 2
+
+
+async def test_a_series_ends_some_time_after_its_last_occurrence() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.failed()
+        await bench.sent()
+        bench.time.now += 400
+        bench.failed()
+        assert [method for method, _ in await bench.sent()] == ["POST", "POST"]
+        bench.time.now += 400
+        bench.sweep.set()
+        await eventually(lambda: not bench.recorder._series)
+
+
+async def test_an_event_that_the_server_forgot_is_begun_again() -> None:
+    async with recording(Answer(201), status(404, "NotFound"), Answer(201)) as bench:
+        bench.failed()
+        await bench.sent()
+        bench.failed()
+        sent = await bench.sent()
+        assert [method for method, _ in sent] == ["POST", "PATCH", "POST"]
+        assert sent[2][1]["series"]["count"] == 2
+
+
+async def test_a_long_note_is_cut_between_characters() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.failed("é" * 2000)
+        ((_, body),) = await bench.sent()
+        assert len(body["note"].encode()) <= MAX_NOTE_BYTES
+        assert body["note"].endswith("é...")
+
+
+async def test_a_full_buffer_drops_and_counts() -> None:
+    async with recording(Answer(201), start=False, capacity=3) as bench:
+        for number in range(5):
+            bench.failed(f"note {number}")
+        assert bench.counts == {"dropped": 2}
+        async with running(bench.recorder.run()):
+            assert [body["note"] for _, body in await bench.sent()] == ["note 0", "note 1", "note 2"]
+
+
+async def test_no_more_series_are_remembered_than_allowed() -> None:
+    async with recording(Answer(201), capacity=10) as bench:
+        for number in range(30):
+            bench.failed(f"note {number}")
+            await bench.sent()
+        assert len(bench.recorder._series) == 10
+
+
+@pytest.mark.parametrize("failure", [status(503), status(429), Reset()])
+async def test_an_event_is_tried_again_a_few_times(failure: Action) -> None:
+    async with recording(failure, failure, Answer(201)) as bench:
+        bench.failed()
+        assert len(await bench.sent()) == 3
+        assert bench.time.slept == [1, 2]
+        assert bench.counts == {"recorded": 1}
+
+
+async def test_trying_ends() -> None:
+    async with recording(status(503), attempts=3) as bench:
+        bench.failed()
+        assert len(await bench.sent()) == 3
+        assert bench.counts == {"failed": 1}
+
+
+async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
+    async with recording(Reset(), status(409, "AlreadyExists"), Answer()) as bench:
+        bench.failed()
+        first, second = await bench.sent()
+        assert first[1]["metadata"]["name"] == second[1]["metadata"]["name"]
+        bench.failed()
+        assert [method for method, _ in await bench.sent()] == ["POST", "POST", "PATCH"]
+
+
+@pytest.mark.parametrize("code", [403, 404])
+async def test_an_event_in_a_namespace_that_goes_away_is_dropped(code: int) -> None:
+    async with recording(status(code)) as bench:
+        bench.failed()
+        assert len(await bench.sent()) == 1
+        assert bench.counts == {"dropped": 1}
+
+
+async def test_draining_tells_the_last_counts() -> None:
+    async with recording(Answer(201)) as bench:
+        for _ in range(5):
+            bench.failed()
+            await bench.sent()
+        assert await bench.recorder.drain(5) == 0
+        assert (await bench.sent())[-1][1]["series"]["count"] == 5
+
+
+def test_micro_time_is_utc_with_six_digits() -> None:
+    moment = datetime(2026, 1, 1, 12, 0, tzinfo=timezone(timedelta(hours=5)))
+    assert micro_time(moment) == "2026-01-01T07:00:00.000000Z"

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.bind import BindOutcome, bind
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.retry import Backoff
+from agent_scheduler.kube.status import PodCondition, PodKey, StatusWriter
+
+from .scripted import (
+    Action,
+    Answer,
+    FakeTime,
+    Hang,
+    Request,
+    Reset,
+    ScriptedServer,
+    connected,
+    eventually,
+    in_order,
+    running,
+    status,
+)
+
+POD = PodKey("t", "p", "u")
+UNFIT = PodCondition("False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+OTHER = PodCondition("False", "Unschedulable", "0/2 nodes are available: 2 Insufficient cpu.")
+FIT = PodCondition("True")
+NOW = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
+
+
+@dataclass
+class Bench:
+    server: ScriptedServer
+    transport: Any
+    writer: StatusWriter
+    time: FakeTime
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def sent(self) -> list[Any]:
+        return [request.json for request in self.server.requests]
+
+
+@asynccontextmanager
+async def writing(*actions: Action, start: bool = True, **options: Any) -> AsyncIterator[Bench]:
+    time = FakeTime()
+    async with connected(in_order(*actions)) as (server, transport):
+        bench = Bench(server, transport, None, time)  # type: ignore[arg-type]
+        bench.writer = StatusWriter(
+            transport,
+            **{
+                "budget": Budget(),
+                "backoff": Backoff(initial=1, cap=8, jitter=0),
+                "timing": time.timing,
+                "now": lambda: NOW,
+                "count": bench.count,
+                **options,
+            },
+        )
+        if not start:
+            yield bench
+            return
+        async with running(bench.writer.run()):
+            yield bench
+
+
+async def test_a_condition_is_written_with_the_uid_as_precondition() -> None:
+    async with writing(Answer()) as bench:
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        (request,) = bench.server.requests
+        assert (request.method, request.path) == ("PATCH", "/api/v1/namespaces/t/pods/p/status")
+        assert request.headers["content-type"] == "application/strategic-merge-patch+json"
+        assert request.json == {
+            "metadata": {"uid": "u"},
+            "status": {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/1 nodes are available: 1 Insufficient cpu.",
+                        "lastProbeTime": None,
+                        "lastTransitionTime": "2026-11-21T01:02:03Z",
+                    }
+                ]
+            },
+        }
+        assert bench.counts == {"written": 1}
+
+
+async def test_what_was_written_is_not_written_again() -> None:
+    async with writing(Answer()) as bench:
+        for _ in range(5):
+            bench.writer.report(POD, UNFIT)
+            await bench.writer.drain(5)
+        assert len(bench.server.requests) == 1
+        assert bench.counts == {"written": 1, "skipped": 4}
+
+
+async def test_what_the_pod_has_already_is_not_written() -> None:
+    async with writing(Answer()) as bench:
+        bench.writer.report(POD, UNFIT, known=UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert bench.server.requests == []
+
+
+async def test_the_transition_time_moves_only_with_the_status() -> None:
+    async with writing(Answer()) as bench:
+        for condition in (UNFIT, OTHER, FIT):
+            bench.writer.report(POD, condition)
+            await bench.writer.drain(5)
+        moved = ["lastTransitionTime" in body["status"]["conditions"][0] for body in bench.sent()]
+        assert moved == [True, False, True]
+
+
+async def test_a_condition_known_from_the_watch_keeps_its_transition_time() -> None:
+    async with writing(Answer()) as bench:
+        bench.writer.report(POD, OTHER, known=UNFIT)
+        await bench.writer.drain(5)
+        assert "lastTransitionTime" not in bench.sent()[0]["status"]["conditions"][0]
+
+
+async def test_the_newest_report_replaces_those_that_wait() -> None:
+    async with writing(Answer(), start=False) as bench:
+        bench.writer.report(POD, UNFIT, nominated="n1")
+        bench.writer.report(POD, OTHER)
+        async with running(bench.writer.run()):
+            await bench.writer.drain(5)
+        (body,) = bench.sent()
+        assert body["status"]["conditions"][0]["message"] == OTHER.message
+        # What the replaced report would have done besides is done by the one that replaced it.
+        assert body["status"]["nominatedNodeName"] == "n1"
+        assert "lastTransitionTime" in body["status"]["conditions"][0]
+        assert bench.counts == {"replaced": 1, "written": 1}
+
+
+async def test_a_report_that_is_being_repeated_gives_way_to_a_newer_one() -> None:
+    gate = asyncio.Event()
+
+    async def script(request: Request) -> Action:
+        if len(bench.server.requests) == 1:
+            await gate.wait()
+            return status(503)
+        return Answer()
+
+    async with writing(Answer()) as bench:
+        bench.server.script = script
+        bench.writer.report(POD, UNFIT)
+        await bench.server.arrived(1)
+        bench.writer.report(POD, OTHER)
+        gate.set()
+        assert await bench.writer.drain(5) == 0
+        messages = [body["status"]["conditions"][0] for body in bench.sent()]
+        assert [m["message"] for m in messages] == [UNFIT.message, OTHER.message]
+        assert "lastTransitionTime" in messages[1]
+        assert bench.counts == {"replaced": 1, "written": 1}
+
+
+async def test_a_nominated_node_is_set_and_removed() -> None:
+    async with writing(Answer()) as bench:
+        bench.writer.report(POD, UNFIT, nominated="n1")
+        await bench.writer.drain(5)
+        bench.writer.report(POD, UNFIT, nominated="n1")
+        bench.writer.report(POD, UNFIT, nominated="")
+        await bench.writer.drain(5)
+        assert [body["status"]["nominatedNodeName"] for body in bench.sent()] == ["n1", None]
+
+
+@pytest.mark.parametrize("failure", [status(503), status(429), status(500), Reset()])
+async def test_what_may_pass_is_tried_again(failure: Action) -> None:
+    async with writing(failure, failure, Answer()) as bench:
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert len(bench.server.requests) == 3
+        assert bench.time.slept == [1, 2]
+        assert bench.counts == {"written": 1}
+
+
+async def test_trying_ends_and_the_report_may_be_made_again() -> None:
+    async with writing(*[status(503)] * 3, Answer(), attempts=3) as bench:
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert bench.counts == {"failed": 1}
+        bench.writer.report(POD, UNFIT)
+        await bench.writer.drain(5)
+        assert bench.counts == {"failed": 1, "written": 1}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(404, "NotFound"),
+        status(409, "Conflict"),
+        status(422, "Invalid", causes=[{"field": "metadata.uid", "reason": "FieldValueInvalid"}]),
+    ],
+)
+async def test_a_report_about_a_pod_that_is_no_more_is_dropped(answer: Answer) -> None:
+    async with writing(answer) as bench:
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert bench.counts == {"dropped": 1}
+
+
+@pytest.mark.parametrize("code", [403, 422])
+async def test_a_refused_report_is_not_repeated(code: int) -> None:
+    async with writing(status(code, "No")) as bench:
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert len(bench.server.requests) == 1
+        assert bench.counts == {"failed": 1}
+
+
+async def test_a_forgotten_pod_is_not_written_about() -> None:
+    async with writing(Answer(), start=False) as bench:
+        bench.writer.report(POD, UNFIT)
+        bench.writer.forget(POD)
+        assert len(bench.writer) == 0
+        async with running(bench.writer.run()):
+            await bench.writer.drain(5)
+        assert bench.server.requests == []
+        assert bench.writer._last == {}
+
+
+async def test_draining_has_a_deadline() -> None:
+    async with writing(Hang()) as bench:
+        bench.writer.report(POD, UNFIT)
+        bench.writer.report(PodKey("t", "q", "v"), UNFIT)
+        assert await bench.writer.drain(0.1) == 2
+
+
+async def test_a_flood_of_reports_does_not_delay_a_bind() -> None:
+    """kubernetes#135900: status patches took the connections and the rate that binds needed."""
+
+    def script(request: Request) -> Action:
+        return Hang() if request.method == "PATCH" else Answer(201)
+
+    async with writing(Answer(), budget=Budget(concurrency=4), concurrency=4) as bench:
+        bench.server.script = script
+        for number in range(500):
+            bench.writer.report(PodKey("t", f"p{number}", f"u{number}"), UNFIT)
+        await eventually(lambda: len(bench.server.seen("PATCH")) == 4)
+        async with asyncio.timeout(5):
+            result = await bind(bench.transport, namespace="t", name="b", uid="b", node="n")
+        assert result.outcome is BindOutcome.BOUND
+        assert len(bench.server.seen("PATCH")) == 4
