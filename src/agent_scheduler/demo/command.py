@@ -8,38 +8,26 @@ after SIGTERM.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
-import orjson
-import uvloop
-from rich.console import Console
-
-from .client import ClientError
-from .load import LoadError
-from .outcome import Outcome
-from .processes import ProcessError
-from .report import write_report
-from .run import Settings, run
 from .specs import NodeSpec, PodSpec, Workload, compressed, paced
-from .traces import TRACE_FORMS, TraceError, read_trace
-from .view import LineView, LiveView, View, final_table
+from .traces import TRACE_FORMS, read_trace
 from .workloads import agent_burst
+
+# The libraries of the live view and the report are large and only `main` needs them; a process that merely offers
+# the command must not carry them, but has to know at once that one is missing.
+for _library in ("httptools", "rich", "matplotlib"):
+    if find_spec(_library) is None:
+        raise ModuleNotFoundError(f"No module named {_library!r}", name=_library)
 
 GIB = 1 << 30
 _NODES = 500
 _PODS = 5000
 #: A trace that took longer to arrive is compressed to this by default, seconds.
 _ARRIVALS_WITHIN = 60.0
-
-
-class _Terminated(Exception):
-    """SIGTERM."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,80 +148,6 @@ def _immortal(pod: PodSpec) -> PodSpec:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the demo and returns its exit code."""
-    try:
-        workload, nodes = workload_of(args)
-    except TraceError as error:
-        print(f"agent-scheduler demo: {error}", file=sys.stderr)
-        return 2
-    settings = Settings(
-        workload=workload,
-        nodes=nodes,
-        workers=args.workers,
-        scheduler_name=args.scheduler_name,
-        patience=args.timeout,
-        scheduler_arguments=tuple(args.scheduler_arg),
-    )
-    # With --json, standard output is for the one object.
-    console = Console(stderr=args.json)
-    if not console.is_terminal:
-        console.width = 110
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            outcome = runner.run(_run(settings, _view(args, console)))
-    except KeyboardInterrupt:
-        print("agent-scheduler demo: interrupted", file=sys.stderr)
-        return 130
-    except _Terminated:
-        print("agent-scheduler demo: terminated", file=sys.stderr)
-        return 143
-    except (ProcessError, LoadError, ClientError, OSError) as error:
-        print(f"agent-scheduler demo: {error}", file=sys.stderr)
-        return 1
-    return _finish(args, console, outcome)
+    from .session import execute
 
-
-def _view(args: argparse.Namespace, console: Console) -> View:
-    if args.json:
-        return LineView(lambda text: None)
-    if console.is_terminal:
-        return LiveView(console)
-    return LineView(lambda text: print(text, flush=True))
-
-
-async def _run(settings: Settings, view: View) -> Outcome:
-    task = asyncio.current_task()
-    assert task is not None
-    terminated = False
-
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
-        task.cancel()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        with tempfile.TemporaryDirectory(prefix="agent-scheduler-demo-") as folder, view:
-            return await run(settings, view=view, folder=Path(folder))
-    except asyncio.CancelledError:
-        if terminated:
-            raise _Terminated from None
-        raise
-
-
-def _finish(args: argparse.Namespace, console: Console, outcome: Outcome) -> int:
-    report: Path | None = None
-    if not args.no_report:
-        report = args.report or Path("out/demo-report.html")
-        try:
-            write_report(outcome, report)
-        except OSError as error:
-            print(f"agent-scheduler demo: --report {report}: {error.strerror or error}", file=sys.stderr)
-            return 1
-    if args.json:
-        values = outcome.as_json() | {"report": str(report) if report else None}
-        sys.stdout.write(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
-        console.print(final_table(outcome))
-        if report is not None:
-            console.print(f"report: {report}", soft_wrap=True, highlight=False)
-    return 0 if outcome.ok else 1
+    return execute(args)

@@ -140,7 +140,7 @@ class Sampler:
             ended=ended,
             queues=text.by(PENDING, "queue"),
             conflicts=text.total(CONFLICTS),
-            urgent=text.total(URGENT),
+            urgent=text.by(URGENT, "result").get("granted"),
             attempts=text.total(ATTEMPTS),
             scheduler=usage(self._scheduler_pid) if self._scheduler_pid is not None else None,
             server=usage(self._server_pid) if self._server_pid is not None else None,

@@ -1,0 +1,181 @@
+"""The embedded cluster put together: store, API, simulated kubelets and server, from the flags of `cluster`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import ssl
+import time
+import uuid
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..objects.quantity import QuantityError, resource_value
+from . import kubelet
+from .builtin import BUILTIN
+from .certificates import make_certificates, server_context
+from .handlers import Api
+from .loading import load_files
+from .resource import Object
+from .server import Server, calm_gc
+from .store import Store
+
+GPU = "nvidia.com/gpu"
+_ZONES = ("a", "b", "c")
+
+
+class ClusterError(Exception):
+    """The cluster cannot start; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """What every simulated node has, as quantities."""
+
+    cpu: str = "32"
+    memory: str = "128Gi"
+    pods: str = "110"
+    gpus: str = "0"
+
+    def amounts(self) -> dict[str, str]:
+        """By resource name, GPUs only if there are any. Raises `ClusterError` for a bad quantity."""
+        amounts = {"cpu": self.cpu, "memory": self.memory, "pods": self.pods, GPU: self.gpus}
+        for name, flag in (("cpu", "cpu"), ("memory", "memory"), ("pods", "pods"), (GPU, "gpus")):
+            try:
+                amount = resource_value(name, amounts[name])
+            except QuantityError as error:
+                raise ClusterError(f"--node-{flag}: {error}") from None
+            if amount < 0:
+                raise ClusterError(f"--node-{flag}: must be at least 0, not {amounts[name]}")
+            if name == GPU and not amount:
+                del amounts[name]
+        return amounts
+
+
+def nodes(count: int, shape: NodeShape) -> Iterator[Object]:
+    """`count` ready nodes, spread over three zones of one region."""
+    amounts = shape.amounts()
+    status = {
+        "capacity": amounts,
+        "allocatable": amounts,
+    }
+    for number in range(count):
+        name = f"node-{number:05d}"
+        yield {
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "kubernetes.io/hostname": name,
+                    "kubernetes.io/os": "linux",
+                    "kubernetes.io/arch": "amd64",
+                    "node.kubernetes.io/instance-type": "simulated",
+                    "topology.kubernetes.io/region": "local",
+                    "topology.kubernetes.io/zone": f"local-{_ZONES[number % len(_ZONES)]}",
+                },
+            },
+            "status": status,
+        }
+
+
+def kubeconfig(url: str, *, authority: bytes = b"", token: str = "") -> str:
+    """A kubeconfig with this cluster as its only context. JSON, which is YAML too."""
+    cluster: dict[str, str] = {"server": url}
+    if authority:
+        cluster["certificate-authority-data"] = b64encode(authority).decode()
+    name = "agent-scheduler"
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token} if token else {}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        },
+        indent=2,
+    )
+
+
+def write_kubeconfig(file: Path, text: str) -> None:
+    """Writes the file whole, readable by its owner alone: it may hold a token. Raises `ClusterError`."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as handle:
+            handle.write(text + "\n")
+        partial.replace(file)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ClusterError(f"--kubeconfig-out {file}: cannot be written: {error.strerror or error}") from None
+
+
+async def serve(args: argparse.Namespace) -> None:
+    """Serves until SIGINT or SIGTERM. Raises `ClusterError` or `LoadError` if it cannot start."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    store = Store(clock=time.time, uid=lambda: str(uuid.uuid4()))
+    api = Api(store, BUILTIN, token=args.token or None)
+    shape = NodeShape(cpu=args.node_cpu, memory=args.node_memory, pods=args.node_pods, gpus=args.node_gpus)
+    for node in nodes(args.nodes, shape):
+        if not args.kubelets:
+            _be_ready(node)
+        api.create(kubelet.NODES, node)
+    loaded = load_files(api, args.load)
+    authority = b""
+    tls: ssl.SSLContext | None = None
+    if args.tls:
+        certificates = make_certificates((args.host, "127.0.0.1", "::1", "localhost"), now=time.time())
+        authority, tls = certificates.authority, server_context(certificates)
+    server = Server(api, host=args.host, port=args.port, tls=tls)
+    try:
+        await server.start()
+    except OSError as error:
+        why = error.strerror or error
+        raise ClusterError(f"cannot listen on {args.host}, port {args.port}: {why}") from None
+    try:
+        if args.kubeconfig_out is not None:
+            text = kubeconfig(server.url, authority=authority, token=args.token)
+            write_kubeconfig(args.kubeconfig_out, text)
+        calm_gc()
+        print(_greeting(args, server.url, loaded), flush=True)
+        async with asyncio.TaskGroup() as group:
+            # A fault of the kubelets ends the cluster instead of going unseen.
+            playing = [group.create_task(_play_kubelets(store))] if args.kubelets else []
+            await stopping.wait()
+            for task in playing:
+                task.cancel()
+    finally:
+        await server.stop()
+
+
+async def _play_kubelets(store: Store) -> None:
+    await kubelet.run(kubelet.Kubelets(store), clock=store.clock)
+
+
+def _be_ready(node: Object) -> None:
+    """Nobody plays this node's kubelet, so it says of itself that it is ready."""
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "no kubelet is simulated",
+    }
+    node["status"] = {**node["status"], "conditions": [ready]}
+
+
+def _greeting(args: argparse.Namespace, url: str, loaded: int) -> str:
+    also = f", {loaded} objects loaded" if loaded else ""
+    if args.kubeconfig_out is not None:
+        example = f"kubectl --kubeconfig {args.kubeconfig_out} get nodes"
+    else:
+        tls = " --insecure-skip-tls-verify" if args.tls else ""
+        token = " --token TOKEN" if args.token else ""
+        example = f"kubectl --server {url}{tls}{token} get nodes"
+    return f"cluster ready at {url} with {args.nodes} nodes{also}; try: {example}"
