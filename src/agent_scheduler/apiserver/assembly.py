@@ -127,7 +127,7 @@ async def serve(args: argparse.Namespace) -> None:
         if not args.kubelets:
             _be_ready(node)
         api.create(kubelet.NODES, node)
-    loaded = load_files(api, args.load)
+    loaded = load_files(api, args.load, token=args.token)
     authority = b""
     tls: ssl.SSLContext | None = None
     if args.tls:
@@ -171,7 +171,7 @@ def _be_ready(node: Object) -> None:
 
 
 def _greeting(args: argparse.Namespace, url: str, loaded: int) -> str:
-    also = f", {loaded} objects loaded" if loaded else ""
+    also = f" and what was loaded ({loaded})" if loaded else ""
     if args.kubeconfig_out is not None:
         example = f"kubectl --kubeconfig {args.kubeconfig_out} get nodes"
     else:

@@ -83,9 +83,10 @@ def _path(api: Api, manifest: _Manifest) -> str:
     return f"{resource.path}/namespaces/{namespace}/{resource.plural}"
 
 
-def load_files(api: Api, files: Sequence[Path]) -> int:
+def load_files(api: Api, files: Sequence[Path], *, token: str = "") -> int:
     """Creates everything that the files hold, and says how many objects that was. Raises `LoadError`.
 
+    `token` is the API's bearer token, if it asks for one.
     A Namespace that exists already is left as it is; any other object that exists is an error.
     """
     manifests = [manifest for file in files for manifest in _documents(file)]
@@ -96,7 +97,15 @@ def load_files(api: Api, files: Sequence[Path]) -> int:
             obj["metadata"].pop(name, None)
         # Only dates and the like are no JSON; as text they are what the author wrote.
         body = orjson.dumps(obj, default=str)
-        answer = api.handle(Request("POST", _path(api, manifest), body=body, content_type="application/json"))
+        answer = api.handle(
+            Request(
+                "POST",
+                _path(api, manifest),
+                body=body,
+                content_type="application/json",
+                authorization=f"Bearer {token}" if token else None,
+            )
+        )
         assert isinstance(answer, Response)
         if answer.status != 201:
             status = orjson.loads(answer.body)

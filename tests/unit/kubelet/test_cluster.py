@@ -1,0 +1,220 @@
+"""The `cluster` command: what it serves, and how it says no."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
+
+import orjson
+import pytest
+
+from agent_scheduler.apiserver import cluster
+from agent_scheduler.apiserver.assembly import ClusterError, NodeShape, nodes
+from agent_scheduler.apiserver.builtin import BUILTIN
+from agent_scheduler.apiserver.handlers import Api
+from agent_scheduler.apiserver.loading import LoadError, load_files
+from agent_scheduler.apiserver.requests import Request, Response
+from agent_scheduler.apiserver.store import Store
+
+
+@pytest.fixture
+def api() -> Api:
+    numbers = iter(range(10_000))
+    return Api(Store(clock=time.time, uid=lambda: f"00000000-0000-0000-0000-{next(numbers):012d}"), BUILTIN)
+
+
+def get(api: Api, path: str) -> dict[str, object]:
+    answer = api.handle(Request("GET", path))
+    assert isinstance(answer, Response)
+    assert answer.status == 200, answer.body
+    decoded: dict[str, object] = orjson.loads(answer.body)
+    return decoded
+
+
+def arguments(*flags: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    cluster.add_arguments(parser)
+    return parser.parse_args(flags)
+
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n"
+CRD = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+
+
+def test_files_are_loaded_whatever_their_order(api: Api, tmp_path: Path) -> None:
+    custom = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: shop}\nsize: 3\n"
+    space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
+    (tmp_path / "a.yaml").write_text(f"{custom}---\n{POD}---\n---\n{CRD}")
+    (tmp_path / "b.yaml").write_text(space)
+    assert load_files(api, [tmp_path / "a.yaml", tmp_path / "b.yaml"]) == 4
+    assert get(api, "/apis/example.com/v1/namespaces/shop/widgets/w")["size"] == 3
+    get(api, "/api/v1/namespaces/default/pods/p")
+
+
+def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "uid": "u"}},
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "n", "uid": "u", "resourceVersion": "5", "managedFields": []},
+                "status": {"allocatable": {"cpu": "1"}},
+            },
+        ],
+    }
+    typed = {
+        "apiVersion": "v1",
+        "kind": "ConfigMapList",
+        "items": [{"metadata": {"name": "c"}, "data": {"a": "b"}}],
+    }
+    (tmp_path / "dump.json").write_text(json.dumps(listed))
+    (tmp_path / "typed.json").write_text(json.dumps(typed))
+    load_files(api, [tmp_path / "dump.json", tmp_path / "typed.json"])
+    assert get(api, "/api/v1/nodes/n")["status"]["allocatable"] == {"cpu": "1"}  # type: ignore[index]
+    assert get(api, "/api/v1/namespaces/default/configmaps/c")["data"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "x.yaml: not YAML"),
+        ("- 1\n", "x.yaml, document 1: expected an object with apiVersion and kind, found list"),
+        (POD + "---\nkind: Pod\n", "x.yaml, document 2: expected an object with apiVersion and kind"),
+        ("apiVersion: v1\nkind: Pod\n", "x.yaml, document 1: expected metadata of the Pod"),
+        ("apiVersion: a/v1\nkind: Thing\nmetadata: {}\n", "document 1: a/v1 Thing is not served by this cluster"),
+        (POD + "---\n" + POD, 'x.yaml, document 2, Pod p: pods "p" already exists'),
+        (POD.replace("image: i", "image: ''"), "x.yaml, document 1, Pod p: "),
+    ],
+)  # fmt: skip
+def test_a_bad_manifest_is_refused_with_its_place(api: Api, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(LoadError) as refused:
+        load_files(api, [tmp_path / "x.yaml"])
+    assert said in str(refused.value)
+
+
+def test_a_missing_file_is_refused_by_name(api: Api, tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"none\.yaml: cannot be read: No such file"):
+        load_files(api, [tmp_path / "none.yaml"])
+
+
+def test_nodes_are_spread_over_zones_and_have_gpus_only_if_asked() -> None:
+    made = list(nodes(4, NodeShape(cpu="2", gpus="1")))
+    assert [node["metadata"]["name"] for node in made] == [f"node-0000{number}" for number in range(4)]
+    zones = [node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in made]
+    assert zones == ["local-a", "local-b", "local-c", "local-a"]
+    amounts = {"cpu": "2", "memory": "128Gi", "pods": "110", "nvidia.com/gpu": "1"}
+    assert made[0]["status"]["allocatable"] == made[0]["status"]["capacity"] == amounts
+    assert "nvidia.com/gpu" not in next(nodes(1, NodeShape()))["status"]["allocatable"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (NodeShape(cpu="lots"), "--node-cpu: invalid quantity 'lots'"),
+        (NodeShape(pods="-1"), "--node-pods: must be"),
+    ],
+)
+def test_a_bad_node_shape_is_refused_by_flag(shape: NodeShape, said: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        shape.amounts()
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--nodes", "-1"), "--nodes: must be at least 0, not -1"),
+        (("--port", "70000"), "--port: must be from 0 to 65535"),
+        (("--node-memory", "1Zi"), "--node-memory: invalid quantity"),
+        (("--port", "0", "--load", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
+        (
+            ("--port", "0", "--kubeconfig-out", "/nowhere/config"),
+            "--kubeconfig-out /nowhere/config: cannot be written",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_start_says_why_and_exits_1(
+    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.main(arguments(*flags)) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert cluster.main(arguments("--port", str(port))) == 1
+    assert f"cannot listen on 127.0.0.1, port {port}: " in capsys.readouterr().err
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "pod.yaml").write_text(POD.replace("spec: {", "spec: {nodeName: node-00001, "))
+    config = tmp_path / "kubeconfig"
+    command = [
+        sys.executable,
+        "-m",
+        "agent_scheduler",
+        "cluster",
+        "--port",
+        "0",
+        "--nodes",
+        "3",
+        "--token",
+        "t",
+    ]
+    process = subprocess.Popen(
+        [*command, "--kubeconfig-out", str(config), "--load", str(tmp_path / "pod.yaml")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "with 3 nodes and what was loaded (1)" in line
+        url = json.loads(config.read_text())["clusters"][0]["cluster"]["server"]
+        assert url in line
+        phase = ""
+        end = time.monotonic() + 10
+        while phase != "Running" and time.monotonic() < end:
+            request = HttpRequest(
+                f"{url}/api/v1/namespaces/default/pods/p", headers={"Authorization": "Bearer t"}
+            )
+            with urlopen(request) as answer:
+                phase = json.load(answer)["status"]["phase"]
+        assert phase == "Running"
+        process.send_signal(number)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
