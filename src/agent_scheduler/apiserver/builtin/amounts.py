@@ -16,6 +16,9 @@ _INTEGER = frozenset(
     {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"}
     | {"persistentvolumeclaims", "services.nodeports", "services.loadbalancers"}
 )
+#: Names without a domain that mean something, if not in a container.
+_KNOWN = _STANDARD | _INTEGER | {"storage", "requests.storage"}
+_KNOWN |= {f"{kind}.{name}" for kind in ("requests", "limits") for name in _STANDARD}
 
 
 def is_native(name: str) -> bool:
@@ -47,7 +50,8 @@ def _check_container_resource(name: str, path: str) -> list[Cause]:
         return causes
     if "/" not in name:
         if name not in _STANDARD and not name.startswith(_HUGE):
-            causes.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+            if name not in _KNOWN:
+                causes.append(invalid(path, name, "must be a standard resource type or fully qualified"))
             causes.append(invalid(path, name, "must be a standard resource for containers"))
     elif not is_native(name) and name.startswith("requests."):
         causes.append(invalid(path, name, "doesn't follow extended resource name standard"))
@@ -75,7 +79,7 @@ def _check_list(amounts: dict[str, Any], path: str) -> list[Cause]:
     causes: list[Cause] = []
     for name, amount in amounts.items():
         if name not in _STANDARD:
-            causes += _check_container_resource(name, path)
+            causes += _check_container_resource(name, f"{path}[{name}]")
             causes += check_amount(name, amount, f"{path}[{name}]")
         elif amount[0] == "-":
             causes += check_amount(name, amount, f"{path}[{name}]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import Cause
 from ..resource import Object, Resource
+from . import names
 from .causes import check_not_negative, check_one_of, forbidden, invalid
 from .kind import builtin
 
@@ -19,6 +20,14 @@ def _check_lease(lease: Object, old: Object | None) -> list[Cause]:
         causes.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
     if transitions is not None:
         causes += check_not_negative("spec.leaseTransitions", transitions)
+    strategy = spec.get("strategy")
+    if strategy is not None:
+        # The path doubles its last part, as a real server's does.
+        if "/" not in strategy:
+            causes += check_one_of("spec.strategy.strategy", strategy, ("OldestEmulationVersion",))
+        else:
+            at = "spec.strategy.strategy"
+            causes += [invalid(at, strategy, problem) for problem in names.qualified(strategy)]
     if spec.get("preferredHolder") and not spec.get("strategy"):
         detail = "may only be specified if `strategy` is defined"
         causes.append(forbidden("spec.preferredHolder", detail))

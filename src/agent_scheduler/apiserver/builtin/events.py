@@ -77,12 +77,12 @@ def _check_common(event: Object) -> list[Cause]:
     causes: list[Cause] = []
     namespace = event["metadata"].get("namespace", "")
     about = (event.get("involvedObject") or {}).get("namespace", "")
-    if not about:
-        allowed = ("", "default") if not event.get("eventTime") else ("", "default", "kube-system")
-        if namespace not in allowed:
-            causes.append(invalid("involvedObject.namespace", "", "does not match event.namespace"))
-    elif about != namespace:
-        causes.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    detail = "does not match event.namespace"
+    if event.get("eventTime"):
+        if not about and namespace not in ("default", "kube-system"):
+            causes.append(invalid("involvedObject.namespace", about, detail))
+    elif about != namespace and (about or namespace not in ("", "default")):
+        causes.append(invalid("involvedObject.namespace", about, detail))
     if event.get("eventTime"):
         causes += _check_new_fields(event)
     return causes
@@ -93,10 +93,7 @@ def _check_new_fields(event: Object) -> list[Cause]:
     controller = event.get("reportingComponent", "")
     if not controller:
         causes.append(required("reportingController"))
-    else:
-        causes += [
-            invalid("reportingController", controller, problem) for problem in names.qualified(controller)
-        ]
+    causes += [invalid("reportingController", controller, problem) for problem in names.qualified(controller)]
     for field in ("reportingInstance", "action", "reason"):
         text = event.get(field, "")
         if not text:
@@ -112,8 +109,21 @@ def _check_core(event: Object, old: Object | None) -> list[Cause]:
     return _check_common(event)
 
 
+def _check_series(event: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    series = event.get("series")
+    if series is not None:
+        if series.get("count", 0) < 2:
+            causes.append(invalid("series.count", "", "should be at least 2"))
+        if not series.get("lastObservedTime"):
+            causes.append(required("series.lastObservedTime"))
+    return causes
+
+
 def _check_new(event: Object, old: Object | None) -> list[Cause]:
     causes = _check_common(event)
+    if old is None or event.get("series") != old.get("series"):
+        causes += _check_series(event)
     if old is not None:
         return causes + [
             immutable(field, event.get(field))
@@ -129,10 +139,10 @@ def _check_new(event: Object, old: Object | None) -> list[Cause]:
                 "eventTime",
                 "action",
                 "related",
-                "reportingComponent",
+                "reportingController",
                 "reportingInstance",
             )
-            if event.get(field) != old.get(field)
+            if event.get(_TO_STORED.get(field, field)) != old.get(_TO_STORED.get(field, field))
         ]
     if not event.get("eventTime"):
         causes.append(required("eventTime"))
@@ -140,17 +150,11 @@ def _check_new(event: Object, old: Object | None) -> list[Cause]:
         causes.append(invalid("type", "", f"has invalid value: {event.get('type', '')}"))
     for field in ("firstTimestamp", "lastTimestamp"):
         if event.get(field):
-            causes.append(invalid(field, event[field], "needs to be unset"))
+            causes.append(invalid(field, "", "needs to be unset"))
     if event.get("count"):
-        causes.append(invalid("count", event["count"], "needs to be unset"))
+        causes.append(invalid("count", "", "needs to be unset"))
     if event.get("source"):
         causes.append(invalid("source", "", "needs to be unset"))
-    series = event.get("series")
-    if series is not None:
-        if series.get("count", 0) < 2:
-            causes.append(invalid("series.count", series.get("count", 0), "should be at least 2"))
-        if not series.get("lastObservedTime"):
-            causes.append(required("series.lastObservedTime"))
     return causes
 
 

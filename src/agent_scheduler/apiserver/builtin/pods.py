@@ -107,7 +107,8 @@ def _validate(pod: Object, old: Object | None) -> list[Cause]:
     before = old["spec"]
     if spec != before:
         causes += check_pod_spec(spec, "spec", is_pod=True)
-        if spec.get("ephemeralContainers") != before.get("ephemeralContainers"):
+        # `_prepare_update` gives a write to the subresource all the rest of the stored spec as it is.
+        if spec.get("containers") is before["containers"]:
             causes += _check_ephemeral_update(spec, before)
         else:
             causes += check_spec_update(spec, before)
@@ -115,10 +116,7 @@ def _validate(pod: Object, old: Object | None) -> list[Cause]:
 
 
 def _check_ephemeral_update(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
-    """Ephemeral containers are only ever added, through their subresource, which changes nothing else."""
-    same = {key: value for key, value in spec.items() if key != "ephemeralContainers"}
-    if same != {key: value for key, value in before.items() if key != "ephemeralContainers"}:
-        return check_spec_update(spec, before)
+    """Ephemeral containers are only ever added."""
     now = {container.get("name"): container for container in spec.get("ephemeralContainers") or ()}
     causes: list[Cause] = []
     for container in before.get("ephemeralContainers") or ():

@@ -1,0 +1,179 @@
+"""Device classes and resource slices (KEP-4381): what a driver offers, and where."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..errors import Cause
+from ..resource import Object
+from . import names
+from .causes import check_one_of, duplicate, immutable, invalid, required, too_many
+from .dra_requests import check_opaque, check_selectors
+from .selectors import check_node_selector
+
+_MAX_DEVICES = 128
+_MAX_ELABORATE_DEVICES = 64
+_TAINT_EFFECTS = ("NoExecute", "NoSchedule", "None")
+_ATTRIBUTE_KINDS = ("bool", "int", "string", "version", "bools", "ints", "strings", "versions")
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
+    r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
+)
+
+
+def check_device_class(device_class: Object, old: Object | None) -> list[Cause]:
+    spec = device_class.get("spec") or {}
+    causes = check_selectors(spec.get("selectors"), "spec.selectors")
+    for index, config in enumerate(spec.get("config") or ()):
+        causes += check_opaque(config, f"spec.config[{index}]")
+    if name := spec.get("extendedResourceName"):
+        causes += [invalid("spec.extendedResourceName", name, text) for text in names.qualified(name)]
+    return causes
+
+
+def check_slice(slice_: Object, old: Object | None) -> list[Cause]:
+    spec = slice_.get("spec") or {}
+    causes: list[Cause] = []
+    driver, pool = spec.get("driver", ""), spec.get("pool") or {}
+    if not driver:
+        causes.append(required("spec.driver"))
+    else:
+        causes += [invalid("spec.driver", driver, problem) for problem in names.subdomain(driver)]
+    name = pool.get("name", "")
+    if not name:
+        causes.append(required("spec.pool.name"))
+    else:
+        causes += [
+            invalid("spec.pool.name", name, problem)
+            for part in name.split("/")
+            for problem in names.subdomain(part)
+        ]
+    if pool.get("resourceSliceCount", 0) <= 0:
+        count = pool.get("resourceSliceCount", 0)
+        causes.append(invalid("spec.pool.resourceSliceCount", count, "must be greater than zero"))
+    if pool.get("generation", 0) < 0:
+        at = "spec.pool.generation"
+        causes.append(invalid(at, pool["generation"], "must be greater than or equal to zero"))
+    causes += _check_slice_nodes(spec)
+    devices = spec.get("devices") or []
+    if devices and spec.get("sharedCounters"):
+        causes.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
+    elaborate = any(device.get("taints") or device.get("consumesCounters") for device in devices)
+    most = _MAX_ELABORATE_DEVICES if elaborate else _MAX_DEVICES
+    if len(devices) > most:
+        causes.append(too_many("spec.devices", len(devices), most))
+    seen: set[str] = set()
+    for index, device in enumerate(devices):
+        at = f"spec.devices[{index}]"
+        causes += _check_device(device, at, seen)
+        causes += _check_device_nodes(device, at, on=bool(spec.get("perDeviceNodeSelection")))
+    if old is not None:
+        before = old.get("spec") or {}
+        was = (before.get("pool") or {}).get("name", "")
+        for field, now, then in (
+            ("driver", driver, before.get("driver", "")),
+            ("nodeName", spec.get("nodeName"), before.get("nodeName")),
+            ("pool.name", name, was),
+        ):
+            if now != then:
+                causes.append(immutable(f"spec.{field}", now))
+    return causes
+
+
+def _check_slice_nodes(spec: dict[str, Any]) -> list[Cause]:
+    given = [
+        field
+        for field in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
+        if spec.get(field) not in (None, "", False)
+    ]
+    choices = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
+    if not given:
+        return [required("spec", f"exactly one of {choices} is required")]
+    if len(given) > 1:
+        listed = ", ".join(f"`{field}`" for field in given)
+        return [
+            invalid(
+                "spec", f"{{{listed}}}", f"exactly one of {choices} is required, but multiple fields are set"
+            )
+        ]
+    if "nodeName" in given:
+        name = spec["nodeName"]
+        return [invalid("spec.nodeName", name, problem) for problem in names.subdomain(name)]
+    if "nodeSelector" in given:
+        causes = check_node_selector(spec["nodeSelector"], "spec.nodeSelector")
+        terms = spec["nodeSelector"].get("nodeSelectorTerms") or []
+        if len(terms) > 1:
+            at = "spec.nodeSelector.nodeSelectorTerms"
+            causes.append(invalid(at, terms, "must have exactly one node selector term"))
+        return causes
+    return []
+
+
+def _check_device(device: dict[str, Any], at: str, seen: set[str]) -> list[Cause]:
+    causes: list[Cause] = []
+    name = device.get("name", "")
+    if not name:
+        causes.append(required(f"{at}.name"))
+    else:
+        causes += [invalid(f"{at}.name", name, problem) for problem in names.label(name)]
+    if name in seen:
+        causes.append(duplicate(f"{at}.name", name))
+    seen.add(name)
+    for key, attribute in (device.get("attributes") or {}).items():
+        here = f"{at}.attributes[{key}]"
+        causes += _check_device_key(key, here)
+        kinds = [kind for kind in _ATTRIBUTE_KINDS if attribute.get(kind) is not None]
+        if len(kinds) != 1:
+            causes.append(invalid(here, attribute if kinds else "", "exactly one value must be specified"))
+        if (version := attribute.get("version")) is not None and not _SEMVER.fullmatch(version):
+            detail = "must be a string compatible with semver.org spec 2.0.0"
+            causes.append(invalid(f"{here}.version", version, detail))
+        for kind in ("string", "version"):
+            if len(attribute.get(kind) or "") > 64:
+                causes.append(
+                    Cause("FieldValueTooLong", f"{here}.{kind}", "Too long: may not be more than 64 bytes")
+                )
+    for key in device.get("capacity") or {}:
+        causes += _check_device_key(key, f"{at}.capacity[{key}]")
+    for index, taint in enumerate(device.get("taints") or ()):
+        here, key = f"{at}.taints[{index}]", taint.get("key", "")
+        causes += [invalid(f"{here}.key", key, problem) for problem in names.qualified(key)]
+        causes += check_one_of(f"{here}.effect", taint.get("effect"), _TAINT_EFFECTS)
+    return causes
+
+
+def _check_device_nodes(device: dict[str, Any], at: str, *, on: bool) -> list[Cause]:
+    """Where a single device is usable, which only slices that say so may tell."""
+    given = [field for field in ("nodeName", "nodeSelector", "allNodes") if device.get(field) is not None]
+    if not on:
+        detail = (
+            "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true "
+            "in the ResourceSlice spec"
+        )
+        return [invalid(at, None, detail)] if given else []
+    if len(given) == 1:
+        return []
+    detail = (
+        "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set "
+        "to true in the ResourceSlice spec"
+    )
+    return [invalid(at, ", ".join(given), detail)] if given else [required(at, detail)]
+
+
+def _check_device_key(key: str, path: str) -> list[Cause]:
+    domain, slash, identifier = key.rpartition("/")
+    causes: list[Cause] = []
+    if not identifier:
+        causes.append(required(path, "the name must not be empty"))
+    else:
+        causes += [invalid(path, identifier, problem) for problem in names.c_identifier(identifier)]
+    if slash:
+        causes += [invalid(path, domain, problem) for problem in names.subdomain(domain)]
+    return causes
+
+
+def slice_fields(slice_: Object) -> dict[str, str]:
+    spec = slice_.get("spec") or {}
+    return {"spec.nodeName": spec.get("nodeName") or "", "spec.driver": spec.get("driver", "")}
