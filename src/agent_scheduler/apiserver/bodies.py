@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import yaml
 
-from . import schema
+from . import protobuf, schema
 from .errors import ApiError, Cause, bad_request, invalid
 from .requests import Request
 from .resource import Object, Resource
@@ -42,6 +42,8 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
             return orjson.loads(request.body)
         except ValueError:
             return _yaml(request.body, kind)
+    if media == protobuf.MEDIA_TYPE:
+        return protobuf.decode(request.body)
     if media not in ("", "application/json"):
         raise ApiError(
             415,
