@@ -1,1 +1,1 @@
-
+"""The HTTP server of a running scheduler: health, metrics, configuration and debug pages."""

@@ -65,32 +65,6 @@ class ProfileMetrics:
         self._bind[success].observe(seconds)
 
 
-class ReflectorMetrics:
-    """What is recorded of one kind's list-and-watch."""
-
-    __slots__ = ("_kind", "_metrics", "_received")
-
-    def __init__(self, metrics: Metrics, kind: str) -> None:
-        self._metrics = metrics
-        self._kind = kind
-        self._received: dict[str, Counter] = {}
-
-    def received(self, change: str, number: int = 1) -> None:
-        """`number` changes of one type (added, modified, deleted) were handed over."""
-        try:
-            series = self._received[change]
-        except KeyError:
-            series = self._received[change] = self._metrics.watch_events_total.labels(self._kind, change)
-        series.inc(number)
-
-    def count(self, step: str) -> None:
-        """Fits the reflector's `count`."""
-        if step == "malformed":
-            self._metrics.malformed_objects_total.labels(self._kind).inc()
-        else:
-            self._metrics.reflector_steps_total.labels(self._kind, step).inc()
-
-
 class Metrics:
     """Owner of the registry and of every family in it. An attribute is named as its metric, without prefix."""
 
@@ -181,7 +155,7 @@ class Metrics:
         )
         self.event_handling_duration_seconds = make.histogram(
             "scheduler_event_handling_duration_seconds",
-            "Duration of handling one change of the cluster, ledger and queue included.",
+            "Duration of handling one change of the cluster, ledger and queue included: the mean of its batch.",
             "event",
             bounds=_EXTENSION_POINT_SECONDS,
         )
@@ -306,10 +280,6 @@ class Metrics:
             made = self._profiles[name] = ProfileMetrics(self, name)
             return made
 
-    def reflector(self, kind: str) -> ReflectorMetrics:
-        """`kind` as in a manifest: Pod, Node."""
-        return ReflectorMetrics(self, kind)
-
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
         """A pod got its node, `sli_seconds` after it first entered the active queue."""
         self._pod_attempts.observe(attempts)
@@ -328,14 +298,6 @@ class Metrics:
     def api_request(self, method: str, status: int) -> None:
         """One exchange with the API server; `status` 0: no answer. Fits the transport's `observe`."""
         self.api_requests_total.labels(method, str(status) if status else "<error>").inc()
-
-    def status_write(self, result: str) -> None:
-        """Fits the status writer's `count`."""
-        self.status_writes_total.labels(result).inc()
-
-    def event(self, result: str) -> None:
-        """Fits the event recorder's `count`."""
-        self.events_total.labels(result).inc()
 
     def read_queue(self, counts: Callable[[], PendingCounts]) -> None:
         """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape."""

@@ -77,6 +77,17 @@ class QueueRecorder:
         series.inc(delta)
 
 
+class Change(Protocol):
+    """A change that a watch brought; the value of `type` is added, modified or deleted."""
+
+    @property
+    def type(self) -> Enum: ...
+
+
+#: Type of a change -> the end of its event's label, as the queue's events are called (NodeAdd).
+_ACTIONS = {"added": "Add", "modified": "Update", "deleted": "Delete"}
+
+
 class FastPathObserver:
     """What workers, failure handling and the cluster picture report: the observers that `fastpath` asks for.
 
@@ -102,6 +113,7 @@ class FastPathObserver:
         self._refused = metrics.revalidations_total.labels("refused")
         self._bind_seconds = metrics.bind_duration_seconds.labels()
         self._outcomes: dict[Enum, Counter] = {}
+        # (kind, change type) -> what is recorded for each such change.
         self._changes: dict[tuple[str, Enum], tuple[Counter, Histogram]] = {}
         # worker -> (cycles, busy seconds). Grows to the configured number of workers.
         self._workers: dict[int, tuple[Counter, Counter]] = {}
@@ -137,7 +149,7 @@ class FastPathObserver:
             # The candidates that were passed over come before the accepted one.
             self._rank.observe(conflicts + 1)
 
-    def bound(self, outcome: Enum, seconds: float, profile: str | None = None) -> None:
+    def bound(self, outcome: Enum, seconds: float, profile: str) -> None:
         """`outcome` is one of a closed set whose values are words."""
         try:
             series = self._outcomes[outcome]
@@ -146,8 +158,7 @@ class FastPathObserver:
             series = self._outcomes[outcome] = self._metrics.bind_outcomes_total.labels(label)
         series.inc()
         self._bind_seconds.observe(seconds)
-        if profile is not None:
-            self._metrics.profile(profile).bound(seconds, success=outcome.value == "bound")
+        self._metrics.profile(profile).bound(seconds, success=outcome.value == "bound")
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
         held = self._once.admit(f"bind {problem[:60]}")
@@ -161,33 +172,35 @@ class FastPathObserver:
             self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
 
     def watched(self, kind: str, what: str) -> None:
-        """A reflector's count."""
+        """A reflector did `what`."""
         if what == "malformed":
             self._metrics.malformed_objects_total.labels(kind).inc()
         else:
             self._metrics.reflector_steps_total.labels(kind, what).inc()
 
-    def received(self, kind: str, changes: Sequence[_Change], began: float) -> None:
-        """A batch of changes was handled, from `began` until now; each counts with its share of the time."""
-        seconds = (self._clock() - began) / len(changes)
+    def received(self, kind: str, changes: Sequence[Change], began: float) -> None:
+        """A batch of changes was handled, from clock `began` until now."""
+        if not changes:
+            return
+        mean = (self._clock() - began) / len(changes)
+        numbers: dict[Enum, int] = {}
         for change in changes:
-            counter, duration = self._received(kind, change.type)
-            counter.inc()
-            duration.observe(seconds)
-
-    def _received(self, kind: str, change: Enum) -> tuple[Counter, Histogram]:
-        key = (kind, change)
-        found = self._changes.get(key)
-        if found is None:
-            word = _CHANGE_WORDS[change.value]
-            found = self._changes[key] = (
-                self._metrics.watch_events_total.labels(kind, str(change.value)),
-                self._metrics.event_handling_duration_seconds.labels(kind + word),
-            )
-        return found
+            numbers[change.type] = numbers.get(change.type, 0) + 1
+        for change_type, number in numbers.items():
+            try:
+                received, handling = self._changes[kind, change_type]
+            except KeyError:
+                received = self._metrics.watch_events_total.labels(kind, change_type.value)
+                label = f"{kind}{_ACTIONS[change_type.value]}"
+                handling = self._metrics.event_handling_duration_seconds.labels(label)
+                self._changes[kind, change_type] = received, handling
+            received.inc(number)
+            handling.observe_many(mean, number)
 
     def status_write(self, what: str) -> None:
+        """A status writer's count."""
         self._metrics.status_writes_total.labels(what).inc()
 
     def event_write(self, what: str) -> None:
+        """An event recorder's count."""
         self._metrics.events_total.labels(what).inc()

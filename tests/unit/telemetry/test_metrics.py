@@ -125,18 +125,6 @@ def test_requests_without_an_answer_are_counted_as_errors(metrics: Metrics) -> N
     assert values['agent_scheduler_api_requests_total{code="<error>",method="POST"}'] == 1
 
 
-def test_a_reflectors_malformed_objects_are_told_apart_from_its_steps(metrics: Metrics) -> None:
-    pods = metrics.reflector("Pod")
-    for step in ("list", "malformed"):
-        pods.count(step)
-    pods.received("added", 3)
-    values = scrape(metrics)
-    assert values['agent_scheduler_reflector_steps_total{kind="Pod",step="list"}'] == 1
-    assert values['agent_scheduler_malformed_objects_total{kind="Pod"}'] == 1
-    assert values['agent_scheduler_watch_events_total{kind="Pod",type="added"}'] == 3
-    assert 'agent_scheduler_reflector_steps_total{kind="Pod",step="malformed"}' not in values
-
-
 def test_the_build_is_told(metrics: Metrics) -> None:
     assert any(
         key.startswith("agent_scheduler_build_info{") and 'version="1.2.3"' in key for key in scrape(metrics)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
+from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder
-from agent_scheduler.fastpath.binder import BinderObserver
-from agent_scheduler.fastpath.cluster import ClusterObserver
-from agent_scheduler.fastpath.failure import AttemptObserver
-from agent_scheduler.fastpath.worker import WorkerObserver
+from agent_scheduler.fastpath.scheduler import FastPathObserver as Observer
 from agent_scheduler.kube.bind import BindOutcome
+from agent_scheduler.kube.reflector import Change, ChangeType
+from agent_scheduler.objects import wire
 from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
@@ -85,22 +85,20 @@ def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io
     assert second["held_back"] == 4
 
 
-def test_the_fast_paths_observer_is_all_the_observers_that_it_asks_for(out: io.BytesIO) -> None:
+def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
     clock = Clock()
     metrics = Metrics(version="1")
-    observer = FastPathObserver(metrics, clock=clock, policy="revalidate", log=logs.get_logger("scheduler"))
-    worker: WorkerObserver = observer
-    attempt: AttemptObserver = observer
-    binder: BinderObserver = observer
-    cluster: ClusterObserver = observer
-    worker.decided(1, "a", 0.25)
-    worker.decided(1, "a", 0.5)
+    observer: Observer = FastPathObserver(
+        metrics, clock=clock, policy="revalidate", log=logs.get_logger("scheduler")
+    )
+    observer.decided(1, "a", 0.25)
+    observer.decided(1, "a", 0.5)
     clock.now += 3
-    attempt.attempted("a", "unschedulable", 101.0)
-    binder.judged(2, 1, 1, True)
-    binder.judged(3, 0, 0, False)
-    binder.bound(BindOutcome.BOUND_ELSEWHERE, 0.5)
-    cluster.malformed("Node", "n1", "cpu: 'lots' is no quantity")
+    observer.attempted("a", "unschedulable", 101.0)
+    observer.judged(2, 1, 1, True)
+    observer.judged(3, 0, 0, False)
+    observer.bound(BindOutcome.BOUND_ELSEWHERE, 0.5, "a")
+    observer.malformed("Node", "n1", "cpu: 'lots' is no quantity")
     values = scrape(metrics)
     assert values['agent_scheduler_worker_cycles_total{worker="1"}'] == 2
     assert values['agent_scheduler_worker_busy_seconds_total{worker="1"}'] == 0.75
@@ -114,6 +112,32 @@ def test_the_fast_paths_observer_is_all_the_observers_that_it_asks_for(out: io.B
     assert values["agent_scheduler_candidate_rank_sum"] == 3
     assert values['agent_scheduler_bind_outcomes_total{outcome="bound_elsewhere"}'] == 1
     assert values["agent_scheduler_bind_duration_seconds_sum"] == 0.5
+    binds = "scheduler_framework_extension_point_duration_seconds_count"
+    assert values[f'{binds}{{extension_point="Bind",profile="a",status="Error"}}'] == 1
     assert values['agent_scheduler_malformed_objects_total{kind="Node"}'] == 1
     (line,) = lines(out)
     assert (line["event"], line["key"], line["logger"]) == ("malformed object", "n1", "scheduler")
+
+
+def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> None:
+    clock = Clock()
+    metrics = Metrics(version="1")
+    observer: Observer = FastPathObserver(metrics, clock=clock, policy="strict")
+    node = node_info(wire.Node(metadata=wire.Metadata(name="n1")))
+    changes = [Change(ChangeType.ADDED, node, None)] * 3 + [Change(ChangeType.DELETED, node, node)]
+    observer.received("Node", changes, clock.now - 2)
+    observer.received("Node", [], clock.now - 2)
+    for step in ("list", "malformed"):
+        observer.watched("Node", step)
+    observer.status_write("written")
+    observer.event_write("dropped")
+    values = scrape(metrics)
+    assert values['agent_scheduler_watch_events_total{kind="Node",type="added"}'] == 3
+    assert values['agent_scheduler_watch_events_total{kind="Node",type="deleted"}'] == 1
+    assert values['scheduler_event_handling_duration_seconds_sum{event="NodeAdd"}'] == 1.5
+    assert values['scheduler_event_handling_duration_seconds_count{event="NodeDelete"}'] == 1
+    assert values['agent_scheduler_reflector_steps_total{kind="Node",step="list"}'] == 1
+    assert values['agent_scheduler_malformed_objects_total{kind="Node"}'] == 1
+    assert 'agent_scheduler_reflector_steps_total{kind="Node",step="malformed"}' not in values
+    assert values['agent_scheduler_status_writes_total{result="written"}'] == 1
+    assert values['agent_scheduler_events_total{result="dropped"}'] == 1

@@ -1,0 +1,54 @@
+"""Health checks, answered as a Kubernetes component answers them.
+
+`ok` and 200, or 500 and a line for each check; `?verbose` gives the lines in any case, `?exclude=NAME` leaves a
+check out, and `/readyz/NAME` asks for one (k8s.io/apiserver, `healthz`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+
+class Check(NamedTuple):
+    """`problem` answers at once: None if all is well, else a few words that anyone may read. It must not raise."""
+
+    name: str
+    problem: Callable[[], str | None]
+
+
+#: That there is an answer at all. First in every list, so that no list is empty.
+PING = Check("ping", lambda: None)
+
+
+class HealthAnswer(NamedTuple):
+    healthy: bool
+    text: str
+
+
+def examine(
+    name: str, checks: Sequence[Check], *, verbose: bool = False, excluded: Collection[str] = ()
+) -> HealthAnswer:
+    """Runs `checks` for the endpoint called `name` (healthz, livez, readyz)."""
+    lines: list[str] = []
+    failed: list[str] = []
+    for check in checks:
+        if check.name in excluded:
+            lines.append(f"[+]{check.name} excluded: ok")
+            continue
+        problem = check.problem()
+        if problem is None:
+            lines.append(f"[+]{check.name} ok")
+        else:
+            lines.append(f"[-]{check.name} failed: {problem}")
+            failed.append(check.name)
+    unknown = [item for item in excluded if item not in {check.name for check in checks}]
+    if unknown:
+        lines.append(
+            f"warn: some health checks cannot be excluded: no matches for {', '.join(sorted(unknown))}"
+        )
+    if failed:
+        return HealthAnswer(False, "\n".join([*lines, f"{name} check failed", ""]))
+    if verbose:
+        return HealthAnswer(True, "\n".join([*lines, f"{name} check passed", ""]))
+    return HealthAnswer(True, "ok")

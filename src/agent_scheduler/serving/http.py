@@ -1,0 +1,259 @@
+"""The scheduler's HTTP server: health, metrics, the effective configuration, and what queue and cache hold.
+
+    /healthz /livez /readyz            always open: they say `ok`, or which check fails
+    /metrics                           Prometheus
+    /configz                           the effective configuration
+    /debug/queue /debug/cache          what waits and what is known, up to ?limit
+
+It knows nothing of scheduling: all it tells comes from the callables in `Sources`, read when a request comes.
+With an authorizer, everything but health asks for a bearer token that the API server accepts and authorizes.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from agent_scheduler.serving.authorization import Access, Authorizer
+from agent_scheduler.serving.health import PING, Check, examine
+from agent_scheduler.telemetry.logs import redact
+
+_log = structlog.get_logger(__name__)
+
+#: Items of a debug page, unless `?limit` says otherwise.
+DEFAULT_LIMIT = 100
+#: A page of this size takes some milliseconds, during which nothing is scheduled.
+MAX_LIMIT = 1000
+
+_HEALTH = ("healthz", "livez", "readyz")
+#: How long requests under way may take to end when the server closes, in seconds.
+_CLOSING = 1.0
+
+
+class ServingError(Exception):
+    """The server cannot be started. The message is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class DebugQuery:
+    """What a debug page is asked for; None means all. `limit` is the server's business, told for those who care."""
+
+    limit: int = DEFAULT_LIMIT
+    namespace: str | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DebugPage:
+    """What a debug page shows. `items` may be any number and is read only as far as the limit."""
+
+    summary: Mapping[str, Any]
+    items: Iterable[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the answers come from. None of these may block; what they give must encode as JSON."""
+
+    #: Accept header -> body and content type.
+    metrics: Callable[[str], tuple[bytes, str]]
+    configuration: Callable[[], Mapping[str, Any]]
+    queue: Callable[[DebugQuery], DebugPage]
+    cache: Callable[[DebugQuery], DebugPage]
+    #: Values of `?place` that /debug/queue understands.
+    places: Sequence[str] = ()
+    #: Why the process should be restarted.
+    live: Sequence[Check] = ()
+    #: Why it is not, or not yet, doing its work.
+    ready: Sequence[Check] = ()
+
+
+class HttpServer:
+    """Owner of the listening socket between `start` and `stop`.
+
+    `port` 0 takes any free one; a configuration's 0, which means no server, is the caller's to heed.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        address: str,
+        port: int,
+        authorizer: Authorizer | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._sources = sources
+        self._address = address
+        self._port = port
+        self._authorizer = authorizer
+        self._tls = tls
+        self._runner: web.AppRunner | None = None
+        self._checks: dict[str, tuple[Check, ...]] = {
+            "livez": (PING, *sources.live),
+            "readyz": (PING, *sources.live, *sources.ready),
+            # Deprecated in Kubernetes for saying too little; here it is livez.
+            "healthz": (PING, *sources.live),
+        }
+
+    async def start(self) -> int:
+        """Listens; returns the port. Raises ServingError if address or port cannot be had."""
+        runner = web.AppRunner(
+            self._application(), access_log=None, handle_signals=False, shutdown_timeout=_CLOSING
+        )
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._address, self._port, ssl_context=self._tls)
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            raise ServingError(
+                f"cannot serve on {self._address} port {self._port}: {error.strerror}"
+            ) from None
+        self._runner = runner
+        port: int = runner.addresses[0][1]
+        return port
+
+    async def stop(self) -> None:
+        """Stops listening and lets requests under way end. Stopping twice changes nothing."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def _application(self) -> web.Application:
+        app = web.Application(middlewares=[_plain_errors, self._guard])
+        for name in _HEALTH:
+            app.router.add_get(f"/{name}", self._health)
+            app.router.add_get(f"/{name}/{{check}}", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/configz", self._configz)
+        app.router.add_get("/debug/queue", self._debug_queue)
+        app.router.add_get("/debug/cache", self._debug_cache)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuses who may not read; health is for probes, which have no token."""
+        open_to_all = request.path.split("/", 2)[1] in _HEALTH
+        if self._authorizer is None or open_to_all:
+            return await handler(request)
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        token = token.strip()
+        access = Access.UNAUTHENTICATED
+        if scheme.lower() == "bearer" and token:
+            access = await self._authorizer.access(token, request.path)
+        match access:
+            case Access.ALLOWED:
+                return await handler(request)
+            case Access.UNAUTHENTICATED:
+                raise web.HTTPUnauthorized(
+                    text="a bearer token that the API server accepts is needed\n",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+            case Access.FORBIDDEN:
+                raise web.HTTPForbidden(text=f"may not get the non-resource URL {request.path}\n")
+        raise web.HTTPServiceUnavailable(text="the API server could not be asked who may read this\n")
+
+    async def _health(self, request: web.Request) -> web.Response:
+        name = request.path.split("/", 2)[1]
+        checks = self._checks[name]
+        wanted = request.match_info.get("check")
+        if wanted is not None:
+            checks = tuple(check for check in checks if check.name == wanted)
+            if not checks:
+                raise web.HTTPNotFound(text=f"{name} has no check {wanted!r}\n")
+        answer = examine(
+            name, checks, verbose="verbose" in request.query, excluded=request.query.getall("exclude", [])
+        )
+        return _text(answer.text, status=200 if answer.healthy else 500)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self._sources.metrics(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type, **_NO_SNIFF})
+
+    async def _configz(self, request: web.Request) -> web.Response:
+        return _json({"configuration": redact(self._sources.configuration())})
+
+    async def _debug_queue(self, request: web.Request) -> web.Response:
+        query = _query(request, allowed=("limit", "namespace", "place"), places=self._sources.places)
+        return _page(self._sources.queue(query), query)
+
+    async def _debug_cache(self, request: web.Request) -> web.Response:
+        query = _query(request, allowed=("limit",))
+        return _page(self._sources.cache(query), query)
+
+
+_NO_SNIFF = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+
+@web.middleware
+async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors as one line of text, without a trace of what is inside."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status == 405:
+            error.text = f"{request.method} is not allowed here; allowed: {error.headers.get('Allow', '')}\n"
+        elif error.status == 404 and error.text == "404: Not Found":
+            error.text = "there is no such page\n"
+        error.headers.update(_NO_SNIFF)
+        raise
+    except Exception:
+        _log.exception("a request failed", path=request.path)
+        return _text("this page failed; the log says why\n", status=500)
+
+
+def _text(text: str, *, status: int = 200) -> web.Response:
+    return web.Response(text=text, status=status, content_type="text/plain", headers=_NO_SNIFF)
+
+
+def _json(value: Any) -> web.Response:
+    body = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    return web.Response(body=body + b"\n", content_type="application/json", headers=_NO_SNIFF)
+
+
+def _page(page: DebugPage, query: DebugQuery) -> web.Response:
+    # One more than is shown tells whether something was left out.
+    items = list(islice(page.items, query.limit + 1))
+    shown = redact(msgspec.to_builtins(items[: query.limit]))
+    return _json(
+        {**page.summary, "limit": query.limit, "truncated": len(items) > query.limit, "items": shown}
+    )
+
+
+def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str] = ()) -> DebugQuery:
+    """Raises HTTPBadRequest naming the parameter and what is allowed."""
+    for name in request.query:
+        if name not in allowed:
+            raise web.HTTPBadRequest(text=f"unknown parameter {name!r}; allowed: {', '.join(allowed)}\n")
+    text = request.query.get("limit", str(DEFAULT_LIMIT))
+    limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if not 1 <= limit <= MAX_LIMIT:
+        raise web.HTTPBadRequest(
+            text=f"limit: found {text!r}; allowed: a whole number from 1 to {MAX_LIMIT}\n"
+        )
+    place = request.query.get("place")
+    if place is not None and place not in places:
+        raise web.HTTPBadRequest(text=f"place: found {place!r}; allowed: {', '.join(places)}\n")
+    return DebugQuery(limit=limit, namespace=request.query.get("namespace"), place=place)
+
+
+def tls_context(*, certificate: str, key: str) -> ssl.SSLContext:
+    """For a server, from PEM files. Raises ServingError naming the files."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ServingError(
+            f"cannot use the certificate {certificate} with the key {key}: {error.strerror or error}"
+        ) from None
+    return context
