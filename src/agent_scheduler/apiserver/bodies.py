@@ -36,21 +36,20 @@ def _yaml(body: bytes, kind: str) -> Any:
 
 def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
     """The body as plain JSON values. Raises 415 or 400."""
-    media = media_type(request)
-    if media in _YAML_TYPES or may_be_yaml:
-        try:
-            return orjson.loads(request.body)
-        except ValueError:
-            return _yaml(request.body, kind)
-    if media == protobuf.MEDIA_TYPE:
-        return protobuf.decode(request.body)
-    if media not in ("", "application/json"):
-        raise ApiError(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: application/json, "
-            "application/yaml",
-        )
+    if may_be_yaml or request.content_type != "application/json":
+        media = media_type(request)
+        if may_be_yaml or media in _YAML_TYPES:
+            try:
+                return orjson.loads(request.body)
+            except ValueError:
+                return _yaml(request.body, kind)
+        if media not in ("", "application/json"):
+            raise ApiError(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: "
+                "application/json, application/yaml",
+            )
     try:
         return orjson.loads(request.body)
     except ValueError as error:

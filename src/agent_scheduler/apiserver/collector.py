@@ -25,7 +25,6 @@ from .subresources import NODES, PODS
 Name = tuple[str, str]
 _Job = tuple[Literal["gone", "waits", "namespace", "definition"], Name, str]
 
-_MARK = b'"deletionTimestamp":'
 _FINALIZERS = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
 
 
@@ -98,9 +97,7 @@ class Collector:
         def note(event: Event) -> None:
             record = event.record
             if event.type == "MODIFIED":
-                # A test of bytes: nearly no event of a busy table has the mark, and decoding it would cost more
-                # than the write did.
-                if _MARK in record.data:
+                if record.deleting:
                     if any(finalizer in record.data for finalizer in _FINALIZERS):
                         waiting[record.uid] = (name, record.key)
                         self._add(("waits", name, record.key))

@@ -138,7 +138,7 @@ class Registry:
         name = event.record.name
         if event.type == "DELETED":
             self.terminating.discard(name)
-        elif "deletionTimestamp" in orjson.loads(event.record.data)["metadata"]:
+        elif event.record.deleting:
             self.terminating.add(name)
 
     def _class_changed(self, event: Event) -> None:

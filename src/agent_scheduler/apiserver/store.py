@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from random import SystemRandom
 from sys import intern
 from typing import Any
@@ -46,7 +47,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One version of one object, with the few values that selectors and indexes need.
 
     `data` is the JSON object without `kind` and `apiVersion` (they belong to the door it is read through).
-    `fields` are the values of the table's `field_names`, in their order. `owners` are owners' UIDs.
+    `fields` are the values of the table's `field_names`, in their order. `owners` are owners' UIDs. `deleting`:
+    the object has a deletionTimestamp.
     """
 
     key: str
@@ -58,6 +60,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     labels: dict[str, str]
     fields: tuple[str, ...]
     owners: tuple[str, ...]
+    deleting: bool
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -114,6 +117,7 @@ class Table:
         "keys",
         "limit",
         "namespaced",
+        "pick",
         "records",
         "subscribers",
     )
@@ -129,6 +133,8 @@ class Table:
     ) -> None:
         self.namespaced = namespaced
         self.field_names = field_names
+        #: The values of `field_names` as a tuple; two names at least (metadata's), so never a bare value.
+        self.pick: Callable[[dict[str, str]], tuple[str, ...]] = itemgetter(*field_names)
         self.extract = extract
         self.limit = limit
         self.records: dict[str, Record] = {}
@@ -292,6 +298,7 @@ class Store:
             old.labels,
             old.fields,
             old.owners,
+            old.deleting,
         )
         table.keys.remove(old.key)
         self._commit(name, table, Event(rv, "DELETED", record, old))
@@ -316,7 +323,6 @@ class Store:
         body.pop("apiVersion", None)
         namespace = metadata.get("namespace", "") if table.namespaced else ""
         name = metadata["name"]
-        values = table.extract(obj)
         owners = metadata.get("ownerReferences")
         return Record(
             object_key(namespace, name),
@@ -326,8 +332,9 @@ class Store:
             rv,
             orjson.dumps(body),
             self._shared(metadata.get("labels")),
-            tuple([intern(values[field]) for field in table.field_names]),
+            tuple(map(intern, table.pick(table.extract(obj)))),
             tuple([owner["uid"] for owner in owners]) if owners else (),
+            "deletionTimestamp" in metadata,
         )
 
     def _shared(self, labels: dict[str, str] | None) -> dict[str, str]:
