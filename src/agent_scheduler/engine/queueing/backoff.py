@@ -9,7 +9,7 @@ Where early leaving is on, penalties end on whole ordering windows and pods of o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from math import floor
 from typing import Generic
 
@@ -62,6 +62,10 @@ class BackoffQueue(Generic[PodT]):
     def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
         yield from self._refused
         yield from self._errors
+
+    def uids(self) -> tuple[KeysView[str], KeysView[str]]:
+        """The UIDs that are here, refused and after an error, as views that stay current."""
+        return self._refused.uids(), self._errors.uids()
 
     def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
         return self._refused.get(uid) or self._errors.get(uid)

@@ -6,7 +6,7 @@ living ones, which costs less than keeping positions (about 0.6 µs a push and p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic
 
@@ -37,6 +37,10 @@ class EntryHeap(Generic[PodT]):
     def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
         """All pods, in no particular order."""
         return (item[-1] for item in self._live.values())
+
+    def uids(self) -> KeysView[str]:
+        """The UIDs that are here, as a view that stays current."""
+        return self._live.keys()
 
     def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
         item = self._live.get(uid)

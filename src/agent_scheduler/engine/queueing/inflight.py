@@ -11,8 +11,8 @@ log is pruned up to the oldest mark that still has a pod, so popping and finishi
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterator, KeysView
 from itertools import islice
 from typing import Generic, NamedTuple
 
@@ -52,8 +52,8 @@ class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
 class InFlight(Generic[PodT]):
     """Owner of the pods in flight and of the event log.
 
-    Invariants: marks are in order of position, and each but the last has at least one pod; the log begins at
-    the first mark; without pods both are empty.
+    Invariants: marks are in order of position and each has at least one pod; the log begins at the first mark,
+    or later where events were forgotten; without pods both are empty.
     """
 
     def __init__(self, *, recorder: QueueRecorder, max_events: int) -> None:
@@ -64,7 +64,8 @@ class InFlight(Generic[PodT]):
         self._recorder = recorder
         self._max_events = max_events
         self._pods: dict[str, InFlightPod[PodT]] = {}
-        self._marks: deque[_Mark] = deque()
+        # By position. Ordered, because the first of a plain dict is found slowly once its head was deleted.
+        self._marks: OrderedDict[int, _Mark] = OrderedDict()
         self._log: deque[InFlightEvent] = deque()
         #: Position of the first event in the log.
         self._base = 0
@@ -81,6 +82,10 @@ class InFlight(Generic[PodT]):
         """In the order in which they were popped."""
         return iter(self._pods.values())
 
+    def uids(self) -> KeysView[str]:
+        """The UIDs that are here, as a view that stays current."""
+        return self._pods.keys()
+
     def get(self, uid: str) -> InFlightPod[PodT] | None:
         return self._pods.get(uid)
 
@@ -92,12 +97,10 @@ class InFlight(Generic[PodT]):
     def start(self, entry: QueuedPodInfo[PodT]) -> None:
         """`entry` was popped; it must not be in flight yet."""
         end = self._base + len(self._log)
-        if self._marks and self._marks[-1].position == end:
-            mark = self._marks[-1]
-            mark.pods += 1
-        else:
-            mark = _Mark(end, 1)
-            self._marks.append(mark)
+        mark = self._marks.get(end)
+        if mark is None:
+            mark = self._marks[end] = _Mark(end, 0)
+        mark.pods += 1
         self._pods[entry.uid] = InFlightPod(entry, entry.pod, mark)
         self._recorder.inflight_events(POD_POPPED, 1)
 
@@ -132,13 +135,11 @@ class InFlight(Generic[PodT]):
         for own in pod.own:
             self._recorder.inflight_events(own.event.label, -1)
         pod.mark.pods -= 1
-        marks = self._marks
-        while marks and marks[0].pods == 0:
-            marks.popleft()
-        if marks:
-            self._drop(marks[0].position - self._base)
-        else:
-            self._drop(len(self._log))
+        if pod.mark.pods == 0:
+            del self._marks[pod.mark.position]
+            if self._log:
+                oldest = next(iter(self._marks), self._base + len(self._log))
+                self._drop(oldest - self._base)
 
     def timeline(self) -> list[str | ClusterEvent]:
         """UIDs and events, interleaved as they came: for a debug page and for tests."""
@@ -154,17 +155,16 @@ class InFlight(Generic[PodT]):
         return line
 
     def check_invariants(self) -> None:
-        by_mark: dict[int, int] = {}
+        pods: dict[int, int] = {}
         for pod in self._pods.values():
-            by_mark[id(pod.mark)] = by_mark.get(id(pod.mark), 0) + 1
-        for index, mark in enumerate(self._marks):
-            assert mark.pods == by_mark.pop(id(mark), 0), f"mark {index} miscounts its pods"
-            assert index == 0 or self._marks[index - 1].position < mark.position, "marks out of order"
-        assert not by_mark, "a pod in flight has a mark that was dropped"
-        assert bool(self._marks) == bool(self._pods), "marks without pods, or pods without marks"
+            position = pod.mark.position
+            assert self._marks.get(position) is pod.mark, f"{pod.entry.uid} has a mark that was dropped"
+            pods[position] = pods.get(position, 0) + 1
+        assert pods == {position: mark.pods for position, mark in self._marks.items()}, "marks miscount pods"
+        assert list(self._marks) == sorted(self._marks), "marks are out of order"
         assert self._pods or not self._log, "events are kept for nobody"
-        assert not self._marks or self._marks[0].pods, "the log is not pruned up to the oldest pod"
-        assert not self._marks or self._marks[0].position <= self._base + len(self._log)
+        oldest = next(iter(self._marks), self._base)
+        assert oldest <= self._base, "the log is not pruned up to the oldest pod"
 
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest events; negative where more than that is forgotten already."""

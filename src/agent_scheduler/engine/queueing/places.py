@@ -48,6 +48,13 @@ class Places(Generic[PodT]):
         self.backoff: BackoffQueue[PodT] = BackoffQueue(backoff)
         self.pool: UnschedulablePool[PodT] = UnschedulablePool()
         self.in_flight: InFlight[PodT] = InFlight(recorder=recorder, max_events=max_inflight_events)
+        # Asked for every pod that the watch shows, so it goes past the classes straight to their dicts.
+        self._uids = (
+            self.in_flight.uids(),
+            self.active.uids(),
+            *self.backoff.uids(),
+            self.pool.uids(),
+        )
         #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
         self._known_deadline = inf
 
@@ -155,6 +162,11 @@ class Places(Generic[PodT]):
             gated=gated,
             in_flight=len(self.in_flight),
         )
+
+    def knows(self, uid: str) -> bool:
+        """Whether `uid` waits or is in flight."""
+        in_flight, active, refused, errors, pool = self._uids
+        return uid in in_flight or uid in active or uid in refused or uid in errors or uid in pool
 
     def where(self, uid: str) -> Place | None:
         """Where `uid` is; None when it does not wait."""

@@ -103,7 +103,8 @@ class SchedulingQueue(Generic[PodT]):
 
         Raises QueueError for a pod of a profile that this queue does not have.
         """
-        if self._update_known(pod):
+        if self._places.knows(pod.uid):
+            self._update_known(pod)
             return
         if pod.scheduler_name not in self._hint_maps:
             raise QueueError(
@@ -412,8 +413,8 @@ class SchedulingQueue(Generic[PodT]):
             self._on_ready()
         return place
 
-    def _update_known(self, pod: PodT) -> bool:
-        """Take in the new version of a pod that waits or is in flight; False when it is neither."""
+    def _update_known(self, pod: PodT) -> None:
+        """Take in the new version of a pod that waits or is in flight."""
         places = self._places
         uid = pod.uid
         flying = places.in_flight.get(uid)
@@ -424,8 +425,7 @@ class SchedulingQueue(Generic[PodT]):
             self.nominator.update(old, pod)
             flying.newest = pod
             flying.deleted = False
-            return True
-        if (entry := places.active.get(uid)) is not None:
+        elif (entry := places.active.get(uid)) is not None:
             self.nominator.update(entry.pod, pod)
             places.active.update(entry, pod)
         elif (entry := places.backoff.get(uid)) is not None:
@@ -433,7 +433,6 @@ class SchedulingQueue(Generic[PodT]):
             places.backoff.update(entry, pod)
         elif (entry := places.pool.get(uid)) is not None:
             self._update_refused(entry, pod)
-        return entry is not None
 
     def _update_refused(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
         """`entry`, which is in the pool, has become `pod`; that may be what its refusal needed."""

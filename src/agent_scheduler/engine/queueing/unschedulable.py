@@ -6,7 +6,7 @@ them, so an event costs what it could wake and not what waits.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, KeysView
 from typing import Generic
 
 from .entry import PodT, QueuedPodInfo
@@ -38,6 +38,10 @@ class UnschedulablePool(Generic[PodT]):
 
     def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
         return iter(self._entries.values())
+
+    def uids(self) -> KeysView[str]:
+        """The UIDs that are here, as a view that stays current."""
+        return self._entries.keys()
 
     def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
         return self._entries.get(uid)

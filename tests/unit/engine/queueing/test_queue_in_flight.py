@@ -265,6 +265,17 @@ def test_a_slow_pod_does_not_make_the_queue_keep_events_without_bound():
     assert not any(world.recorder.inflight_gauge.values())
 
 
+def test_a_slow_pod_does_not_make_the_queue_remember_where_quick_ones_were_popped():
+    world = World({"foo": [on(ev.NODE_ADD)]}, max_inflight_events=10)
+    world.try_pod(pod("slow"))
+    for index in range(500):
+        quick = world.try_pod(pod(f"quick-{index}"))
+        world.queue.move_all(ev.NODE_ADD, None, object())
+        world.queue.done(quick.uid)
+    assert len(world.queue._places.in_flight._marks) == 1
+    world.queue.check_invariants()
+
+
 def test_a_thousand_pods_popped_between_two_events_share_one_position():
     world = every(ev.NODE_ADD)
     in_flight(world, *(f"pod-{index}" for index in range(1000)))
