@@ -209,7 +209,10 @@ def patched(
         else:
             new = patch.strategic_merge_patch(doc, body, resource)
     new = check_names(new, resource)
-    warnings = check_fields(request, new, resource)
+    try:
+        warnings = check_fields(request, new, resource)
+    except ApiError as refused:
+        raise _patch_gone_wrong(refused, request) from None
     _match_namespace(new, namespace)
     if new["metadata"].get("name") != name:
         raise bad_request(
@@ -222,6 +225,16 @@ def patched(
     return _commit(
         registry, served, old, new, subresource=subresource, manager=manager, dry=dry, warnings=warnings
     )
+
+
+def _patch_gone_wrong(refused: ApiError, request: Request) -> ApiError:
+    """What a patch answers whose outcome cannot be decoded: not a bad request, but an invalid patch."""
+    if refused.code != 400:
+        return refused
+    shown = orjson.dumps(request.body.decode("utf-8", "replace")).decode()
+    said = f"Invalid value: {shown}: {refused.message}"
+    cause = {"reason": "FieldValueInvalid", "message": said, "field": "patch"}
+    return ApiError(422, "Invalid", f' "" is invalid: patch: {said}', {"causes": [cause]})
 
 
 def _patch_form(request: Request, served: Served) -> str:
