@@ -31,7 +31,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 #: How often a connection that was closed under us, before anything was written, is replaced by another.
 _STALE_RETRIES = 8
 #: A peer that vanished without a FIN is found by the kernel after roughly 30 + 3 x 10 s, as client-go's dialer does.
-_TCP_OPTIONS = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
+TCP_OPTIONS = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
 
 
 class TransportError(Exception):
@@ -176,7 +176,7 @@ def _open_socket(address: tuple[Any, ...]) -> socket.socket:
     sock = socket.socket(family, kind, proto)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _TCP_OPTIONS:
+    for name, value in TCP_OPTIONS:
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return sock

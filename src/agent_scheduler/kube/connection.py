@@ -1,0 +1,284 @@
+"""One keep-alive connection to an API server: bytes to answers, one exchange at a time.
+
+A bind is a few hundred bytes each way, so what it costs is the client around it. This is a bare asyncio protocol
+on llhttp (httptools): an exchange is one write, one future and one parse, without a task, a stream or a header
+dictionary in between.
+
+Guarantees: an answer is delivered whole or not at all; bytes that nobody asked for, or that follow an answer, never
+become part of another exchange but end the connection; what is held of an answer is bounded (`Limits`); no
+request is written while another is unanswered. Whether a failed request may be repeated is judged by the caller,
+who learns in `Broken` all that is known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httptools
+
+from agent_scheduler.kube.transport import TCP_OPTIONS, Response
+
+_FRAMING = (b"content-length", b"transfer-encoding")
+#: A peer's FIN, where the system tells it from data; errors and a hang-up of both sides are always reported.
+_HANGUP = getattr(select, "POLLRDHUP", 0)
+
+
+class Broken(Exception):
+    """The exchange ended without a whole answer.
+
+    `unanswered` if the peer closed or reset the connection before the first byte of an answer: on a reused
+    connection most likely because it gave the connection up just when the request was on its way.
+    """
+
+    def __init__(self, reason: str, *, unanswered: bool = False) -> None:
+        super().__init__(reason)
+        self.unanswered = unanswered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one answer, in bytes: its body, and its head (with trailers and informational answers).
+
+    A whole list of 100,000 pods is some 400 MB, so the body's bound only stops what would exhaust the memory.
+    """
+
+    body: int = 1 << 30
+    head: int = 64 * 1024
+
+
+class Headers(Mapping[str, str]):
+    """The headers of an answer, case-insensitive; of several with one name the first counts.
+
+    Most answers are judged by status and body alone, so nothing is decoded before it is asked for.
+    """
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self._raw = raw
+
+    def __getitem__(self, name: str) -> str:
+        wanted = name.lower().encode("utf-8", "surrogateescape")
+        for key, value in self._raw:
+            if key.lower() == wanted:
+                return value.strip(b" \t").decode("utf-8", "surrogateescape")
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(key.decode("latin-1").lower() for key, _ in self._raw))
+
+    def __len__(self) -> int:
+        return len({key.lower() for key, _ in self._raw})
+
+    def __repr__(self) -> str:
+        return f"Headers({dict(self)})"
+
+
+class Connection(asyncio.Protocol):
+    """A connection, made by an event loop's `create_connection`.
+
+    Whoever took it from the pool owns it until it is released; `opened` and `lost` tell the pool of its life.
+    """
+
+    __slots__ = (
+        "_answer", "_body", "_descriptor", "_fault", "_head_done", "_head_only", "_head_size", "_headers", "_held",
+        "_keep", "_limits", "_lost", "_opened", "_parser", "_poll", "_received", "_transport", "_unframed",
+        "closed", "idle_since", "served",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        opened: Callable[[Connection], None],
+        lost: Callable[[Connection], None],
+    ) -> None:
+        self._limits = limits
+        self._opened = opened
+        self._lost = lost
+        self._transport: asyncio.Transport | None = None
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._poll: Any = None
+        self._descriptor = -1
+        #: Set from `send` until the answer is whole or the connection broken. Invariant: at most one exchange.
+        self._answer: asyncio.Future[Response] | None = None
+        #: Why the answer being parsed is not acceptable. Parser callbacks only note it, `data_received` acts on it.
+        self._fault: str | None = None
+        self._keep = True
+        #: No further exchange is possible, whether or not the event loop has reported the loss already.
+        self.closed = False
+        #: Whole answers so far: a connection with none is fresh.
+        self.served = 0
+        #: Set by the pool, in its loop's time.
+        self.idle_since = 0.0
+        self._begin_exchange(head_only=False)
+
+    def _begin_exchange(self, *, head_only: bool) -> None:
+        self._head_only = head_only
+        self._received = False
+        self._head_size = 0
+        self._unframed = 0
+        self._held = 0
+        self._begin_answer()
+
+    def _begin_answer(self) -> None:
+        self._head_done = False
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+
+    # -- the owner's side
+
+    def send(self, message: bytes, *, head_only: bool = False) -> asyncio.Future[Response]:
+        """Writes a request; the future has its answer, or `Broken`. `head_only`: the answer has no body (HEAD).
+
+        A cancelled future leaves the connection unfit for reuse: an answer may still come.
+        """
+        assert self._answer is None
+        assert self._transport is not None
+        assert not self.closed
+        self._begin_exchange(head_only=head_only)
+        answer = self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(message)
+        return answer
+
+    def alive(self) -> bool:
+        """Whether a request may be written: nothing has come from the peer since the last answer, not even a FIN
+        that the event loop has not read yet."""
+        if self.closed or self._transport is None or self._transport.is_closing():
+            return False
+        return self._poll is None or not self._poll.poll(0)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the exchange, if there was one, ended in a way that leaves the connection fit for another."""
+        return self._answer is None and self._keep and not self.closed
+
+    def expire(self, seconds: float) -> None:
+        """The exchange has run out of time."""
+        self.fail(f"no answer within {seconds:g} s")
+
+    def fail(self, reason: str) -> None:
+        """Ends the exchange under way, if any, and the connection."""
+        self._end(Broken(reason))
+        self.abort()
+
+    def abort(self) -> None:
+        # Not a TLS goodbye: nothing is under way that it would protect, and it would wait for the peer.
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, error: Broken) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+
+    # -- the event loop's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do what asyncio's do without being derived from them.
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in TCP_OPTIONS:
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            self._poll, self._descriptor = select.poll(), sock.fileno()
+            # Over TLS a fresh connection may have session tickets to read, which say nothing against it.
+            self._poll.register(self._descriptor, _HANGUP)
+        self._opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:
+            self.fail("the server sent something that was not asked for")
+            return
+        self._received = True
+        self._unframed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            # Behind a whole answer this ends the connection and leaves the answer alone.
+            self.fail(f"the answer is not HTTP/1.1: {str(error) or type(error).__name__}")
+            return
+        # The parser holds an unfinished header whole, so its pieces count before it is one.
+        if self._answer is not None and self._unframed > self._limits.head:
+            self._fault = self._fault or f"the answer's head is larger than {self._limits.head} bytes"
+        if self._fault is not None:
+            self.fail(self._fault)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        if self._answer is not None and exc is None and self._ends_with_connection():
+            self._keep = False
+            self._finish()
+        how = f"broke: {exc}" if exc is not None else "was closed by the server"
+        when = "in the middle of the answer" if self._received else "before an answer came"
+        self._end(Broken(f"the connection {how} {when}", unanswered=not self._received))
+        # The parser holds this connection's methods: without it there is no cycle to collect.
+        self._parser = None
+        self._lost(self)
+
+    def _ends_with_connection(self) -> bool:
+        return self._head_done and not any(name.lower() in _FRAMING for name, _ in self._headers)
+
+    # -- the parser's side
+
+    def on_message_begin(self) -> None:
+        if self._answer is None:
+            self._fault = "the server sent more than one answer"
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # ": " and the line's end count too, or empty headers would be free.
+        self._head_size += len(name) + len(value) + 4
+        if self._head_size > self._limits.head:
+            self._fault = f"the answer's head is larger than {self._limits.head} bytes"
+        elif not self._head_done:
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._head_done = True
+        if self._head_only and self._fault is None and self._parser.get_status_code() >= 200:
+            self._finish()
+            # The parser expects the body that the head announces.
+            self._parser = httptools.HttpResponseParser(self)
+
+    def on_body(self, body: bytes) -> None:
+        self._unframed = 0
+        self._held += len(body)
+        if self._answer is None:
+            self._fault = "the server sent a body that was not asked for"
+        elif self._held > self._limits.body:
+            self._fault = f"the answer's body is larger than {self._limits.body} bytes"
+        else:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._answer is None or self._fault is not None:
+            return
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self._finish()
+        elif 100 <= status != 101:
+            self._begin_answer()
+        else:
+            self._fault = f"the server answered {status}, which means nothing here"
+
+    def _finish(self) -> None:
+        answer, self._answer = self._answer, None
+        assert answer is not None
+        if not self._parser.should_keep_alive():
+            self._keep = False
+        elif not self.served and self._poll is not None:
+            # From now on the peer has nothing to say unasked; what can be read would be taken for an answer.
+            self._poll.modify(self._descriptor, _HANGUP | select.POLLIN)
+        self.served += 1
+        body = self._body
+        if not answer.done():
+            content = body[0] if len(body) == 1 else b"".join(body)
+            answer.set_result(Response(self._parser.get_status_code(), content, Headers(self._headers)))

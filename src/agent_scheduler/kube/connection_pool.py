@@ -1,0 +1,225 @@
+"""The connections to one API server: how many, which one is used next, and how long one may be idle.
+
+The connection used last is taken first, so that a quiet client keeps few of them warm and the rest go. A request
+that finds all of them busy waits its turn, first come, first served. A connection is never taken that was idle for
+longer than `keepalive`, or that its peer is known to have closed.
+
+Every connection, whether being opened, busy or idle, has a slot; a slot that becomes free while others wait goes
+to the first of them and is never up for grabs in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+
+from agent_scheduler.kube.connection import Connection, Limits
+
+
+class NoConnection(Exception):
+    """There is no connection to send on, so nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to connect. `tls` None means plain HTTP; `server_hostname` is what the certificate must be for."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ConnectionPool:
+    """At most `size` connections. Belongs to the event loop that it was made in.
+
+    Times are in seconds, deadlines in the loop's time. What is taken or acquired has to be released, always.
+    """
+
+    def __init__(
+        self, address: Address, *, size: int, keepalive: float, connect_timeout: float, limits: Limits
+    ) -> None:
+        self._address = address
+        self._size = size
+        self._keepalive = keepalive
+        self._connect_timeout = connect_timeout
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        #: Slots taken. Invariant: at most `size`; equal to it while anybody waits.
+        self._slots = 0
+        #: Connections that no request holds, in the order in which they became idle. Empty while anybody waits.
+        self._idle: deque[Connection] = deque()
+        #: Requests without a slot. Each is given a connection, or None for a slot to open one in.
+        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        #: The deadlines of connections being opened: what `close` cuts short.
+        self._opening: set[asyncio.Timeout] = set()
+        #: All connections between `connection_made` and `connection_lost`.
+        self._open: set[Connection] = set()
+        #: Runs while a connection is idle.
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._emptied = asyncio.Event()
+
+    def take(self) -> Connection | None:
+        """The idle connection that was used last, or None if none is fit for use."""
+        idle = self._idle
+        now = self._loop.time()
+        while idle:
+            connection = idle.pop()
+            if now - connection.idle_since <= self._keepalive and connection.alive():
+                return connection
+            self._drop(connection)
+        return None
+
+    async def acquire(self, deadline: float) -> Connection:
+        """A connection, opened or waited for. Raises NoConnection if there is none by then."""
+        if self._closed:
+            raise NoConnection(f"the connections to {self._address} are closed")
+        if self._slots < self._size:
+            self._slots += 1
+            return await self._connect(deadline)
+        connection = await self._wait(deadline)
+        if connection is not None and connection.alive():
+            return connection
+        if connection is not None:
+            connection.abort()
+        return await self._connect(deadline)
+
+    async def renew(self, connection: Connection, deadline: float) -> Connection:
+        """A new connection in the place of one that broke. Raises NoConnection, and then the slot is free."""
+        connection.abort()
+        return await self._connect(deadline)
+
+    def release(self, connection: Connection) -> None:
+        """Gives back a connection after its exchange, however that ended."""
+        if self._closed or not connection.reusable:
+            self._drop(connection)
+        else:
+            self._hand_over(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        connection.abort()
+        self._free_slot()
+
+    def _next_waiter(self) -> asyncio.Future[Connection | None] | None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                return waiter
+        return None
+
+    def _hand_over(self, connection: Connection) -> None:
+        waiter = self._next_waiter()
+        if waiter is not None:
+            waiter.set_result(connection)
+            return
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(self._keepalive, self._sweep)
+
+    def _free_slot(self) -> None:
+        waiter = self._next_waiter()
+        if waiter is not None:
+            waiter.set_result(None)
+        else:
+            self._slots -= 1
+
+    async def _wait(self, deadline: float) -> Connection | None:
+        waiter: asyncio.Future[Connection | None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await waiter
+        except BaseException as error:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                # Cancelled in the moment between being handed something and taking it: it goes to the next.
+                given = waiter.result()
+                if given is None:
+                    self._free_slot()
+                else:
+                    self.release(given)
+            else:
+                with suppress(ValueError):
+                    self._waiters.remove(waiter)
+            if isinstance(error, TimeoutError):
+                raise NoConnection(f"all {self._size} connections to {self._address} were busy") from None
+            raise
+
+    async def _connect(self, deadline: float) -> Connection:
+        """Opens a connection in a slot that is held already, and frees the slot if that fails."""
+        address = self._address
+        connection = Connection(self._limits, opened=self._open.add, lost=self._on_lost)
+        limit = min(deadline, self._loop.time() + self._connect_timeout)
+        try:
+            if self._closed:
+                raise NoConnection(f"the connections to {address} are closed")
+            async with asyncio.timeout_at(limit) as scope:
+                self._opening.add(scope)
+                try:
+                    await self._loop.create_connection(
+                        lambda: connection,
+                        address.host,
+                        address.port,
+                        ssl=address.tls,
+                        server_hostname=address.server_hostname if address.tls is not None else None,
+                    )
+                finally:
+                    self._opening.discard(scope)
+                    self._note_emptied()
+            if self._closed or not connection.alive():
+                raise NoConnection(f"the connection to {address} was closed at once")
+        except BaseException as error:
+            self._drop(connection)
+            if isinstance(error, TimeoutError) and scope.expired():
+                why = "the client is closing" if self._closed else "timed out"
+                raise NoConnection(f"no connection to {address}: {why}") from None
+            if isinstance(error, OSError | UnicodeError):
+                raise NoConnection(f"no connection to {address}: {type(error).__name__}: {error}") from error
+            raise
+        return connection
+
+    def _on_lost(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self._note_emptied()
+        # One that is not idle is held by a request, which will release it.
+        with suppress(ValueError):
+            self._idle.remove(connection)
+            self._free_slot()
+
+    def _sweep(self) -> None:
+        """Closes what was idle for too long. The idle are in order of age, so the first tells when to look again."""
+        self._sweeper = None
+        now = self._loop.time()
+        while self._idle and now - self._idle[0].idle_since >= self._keepalive:
+            self._drop(self._idle.popleft())
+        if self._idle:
+            self._sweeper = self._loop.call_at(self._idle[0].idle_since + self._keepalive, self._sweep)
+
+    def _note_emptied(self) -> None:
+        if not self._open and not self._opening:
+            self._emptied.set()
+
+    async def close(self) -> None:
+        """Closes all connections, ends all exchanges and all waiting, and returns when no connection is left."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        while (waiter := self._next_waiter()) is not None:
+            waiter.set_exception(NoConnection(f"the connections to {self._address} are closed"))
+        for scope in list(self._opening):
+            scope.reschedule(self._loop.time())
+        while self._idle:
+            self._drop(self._idle.pop())
+        for connection in list(self._open):
+            connection.fail("the client is closing")
+        self._emptied.clear()
+        self._note_emptied()
+        await self._emptied.wait()
