@@ -91,6 +91,8 @@ def over_time(outcome: Outcome) -> str:
         axes.set_title("Pods over time")
         sent = np.sort([t.answered - outcome.start for t in outcome.load.times.values() if t.answered])
         bound = np.asarray(outcome.observation.bound_at) - outcome.start
+        if not len(sent) and not len(bound):
+            return _bare(axes, "no pod was created")
         for label, times, color in (("created", sent, _COLORS[1]), ("bound", bound, _COLORS[0])):
             if len(times):
                 x, y = _thinned(times, np.arange(1, len(times) + 1))
@@ -99,6 +101,7 @@ def over_time(outcome: Outcome) -> str:
         axes.set_ylabel("pods")
         axes.set_ylim(bottom=0)
         axes.legend(loc="lower right")
+        return None
 
     return _svg("pods over time", draw)
 
