@@ -32,6 +32,8 @@ _log = structlog.get_logger(__name__)
 
 #: client-go spreads the candidates' attempts by up to this share of the retry period.
 JITTER = 1.2
+#: Seconds that cancelled work gets for its clean-up even if the lease has run out already.
+_LATE_GRACE = 0.5
 
 
 def boottime() -> float:
@@ -171,14 +173,18 @@ class LeaderElector:
     async def _stop(self, work: asyncio.Task[None]) -> None:
         """Cancels the work and waits for its end, for as long as nobody else may lead."""
         work.cancel()
-        while not work.done():
+        while True:
             left = self._started + self._config.lease_duration - self._timing.clock()
-            if left <= 0:
+            # After a long stop of the process nothing is left; the work's clean-up still gets its chance, because it
+            # is `leading`, not the work's end, that kept it from writing in between.
+            await asyncio.wait({work}, timeout=max(left, _LATE_GRACE))
+            if work.done():
+                break
+            if self._timing.clock() >= self._started + self._config.lease_duration:
                 self._held = False
                 raise LeadershipOverrun(
                     f"{self._path}: the work of leader {self._config.identity} goes on although its lease has ended"
                 )
-            await asyncio.wait({work}, timeout=left)
         if not work.cancelled() and (error := work.exception()) is not None:
             _log.error("leading_failed", lease=self._path, error=repr(error))
 
@@ -319,16 +325,21 @@ class LeaderElector:
 
     async def _release(self) -> None:
         """Lets others follow at once. Only a courtesy: whoever cannot, is followed when the lease has run out."""
-        if self._lease is None or self._holder(self._lease) != self._config.identity or not self.leading:
-            return
-        moment = micro_time(self._now())
-        spec = dict(self._lease.get("spec") or {})
-        # One second, as client-go writes it: a candidate that takes the duration from the record need not wait.
-        spec.update(holderIdentity="", leaseDurationSeconds=1, acquireTime=moment, renewTime=moment)
-        answer = await self._request("PUT", self._path, {**self._lease, "spec": spec})
-        if isinstance(answer, Failure):
-            _log.info("lease_not_released", lease=self._path, error=str(answer))
-            return
-        self._held = False
-        self._observe(answer, at=self._timing.clock())
-        _log.info("lease_released", lease=self._path)
+        while self.leading and self._lease is not None and self._holder(self._lease) == self._config.identity:
+            moment = micro_time(self._now())
+            spec = dict(self._lease.get("spec") or {})
+            # One second, as client-go writes it: a candidate that takes the duration from the record need not wait.
+            spec.update(holderIdentity="", leaseDurationSeconds=1, acquireTime=moment, renewTime=moment)
+            answer = await self._request("PUT", self._path, {**self._lease, "spec": spec})
+            if not isinstance(answer, Failure):
+                self._held = False
+                self._observe(answer, at=self._timing.clock())
+                _log.info("lease_released", lease=self._path)
+                return
+            if answer.kind is FailureClass.CONFLICT:
+                # The renewal that was cancelled just now may have been carried out.
+                answer = await self._request("GET", self._path)
+            if isinstance(answer, Failure):
+                _log.info("lease_not_released", lease=self._path, error=str(answer))
+                return
+            self._observe(answer, at=self._timing.clock())

@@ -110,7 +110,8 @@ class _Stale(Exception):
 class Reflector(Generic[T]):
     """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
 
-    `count(what)` is told of: list, watch, relist, stale_list, duplicate, malformed, failure.
+    `count(what)` is told of: list_initial, list_expired (after a 410), list_failing (watches failed again and again),
+    stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
     `on_malformed(bytes, error)` is called once for each object version that cannot be decoded.
     Run `run()` as a task of its own; cancelling it is how a reflector stops.
     """
@@ -162,11 +163,13 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Lists and watches until cancelled. Raises only what the handler raises."""
         listed = False
+        why = "list_initial"
         fruitless = 0  # attempts in a row that brought nothing; sets the backoff
         failed_watches = 0
         while True:
             retry_after: float | None = None
             if not listed:
+                self._count(why)
                 try:
                     await self._list()
                 except (RequestFailed, _Stale) as error:
@@ -192,8 +195,10 @@ class Reflector(Generic[T]):
                 what = str(failure)
                 retry_after = failure.retry_after
                 failed_watches += 1
-                if failure.kind is FailureClass.GONE or failed_watches >= WATCH_FAILURES_BEFORE_LIST:
-                    listed = False
+                if failure.kind is FailureClass.GONE:
+                    listed, why = False, "list_expired"
+                elif failed_watches >= WATCH_FAILURES_BEFORE_LIST:
+                    listed, why = False, "list_failing"
             fruitless += 1
             self._report("watch_failed", what)
             if failure is not None and failure.kind is FailureClass.GONE and fruitless == 1:
@@ -211,7 +216,6 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Takes the whole collection and hands over what is different. Raises RequestFailed or _Stale."""
-        self._count("relist" if self.synced.is_set() else "list")
         fresh: dict[str, tuple[int | None, T]] = {}
         unread: set[str] = set()
         revision = await self._collect(fresh, unread)

@@ -198,7 +198,7 @@ async def test_a_watch_that_ends_in_order_is_resumed_at_once() -> None:
         await world.watching(7)
         assert world.watched_from() == ["11", "20", "21", "22", "23", "24", "25"]
         assert world.time.slept == []
-        assert world.counts["list"] == 1
+        assert world.counts["list_initial"] == 1
 
 
 async def test_watches_that_end_at_once_and_bring_nothing_are_asked_for_ever_more_slowly() -> None:
@@ -244,7 +244,7 @@ async def test_a_version_too_old_to_watch_from_makes_it_list_at_once() -> None:
         await world.after(("added", "a", "10"), ("modified", "a", "25"))
         assert world.watched_from() == ["11", "30"]
         assert world.time.slept == []
-        assert world.counts["relist"] == 1
+        assert world.counts["list_expired"] == 1
 
 
 async def test_a_version_that_became_too_old_during_the_watch_makes_it_list_at_once() -> None:
@@ -274,7 +274,7 @@ async def test_an_error_event_of_another_kind_resumes_the_watch_after_a_while() 
         await world.watching(2)
         assert world.watched_from() == ["11", "11"]
         assert world.time.slept == [7]
-        assert world.counts["list"] == 1 and "relist" not in world.counts
+        assert world.counts["list_initial"] == 1 and "list_expired" not in world.counts
 
 
 async def test_the_server_may_say_when_to_list_again() -> None:
@@ -383,7 +383,7 @@ async def test_a_watch_that_fell_silent_is_taken_for_dead_and_resumed() -> None:
     async with world.run(times=WatchTimes(stall=0.1)):
         await world.watching(2)
         assert world.watched_from()[:2] == ["11", "12"]
-        assert world.counts["list"] == 1
+        assert world.counts["list_initial"] == 1
 
 
 async def test_bookmarks_keep_a_quiet_watch_alive() -> None:
@@ -457,6 +457,7 @@ async def test_after_watches_failed_often_enough_the_view_is_taken_anew() -> Non
     async with world.run():
         await world.watching(WATCH_FAILURES_BEFORE_LIST + 1)
         assert world.watched_from() == ["11"] * WATCH_FAILURES_BEFORE_LIST + ["12"]
+        assert world.counts["list_failing"] == 1
         assert world.log == [("added", "a", "12")]
 
 
@@ -465,7 +466,7 @@ async def test_an_outage_is_survived_and_the_watch_goes_on_from_where_it_was() -
     world = World([listing(11)], [*down, Stream([event("ADDED", pod("a", 12))], end="hang")])
     async with world.run():
         await world.after(("added", "a", "12"))
-        assert world.counts["list"] == 1
+        assert world.counts["list_initial"] == 1
 
 
 async def test_what_the_handler_raises_ends_the_run() -> None:

@@ -1,0 +1,521 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import time as real_time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import AiohttpTransport
+
+from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, eventually, running, status
+
+CONFIG = LeaseConfig(namespace="kube-system", name="agent-scheduler", identity="me")
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+class Leases:
+    """The one Lease, kept as an API server keeps it. `fault` answers instead, if it is set."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.version = 1
+        self.lease: dict[str, Any] | None = None
+        self.fault: Callable[[Request], Action | None] = lambda _request: None
+        self.holders: list[str] = []
+        if spec:
+            self.write(spec)
+
+    def write(self, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+        self.version += 1
+        meta = {"name": "agent-scheduler", "namespace": "kube-system", "resourceVersion": str(self.version)}
+        self.lease = {"kind": "Lease", "metadata": meta | metadata, "spec": spec}
+        self.holders.append(spec.get("holderIdentity", ""))
+        return self.lease
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.lease is not None
+        spec: dict[str, Any] = self.lease["spec"]
+        return spec
+
+    def __call__(self, request: Request) -> Action:
+        fault = self.fault(request)
+        return fault if fault is not None else self.answer(request)
+
+    def answer(self, request: Request) -> Answer:
+        if request.method == "POST":
+            assert request.path == PATH
+            if self.lease is not None:
+                return status(409, "AlreadyExists")
+            return Answer(201, self.write(request.json["spec"]))
+        assert request.path == f"{PATH}/agent-scheduler"
+        if self.lease is None:
+            return status(404, "NotFound")
+        if request.method == "GET":
+            return Answer(body=self.lease)
+        sent = request.json
+        if sent["metadata"]["resourceVersion"] != str(self.version):
+            return status(409, "Conflict")
+        extra = {key: value for key, value in sent["metadata"].items() if key not in self.lease["metadata"]}
+        labels = sent["metadata"].get("labels")
+        return Answer(body=self.write(sent["spec"], **extra, **({"labels": labels} if labels else {})))
+
+
+class Work:
+    """What a leader does: until it is cancelled or `done`. Notes the clock when it was stopped."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.started = asyncio.Event()
+        self.done = asyncio.Event()
+        self.stopped_at: float | None = None
+
+    async def __call__(self) -> None:
+        self.started.set()
+        try:
+            await self.done.wait()
+        finally:
+            self.stopped_at = self.clock()
+
+
+@asynccontextmanager
+async def electing(
+    leases: Leases, config: LeaseConfig = CONFIG, time: FakeTime | None = None, **options: Any
+) -> AsyncIterator[tuple[LeaderElector, FakeTime, AiohttpTransport]]:
+    time = time or FakeTime()
+    async with connected(leases) as (_, transport):
+        yield LeaderElector(transport, config, timing=time.timing, **options), time, transport
+
+
+def refused(_: Request) -> Action:
+    return Reset()
+
+
+async def test_a_lease_that_does_not_exist_is_made_and_led_under() -> None:
+    leases = Leases()
+    moment = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
+    async with electing(leases, now=lambda: moment) as (elector, time, _):
+        work = Work(lambda: time.now)
+        assert not elector.leading
+        async with running(elector.run(work)):
+            await work.started.wait()
+            assert elector.leading and elector.leader == "me"
+            assert leases.spec == {
+                "holderIdentity": "me",
+                "leaseDurationSeconds": 15,
+                "acquireTime": "2026-11-21T01:02:03.456789Z",
+                "renewTime": "2026-11-21T01:02:03.456789Z",
+                "leaseTransitions": 0,
+            }
+        assert not elector.leading
+
+
+async def test_a_lease_is_renewed_in_every_period_without_being_read() -> None:
+    leases, methods = Leases(), list[str]()
+    leases.fault = lambda request: methods.append(request.method)
+    async with electing(leases) as (elector, time, _):
+        async with running(elector.run(Work(lambda: time.now))):
+            await eventually(lambda: len(methods) >= 12)
+        assert methods[:2] == ["GET", "POST"]
+        assert set(methods[2:12]) == {"PUT"}
+        assert set(time.slept[:8]) == {2.0}
+
+
+async def test_work_that_ends_releases_the_lease() -> None:
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        work.done.set()
+        assert await elector.run(work) is True
+        assert leases.spec["holderIdentity"] == ""
+        assert leases.spec["leaseDurationSeconds"] == 1
+        assert not elector.leading
+
+
+async def test_cancelling_stops_the_work_first_and_releases_the_lease_after() -> None:
+    leases, order = Leases(), list[str]()
+
+    async def lead() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            order.append(f"stopped while {leases.spec['holderIdentity']} held it")
+
+    started = asyncio.Event()
+    async with electing(leases) as (elector, _, _transport):
+        async with running(elector.run(lead)):
+            await started.wait()
+        assert order == ["stopped while me held it"]
+        assert leases.spec["holderIdentity"] == ""
+
+
+async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
+    leases = Leases()
+
+    async def lead() -> None:
+        raise RuntimeError("a bug of the leader")
+
+    async with electing(leases) as (elector, _, _transport):
+        with pytest.raises(RuntimeError, match="a bug of the leader"):
+            await elector.run(lead)
+        assert leases.spec["holderIdentity"] == ""
+
+
+async def test_a_candidate_waits_until_the_lease_did_not_change_for_its_whole_duration() -> None:
+    leases = Leases(holderIdentity="other", leaseDurationSeconds=15, leaseTransitions=3)
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            assert 1015 <= time.now < 1015 + 2 * 1.2 + 2
+            assert leases.spec["leaseTransitions"] == 4
+
+
+async def test_a_lease_that_is_being_renewed_is_never_taken() -> None:
+    leases = Leases(holderIdentity="other", leaseDurationSeconds=15)
+    reads = 0
+
+    def renewing(request: Request) -> None:
+        nonlocal reads
+        if request.method == "GET":
+            reads += 1
+            if reads % 6 == 0:
+                leases.write({"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": str(reads)})
+
+    leases.fault = renewing
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await eventually(lambda: reads > 60)
+            assert not work.started.is_set()
+        assert set(leases.holders) == {"other"}
+
+
+async def test_times_in_the_lease_and_wall_clocks_mean_nothing() -> None:
+    """The holder's clock is years behind: by renewTime its lease ran out long ago."""
+    leases = Leases(holderIdentity="other", leaseDurationSeconds=15, renewTime="2001-01-01T00:00:00.000000Z")
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            assert time.now >= 1015
+
+
+async def test_the_longer_of_both_durations_is_waited_for() -> None:
+    leases = Leases(holderIdentity="other", leaseDurationSeconds=60)
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            assert time.now >= 1060
+
+
+@pytest.mark.parametrize("holder", ["", "me"])
+async def test_a_lease_that_is_free_or_our_own_is_taken_at_once(holder: str) -> None:
+    leases = Leases(holderIdentity=holder, leaseDurationSeconds=15)
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            assert leases.spec["holderIdentity"] == "me"
+
+
+async def test_a_candidate_that_lost_the_race_goes_on_waiting() -> None:
+    leases = Leases(holderIdentity="", leaseDurationSeconds=1)
+
+    def race(request: Request) -> None:
+        if request.method == "PUT" and leases.holders == [""]:
+            leases.write({"holderIdentity": "other", "leaseDurationSeconds": 15})
+
+    leases.fault = race
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            assert leases.holders[:3] == ["", "other", "me"]
+            assert time.now >= 1015
+
+
+async def test_what_others_keep_in_the_lease_stays() -> None:
+    leases = Leases(holderIdentity="", strategy="OldestEmulationVersion")
+    assert leases.lease is not None
+    leases.lease["metadata"]["labels"] = {"team": "agents"}
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            assert leases.spec["strategy"] == "OldestEmulationVersion"
+            assert leases.lease["metadata"]["labels"] == {"team": "agents"}
+
+
+async def test_a_leader_that_lost_the_server_stops_before_anyone_may_follow() -> None:
+    """kubernetes_asyncio 36.1 led on for 9 s after the API was gone, with a lease of 4 s."""
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            renewed_at = time.now
+            leases.fault = refused
+            assert await asyncio.wait_for(task, 5) is False
+            assert work.stopped_at is not None
+            # The last renewal that succeeded may have started up to a period later than the moment we looked.
+            assert work.stopped_at <= renewed_at + 2 + CONFIG.renew_deadline < renewed_at + 15
+            assert leases.spec["holderIdentity"] == "me"
+
+
+@pytest.mark.parametrize("answer", [status(500), status(503), status(429), status(403), Answer(200, b"junk")])
+async def test_any_answer_but_success_lets_the_deadline_come(answer: Answer) -> None:
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            leases.fault = lambda _request: answer
+            assert await asyncio.wait_for(task, 5) is False
+            assert work.stopped_at is not None
+
+
+async def test_a_short_outage_costs_nothing() -> None:
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            outages = 0
+
+            def three_times(_: Request) -> Action | None:
+                nonlocal outages
+                outages += 1
+                return Reset() if outages <= 3 else None
+
+            leases.fault = three_times
+            before = leases.version
+            await eventually(lambda: leases.version > before + 3)
+            assert elector.leading and not work.stopped_at
+
+
+async def test_a_renewal_whose_answer_was_lost_is_made_again() -> None:
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            lost = 0
+
+            def carried_out_but_lost(request: Request) -> Action | None:
+                nonlocal lost
+                if request.method == "PUT" and not lost:
+                    lost += 1
+                    leases.answer(request)
+                    return Reset()
+                return None
+
+            leases.fault = carried_out_but_lost
+            before = leases.version
+            await eventually(lambda: leases.version > before + 4)
+            assert elector.leading and not work.stopped_at
+
+
+async def test_a_leader_that_was_replaced_stops_at_once() -> None:
+    leases = Leases()
+    seen: list[str] = []
+    async with electing(leases, on_new_leader=seen.append) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            leases.write({"holderIdentity": "usurper", "leaseDurationSeconds": 15})
+            assert await asyncio.wait_for(task, 5) is False
+            assert leases.spec["holderIdentity"] == "usurper"
+            assert seen == ["me", "usurper"]
+
+
+async def test_a_lease_that_was_released_in_our_name_is_not_taken_back_while_leading() -> None:
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            leases.write({"holderIdentity": "", "leaseDurationSeconds": 1})
+            assert await asyncio.wait_for(task, 5) is False
+
+
+async def test_a_lease_that_was_deleted_is_made_again() -> None:
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)):
+            await work.started.wait()
+            leases.lease = None
+            await eventually(lambda: leases.lease is not None)
+            await eventually(lambda: elector.leading)
+            assert not work.stopped_at
+
+
+async def test_a_process_that_was_stopped_for_long_does_not_lead_any_more_when_it_goes_on() -> None:
+    """SIGSTOP, a long collection, a suspended machine: the clock jumps between two instructions."""
+    leases = Leases()
+    async with electing(leases) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            assert elector.leading
+            time.now += 3600
+            assert not elector.leading
+            writes = len(leases.holders)
+            assert await asyncio.wait_for(task, 5) is False
+            # At most a renewal that was under way already; none was begun.
+            assert len(leases.holders) <= writes + 1
+
+
+async def test_a_lease_that_was_won_before_a_long_stop_is_not_led_under() -> None:
+    leases = Leases()
+
+    def stopped_meanwhile(request: Request) -> Action | None:
+        if request.method == "POST":
+            time.now += 3600
+        return None
+
+    leases.fault = stopped_meanwhile
+    time = FakeTime()
+    async with electing(leases, time=time) as (elector, _, _transport):
+
+        async def lead() -> None:
+            assert elector.leading
+            started.set()
+            await asyncio.Event().wait()
+
+        started = asyncio.Event()
+        async with running(elector.run(lead)):
+            await started.wait()
+            assert len(leases.holders) >= 2
+
+
+async def test_no_renewal_waits_for_an_answer_past_the_deadline() -> None:
+    """In real time, because it is the transport's timeout that has to end the waiting."""
+    config = LeaseConfig("kube-system", "agent-scheduler", "me", 1, 0.6, 0.1, 0.5)
+    leases = Leases()
+    async with connected(leases) as (_, transport):
+        elector = LeaderElector(transport, config)
+        work = Work(boottime)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            leases.fault = lambda _request: Hang()
+            hung_at = boottime()
+            assert await asyncio.wait_for(task, 5) is False
+            assert work.stopped_at is not None
+            # A renewal under way when the server fell silent was the last to start: one lease from there.
+            assert work.stopped_at - hung_at < config.lease_duration
+
+
+async def test_work_that_cannot_be_stopped_in_time_is_an_error_that_ends_the_process() -> None:
+    config = LeaseConfig("kube-system", "agent-scheduler", "me", 1, 0.3, 0.1, 0.2)
+    leases = Leases()
+    release = asyncio.Event()
+    started = asyncio.Event()
+
+    async def stubborn() -> None:
+        started.set()
+        while not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+
+    async with connected(leases) as (_, transport):
+        elector = LeaderElector(transport, config)
+        task = asyncio.create_task(elector.run(stubborn))
+        await started.wait()
+        leases.fault = refused
+        with pytest.raises(LeadershipOverrun, match="goes on although its lease has ended"):
+            await asyncio.wait_for(task, 5)
+        assert not elector.leading
+        release.set()
+
+
+async def test_two_candidates_never_lead_at_the_same_time() -> None:
+    """Both against one server that keeps failing, each change of leader a chance to overlap."""
+    leases = Leases()
+    leading: set[str] = set()
+    terms: list[str] = []
+    asked = 0
+
+    def flaky(request: Request) -> Action | None:
+        nonlocal asked
+        asked += 1
+        return Reset() if asked // 12 % 2 else None
+
+    leases.fault = flaky
+
+    # One clock for both, which goes on with real time, fifty times as fast.
+    began = real_time.monotonic()
+
+    def clock() -> float:
+        return (real_time.monotonic() - began) * 50
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 50)
+
+    async with connected(leases) as (_, transport):
+
+        async def candidate(identity: str) -> None:
+            config = LeaseConfig("kube-system", "agent-scheduler", identity, release_on_stop=False)
+
+            async def lead() -> None:
+                terms.append(identity)
+                assert not leading
+                leading.add(identity)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    leading.discard(identity)
+
+            while len(terms) < 4:
+                timing = Timing(clock=clock, sleep=sleep, rng=lambda: 0.5)
+                await LeaderElector(transport, config, timing=timing).run(lead)
+
+        async with running(candidate("a")), running(candidate("b")):
+            await eventually(lambda: len(terms) >= 4, seconds=20)
+
+
+async def test_times_are_utc_wherever_the_process_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubernetes_asyncio 36.1 writes local time and calls it Z."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    real_time.tzset()
+    try:
+        leases = Leases()
+        async with connected(leases) as (_, transport):
+            elector = LeaderElector(transport, CONFIG)
+            work = Work(boottime)
+            async with running(elector.run(work)):
+                await work.started.wait()
+                written = datetime.fromisoformat(leases.spec["renewTime"])
+                assert abs((datetime.now(UTC) - written).total_seconds()) < 60
+    finally:
+        monkeypatch.undo()
+        real_time.tzset()
+        assert "TZ" not in os.environ or os.environ["TZ"] != "America/New_York"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"identity": ""}, "identity must not be empty"),
+        ({"lease_duration": 0}, "whole seconds, at least 1"),
+        ({"lease_duration": 1.5}, "whole seconds, at least 1"),
+        ({"renew_deadline": 15.0}, r"renew_deadline \(15.0 s\) must be .* less than lease_duration \(15 s\)"),
+        ({"renew_deadline": 0.0}, "renew_deadline"),
+        ({"request_timeout": 10.0}, r"request_timeout \(10.0 s\) must be .* less than renew_deadline"),
+        ({"retry_period": 9.0}, r"retry_period \(9.0 s\) must be"),
+        ({"retry_period": 0.0}, "retry_period"),
+    ],
+)
+def test_times_that_cannot_be_safe_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LeaseConfig(**({"namespace": "n", "name": "l", "identity": "me"} | change))
