@@ -43,6 +43,8 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
                 return orjson.loads(request.body)
             except ValueError:
                 return _yaml(request.body, kind)
+        if media == protobuf.MEDIA_TYPE:
+            return protobuf.decode(request.body)
         if media not in ("", "application/json"):
             raise ApiError(
                 415,

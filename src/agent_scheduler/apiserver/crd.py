@@ -31,21 +31,8 @@ class Column(NamedTuple):
     priority: int = 0
 
 
-def default(crd: Object) -> None:
-    """Fill in what a definition may leave out."""
-    spec = crd.get("spec") or {}
-    naming = spec.get("names")
-    if isinstance(naming, dict) and naming.get("kind"):
-        if not naming.get("singular"):
-            naming["singular"] = naming["kind"].lower()
-        if not naming.get("listKind"):
-            naming["listKind"] = naming["kind"] + "List"
-    if not spec.get("conversion"):
-        spec["conversion"] = {"strategy": "None"}
-
-
-def validate(crd: Object) -> list[Cause]:
-    """The causes of a 422 for a definition, defaulted."""
+def validate(crd: Object, old: Object | None = None) -> list[Cause]:
+    """The causes of a 422 for a definition, defaulted; `old` is the stored one on an update."""
     spec = crd.get("spec") or {}
     naming = spec.get("names") or {}
     causes: list[Cause] = []
@@ -76,10 +63,10 @@ def validate(crd: Object) -> list[Cause]:
     strategy = (spec.get("conversion") or {}).get("strategy")
     if strategy != "None":
         causes.append(unsupported("spec.conversion.strategy", strategy, ("None",)))
-    return causes
+    return causes if old is None or causes else _check_update(crd, old)
 
 
-def validate_update(crd: Object, old: Object) -> list[Cause]:
+def _check_update(crd: Object, old: Object) -> list[Cause]:
     """What an established definition may not change."""
     spec, before = crd["spec"], old["spec"]
     pairs = [

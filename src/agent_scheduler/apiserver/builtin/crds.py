@@ -40,7 +40,7 @@ def _on_create(definition: Object) -> None:
 def _check(definition: Object, old: Object | None) -> list[Cause]:
     from ..crd import validate
 
-    return validate(definition)
+    return validate(definition, old)
 
 
 DEFINITIONS: tuple[Resource, ...] = (
