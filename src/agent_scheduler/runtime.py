@@ -10,25 +10,24 @@ nothing of the old leader's in flight), 2 for a configuration that cannot be use
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from agent_scheduler.config import Configuration, build_profiles, to_dict
 from agent_scheduler.engine.conflicts import ConflictPolicy
 from agent_scheduler.fastpath.scheduler import FastPath, FastPathSettings, RateLimit
-from agent_scheduler.fastpath.views import cache_view, queue_view
+from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint
-from agent_scheduler.serving.http import Check, HttpServer, ServingOptions
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Transport
+from agent_scheduler.serving.authorization import KubeAuthorizer
+from agent_scheduler.serving.health import Check
+from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, Sources, tls_context
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger
 from agent_scheduler.telemetry.looplag import LoopLag
@@ -105,8 +104,8 @@ class Runtime:
             fatal, _ = group.split(Exception)
             if fatal is None:
                 raise
-            for error in _leaves(fatal):
-                self._log.error("stopped by a failure", error=repr(error), exc_info=error)
+            for leaf in _leaves(fatal):
+                self._log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
             return 1
         return 0
 
@@ -201,7 +200,7 @@ class Runtime:
 
     # ---- parts
 
-    def _fast_path(self, transport: AiohttpTransport) -> FastPath:
+    def _fast_path(self, transport: Transport) -> FastPath:
         configuration, metrics = self._configuration, self.metrics
         observer = FastPathObserver(metrics, clock=time.monotonic, policy=configuration.conflict_policy)
         fast_path = FastPath(
@@ -219,7 +218,7 @@ class Runtime:
         metrics.binds_in_flight.read_from(lambda: {"": fast_path.binder.in_flight})
         return fast_path
 
-    def _make_elector(self, transport: AiohttpTransport) -> LeaderElector | None:
+    def _make_elector(self, transport: Transport) -> LeaderElector | None:
         election = self._configuration.leader_election
         if not election.leader_elect:
             return None
@@ -237,8 +236,39 @@ class Runtime:
             on_new_leader=lambda identity: self._log.info("leader", identity=identity),
         )
 
-    def _make_server(self, fast_path: FastPath, transport: AiohttpTransport) -> HttpServer:
-        raise NotImplementedError
+    def _make_server(self, fast_path: FastPath, transport: Transport) -> HttpServer:
+        configuration, serving = self._configuration, self._configuration.serving
+
+        def queue(query: DebugQuery) -> DebugPage:
+            pods = waiting_pods(fast_path.queue, namespace=query.namespace, place=query.place)
+            return DebugPage(queue_summary(fast_path.queue), pods)
+
+        def cache(query: DebugQuery) -> DebugPage:
+            return DebugPage(cache_summary(fast_path.ledger), known_nodes(fast_path.ledger))
+
+        sources = Sources(
+            metrics=self.metrics.exposition,
+            configuration=lambda: to_dict(configuration),
+            queue=queue,
+            cache=cache,
+            ready=(
+                Check("sched-handler-sync", lambda: None if fast_path.is_synced else "not synced yet"),
+                Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
+            ),
+            places=PLACES,
+        )
+        tls = None
+        if serving.tls_cert_file:
+            tls = tls_context(certificate=serving.tls_cert_file, key=serving.tls_private_key_file)
+        return HttpServer(
+            sources,
+            address=serving.bind_address,
+            port=serving.port,
+            authorizer=KubeAuthorizer(transport, clock=time.monotonic)
+            if serving.authorize_metrics
+            else None,
+            tls=tls,
+        )
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:

@@ -1,7 +1,8 @@
-"""What the debug pages show: bounded, plain data, nothing secret."""
+"""What the debug pages show: plain data, nothing secret, made as it is read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -9,49 +10,49 @@ import msgspec
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.views import Place
+
+PLACES = tuple(place.value for place in Place)
 
 
-def queue_view(queue: SchedulingQueue[PodInfo], *, limit: int, namespace: str = "") -> dict[str, Any]:
-    """Counts of all places, and up to `limit` pods of each, of one namespace if it is named."""
-    # The namespace is looked for among all that wait: a limit before the filter would hide it.
-    pages = queue.dump(limit if not namespace else sum(queue.pending()))
-    prefix = f"{namespace}/"
-    return {
-        "pending": queue.pending()._asdict(),
-        "pods": {
-            place.value: [
-                msgspec.to_builtins(pod) for pod in page if not namespace or pod.key.startswith(prefix)
-            ][:limit]
-            for place, page in pages.items()
-        },
-    }
+def queue_summary(queue: SchedulingQueue[PodInfo]) -> Mapping[str, Any]:
+    return {"pending": queue.pending()._asdict()}
 
 
-def cache_view(ledger: Ledger, *, limit: int) -> dict[str, Any]:
-    """Totals, and for up to `limit` nodes what they offer and what is taken, in the ledger's units."""
-    columns = ledger.columns
-    resources = columns.interns.resources
-    nodes = []
-    for name, row in sorted(ledger.rows.items())[:limit]:
-        offered = {key: int(columns.allocatable[index, row]) for key, index in resources.items()}
-        nodes.append(
-            {
-                "name": name,
-                "version": int(columns.version[row]),
-                "unschedulable": bool(columns.unschedulable[row]),
-                "allocatable": {key: amount for key, amount in offered.items() if amount},
-                "requested": {
-                    key: int(columns.requested[index, row])
-                    for key, index in resources.items()
-                    if offered[key]
-                },
-                "pods": sum(1 for _ in ledger.pods_on(name)),
-            }
-        )
+def waiting_pods(
+    queue: SchedulingQueue[PodInfo], *, namespace: str | None, place: str | None
+) -> Iterator[dict[str, Any]]:
+    """Every pod that waits, of one namespace or one place if these are named."""
+    for where, pods in queue.dump(max(1, sum(queue.pending()))).items():
+        if place is not None and where.value != place:
+            continue
+        for pod in pods:
+            if namespace is None or pod.key.startswith(f"{namespace}/"):
+                yield {"place": where.value, **msgspec.to_builtins(pod)}
+
+
+def cache_summary(ledger: Ledger) -> Mapping[str, Any]:
     return {
         "nodes": len(ledger.rows),
         "pods": len(ledger.placements),
         "assumed": ledger.assumed,
         "sequence": ledger.sequence,
-        "shown": nodes,
     }
+
+
+def known_nodes(ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """Every node by name: what it offers and what is taken, in the ledger's units."""
+    columns = ledger.columns
+    resources = columns.interns.resources
+    for name, row in sorted(ledger.rows.items()):
+        offered = {key: int(columns.allocatable[index, row]) for key, index in resources.items()}
+        yield {
+            "name": name,
+            "version": int(columns.version[row]),
+            "unschedulable": bool(columns.unschedulable[row]),
+            "allocatable": {key: amount for key, amount in offered.items() if amount},
+            "requested": {
+                key: int(columns.requested[index, row]) for key, index in resources.items() if offered[key]
+            },
+            "pods": sum(1 for _ in ledger.pods_on(name)),
+        }

@@ -1,0 +1,219 @@
+"""What scheduling a pod costs: scheduler CPU a pod, end to end over HTTP, with all its writes.
+
+    python -m bench.scheduling [--pods 10000 --nodes 1000 --workers 1 8] [--runs 3] [--policy revalidate strict]
+    python -m bench.scheduling --tight        # 2,000 pods over 10 nodes that exactly fit
+
+Cluster and scheduler are processes of their own; the scheduler's CPU is read from the kernel between the first
+create and the last bind that the API server has, until its events are written. A run counts only if every pod is
+bound and the API's own objects show no node over its allocatable. Runs of the variants are interleaved, and the
+median of each is printed with its range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import uvloop
+
+from agent_scheduler.demo.client import Client, ClientError, Endpoint
+from agent_scheduler.demo.measure import Exposition, usage
+from agent_scheduler.demo.processes import child, free_port
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Shape(NamedTuple):
+    nodes: int
+    node_cpu: str
+    node_pods: int
+    pods: int
+    pod_cpu: str
+
+
+class Run(NamedTuple):
+    cpu_ms: float
+    pods_per_second: float
+    conflicts: float
+    urgent: float
+    server_cpu_ms: float
+    rss_mb: float
+
+
+@asynccontextmanager
+async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tuple[Client, int, int, int]]:
+    """A cluster without kubelets and a scheduler beside it: client, the two PIDs, the scheduler's port."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        kubeconfig, port = folder / "kubeconfig", free_port()
+        cluster = await stack.enter_async_context(
+            child(
+                "cluster",
+                [
+                    *("cluster", "--port", "0", "--nodes", str(shape.nodes), "--no-kubelets"),
+                    *(
+                        "--node-cpu",
+                        shape.node_cpu,
+                        "--node-memory",
+                        "256Gi",
+                        "--node-pods",
+                        str(shape.node_pods),
+                    ),
+                    *("--kubeconfig-out", str(kubeconfig)),
+                ],
+                log=folder / "cluster.log",
+            )
+        )
+
+        async def serving() -> bool:
+            return kubeconfig.exists()
+
+        await cluster.ready(serving, seconds=120)
+        client = Client(Endpoint.from_kubeconfig(kubeconfig))
+        stack.push_async_callback(client.close)
+        configuration = folder / "scheduler.yaml"
+        configuration.write_text(
+            "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+            f"conflictPolicy: {policy}\nworkerCount: {workers}\nevents: {{qps: 0}}\n"
+        )
+        scheduler = await stack.enter_async_context(
+            child(
+                "scheduler",
+                ["run", "--kubeconfig", str(kubeconfig), "--config", str(configuration), "--port", str(port)],
+                log=folder / "scheduler.log",
+            )
+        )
+        probe = Client(Endpoint(f"http://127.0.0.1:{port}"))
+        stack.push_async_callback(probe.close)
+
+        async def ready() -> bool:
+            try:
+                return (await probe.request("GET", "/readyz")).status == 200
+            except ClientError:
+                return False
+
+        await scheduler.ready(ready, seconds=120)
+        yield client, cluster.pid, scheduler.pid, port
+
+
+async def run(shape: Shape, *, workers: int, policy: str) -> Run:
+    async with plane(shape, workers=workers, policy=policy) as (client, cluster, scheduler, port):
+        before, server_before = usage(scheduler), usage(cluster)
+        assert before is not None and server_before is not None
+        began = time.monotonic()
+        await create(client, shape)
+        metrics = Client(Endpoint(f"http://127.0.0.1:{port}"), connections=1)
+        try:
+            exposition = await settled(metrics, shape.pods)
+        finally:
+            await metrics.close()
+        took = time.monotonic() - began
+        after, server_after = usage(scheduler), usage(cluster)
+        assert after is not None and server_after is not None
+        await audit(client, shape)
+        return Run(
+            cpu_ms=(after.cpu_seconds - before.cpu_seconds) / shape.pods * 1000,
+            pods_per_second=shape.pods / took,
+            conflicts=exposition.total("agent_scheduler_conflicts_total") or 0,
+            urgent=exposition.by("agent_scheduler_urgent_retries_total", "result").get("granted", 0),
+            server_cpu_ms=(server_after.cpu_seconds - server_before.cpu_seconds) / shape.pods * 1000,
+            rss_mb=after.rss / 2**20,
+        )
+
+
+async def create(client: Client, shape: Shape) -> None:
+    numbers = iter(range(shape.pods))
+
+    async def sender() -> None:
+        for number in numbers:
+            container = {
+                "name": "agent",
+                "image": "agent",
+                "resources": {"requests": {"cpu": shape.pod_cpu, "memory": "128Mi"}},
+            }
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"pod-{number:06d}"},
+                "spec": {"schedulerName": "agent-scheduler", "containers": [container]},
+            }
+            answer = await client.request("POST", PODS, body=json.dumps(pod).encode())
+            if answer.status != 201:
+                raise RuntimeError(f"create was answered {answer.status}: {answer.body[:300]!r}")
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(16):
+            tasks.create_task(sender())
+
+
+async def settled(client: Client, pods: int) -> Exposition:
+    """Waits until the scheduler has bound every pod and written every event; its metrics then."""
+    for _ in range(6000):
+        exposition = Exposition((await client.request("GET", "/metrics")).body.decode())
+        scheduled = exposition.by("scheduler_schedule_attempts_total", "result").get("scheduled", 0)
+        events = sum(exposition.by("agent_scheduler_events_total", "result").values())
+        if scheduled >= pods and events >= pods:
+            return exposition
+        await asyncio.sleep(0.2)
+    raise RuntimeError(f"only {scheduled:g} of {pods} pods were scheduled in 20 minutes")
+
+
+async def audit(client: Client, shape: Shape) -> None:
+    """By the API's own objects: all bound, none over."""
+    body = json.loads((await client.request("GET", "/api/v1/pods")).body)
+    nodes: dict[str, int] = {}
+    for pod in body["items"]:
+        name = pod["spec"].get("nodeName")
+        if not name:
+            raise RuntimeError(f"{pod['metadata']['name']} is not bound")
+        nodes[name] = nodes.get(name, 0) + 1
+    room = min(shape.node_pods, int(shape.node_cpu) * 1000 // int(shape.pod_cpu.rstrip("m")))
+    over = {name: count for name, count in nodes.items() if count > room}
+    if over or len(body["items"]) != shape.pods:
+        raise RuntimeError(f"{len(body['items'])} pods; over: {over}")
+
+
+async def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=1_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--policy", nargs="+", default=["revalidate"], choices=["revalidate", "strict"])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--tight", action="store_true", help="2,000 pods over 10 nodes that exactly fit")
+    args = parser.parse_args(argv)
+    shape = Shape(args.nodes, "32", 110, args.pods, "100m")
+    if args.tight:
+        shape = Shape(10, "20", 250, 2_000, "100m")
+        args.workers, args.policy = [8], ["revalidate", "strict"]
+    variants = [(workers, policy) for policy in args.policy for workers in args.workers]
+    results: dict[tuple[int, str], list[Run]] = {variant: [] for variant in variants}
+    for _ in range(args.runs):
+        for workers, policy in variants:
+            results[workers, policy].append(await run(shape, workers=workers, policy=policy))
+    print(f"{shape.pods} pods over {shape.nodes} nodes; medians of {args.runs} runs (range)")
+    print("| workers | policy | " + " | ".join(Run._fields) + " |")
+    print("|---|---|" + "---|" * len(Run._fields))
+    for (workers, policy), runs in results.items():
+        cells = [
+            f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+            for values in zip(*runs, strict=True)
+        ]
+        print(f"| {workers} | {policy} | " + " | ".join(cells) + " |")
+    return 0
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.exit(runner.run(main()))
