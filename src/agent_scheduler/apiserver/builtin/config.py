@@ -32,9 +32,9 @@ def _check_config_map(config: Object, old: Object | None) -> list[Cause]:
             causes += [invalid(f"{field}[{key}]", key, problem) for problem in names.config_key(key)]
             total += len(value.encode()) if field == "data" else len(value) * 3 // 4
     causes += [
-        invalid(f"binaryData[{key}]", key, "duplicate of key present in data")
-        for key in binary
-        if key in data
+        invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+        for key in data
+        if key in binary
     ]
     if total > _MAX_DATA:
         causes.append(too_long("", _MAX_DATA))

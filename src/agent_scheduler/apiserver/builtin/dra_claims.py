@@ -8,7 +8,7 @@ from ..errors import Cause
 from ..resource import Object
 from . import names
 from .causes import duplicate, forbidden, immutable, invalid, required, too_many
-from .dra_requests import check_claim_spec, check_request_names, default_devices
+from .dra_requests import check_claim_spec, check_request_name, default_devices
 from .selectors import check_node_selector
 
 _MAX_RESULTS = 32
@@ -85,7 +85,7 @@ def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> list[
         causes.append(too_many(f"{at}.devices.results", len(results), _MAX_RESULTS))
     for index, result in enumerate(results):
         here = f"{at}.devices.results[{index}]"
-        causes += check_request_names([result.get("request", "")], f"{here}.request", known)
+        causes += check_request_name(result.get("request", ""), f"{here}.request", known)
         for field, rule in (("driver", names.subdomain), ("device", names.label)):
             value = result.get(field, "")
             if not value:

@@ -143,15 +143,21 @@ def _check_named_request(request: dict[str, Any], at: str, known: set[str]) -> l
 
 
 def check_request_names(listed: Any, path: str, known: set[str]) -> list[Cause]:
-    causes: list[Cause] = []
-    for index, name in enumerate(listed):
-        if name not in known:
-            detail = (
-                "must be the name of a request in the claim or the name of a request and a subrequest separated "
-                "by '/'"
-            )
-            causes.append(invalid(f"{path}[{index}]", name, detail))
-    return causes
+    return [
+        cause
+        for index, name in enumerate(listed)
+        for cause in check_request_name(name, f"{path}[{index}]", known)
+    ]
+
+
+def check_request_name(name: str, path: str, known: set[str]) -> list[Cause]:
+    """A reference to a request of the claim, or to a choice within one."""
+    if name in known:
+        return []
+    detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+    parts = name.split("/") if name.count("/") < 2 else []
+    causes = [invalid(path, part, problem) for part in parts for problem in names.label(part)]
+    return [*causes, invalid(path, name, detail)]
 
 
 def _check_full_attribute(name: str, path: str) -> list[Cause]:

@@ -25,6 +25,8 @@ _IMMUTABLE = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+#: What has rules of its own.
+_CHECKED = frozenset({"labels", "annotations", "ownerReferences", "finalizers"})
 #: What an update that leaves it out keeps.
 _CARRIED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
@@ -142,7 +144,7 @@ def check(
             causes.append(required(f"{path}.namespace"))
     elif namespace:
         causes.append(forbidden(f"{path}.namespace", "not allowed on this type"))
-    if "labels" in metadata or "annotations" in metadata or len(metadata) > 5:
+    if not _CHECKED.isdisjoint(metadata):
         causes += _check_common(metadata, path)
     return causes
 
@@ -165,6 +167,6 @@ def check_update(metadata: dict[str, Any], old: dict[str, Any], path: str = "met
         for field in _IMMUTABLE
         if metadata.get(field) != old.get(field)
     ]
-    if metadata.keys() - {"resourceVersion", "generation", "managedFields", *_IMMUTABLE}:
+    if not _CHECKED.isdisjoint(metadata):
         causes += _check_common(metadata, path)
     return causes * 2

@@ -70,7 +70,7 @@ def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> list[Cau
         causes += check_tolerations(tolerations, f"{path}.tolerations")
     if (policy := spec.get("preemptionPolicy")) is not None and policy not in _PREEMPTION_POLICIES:
         causes += check_one_of(f"{path}.preemptionPolicy", policy, _PREEMPTION_POLICIES)
-    if not spec.keys() <= _PLAIN:
+    if not spec.keys() <= _PLAIN or spec.get("dnsPolicy") == "None":
         causes += _check_rest(spec, path, is_pod=is_pod)
     return causes
 

@@ -68,6 +68,7 @@ def _prepare_update(pod: Object, old: Object, subresource: str) -> None:
     if subresource == "ephemeralcontainers":
         added = (pod.get("spec") or {}).get("ephemeralContainers")
         pod["spec"] = dict(old["spec"])
+        pod["spec"].pop("ephemeralContainers", None)
         if added:
             pod["spec"]["ephemeralContainers"] = added
     pod["status"] = old["status"]

@@ -7,6 +7,7 @@ service of which that must not be so can name its own.
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 from ..errors import Cause
 from ..resource import Object, Resource
@@ -51,7 +52,7 @@ def _allocate(service: Object) -> None:
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
         return
-    number = int(str(service["metadata"].get("uid", "0")).replace("-", "")[:8] or "0", 16)
+    number = crc32(str(service["metadata"].get("uid", "")).encode())
     if not spec.get("clusterIP"):
         # 10.96.0.0/12, the first sixteen left to those that choose their own.
         host = 16 + number % (2**20 - 32)

@@ -1,0 +1,178 @@
+"""Priorities of pods, and evictions under disruption budgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.apiserver.builtin import priority
+from agent_scheduler.apiserver.builtin.eviction import decide, disruption_status, matches
+from agent_scheduler.apiserver.errors import ApiError
+
+from . import pod
+
+_NOW = "2026-01-01T00:00:00Z"
+_CLASSES = {
+    "high": {"metadata": {"name": "high"}, "value": 1000},
+    "calm": {"metadata": {"name": "calm"}, "value": 5, "preemptionPolicy": "Never"},
+}
+
+
+def _admitted(spec: dict[str, object], default: str | None = None) -> dict[str, object]:
+    body = pod(spec, name="p")
+    priority.admit(body, _CLASSES.get, lambda: _CLASSES[default] if default else None)
+    found = body["spec"]
+    return {key: found.get(key) for key in ("priority", "priorityClassName", "preemptionPolicy")}
+
+
+@pytest.mark.parametrize(
+    ("spec", "default", "expected"),
+    [
+        ({}, None, (0, None, "PreemptLowerPriority")),
+        ({}, "calm", (5, "calm", "Never")),
+        ({"priorityClassName": "high"}, "calm", (1000, "high", "PreemptLowerPriority")),
+        (
+            {"priorityClassName": "system-node-critical"},
+            None,
+            (2_000_001_000, "system-node-critical", "PreemptLowerPriority"),
+        ),
+        ({"priorityClassName": "high", "priority": 1000}, None, (1000, "high", "PreemptLowerPriority")),
+    ],
+)
+def test_a_pods_class_becomes_its_priority(spec, default, expected):
+    assert tuple(_admitted(spec, default).values()) == expected
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"priorityClassName": "none"},
+        {"priority": 7},
+        {"priorityClassName": "calm", "preemptionPolicy": "PreemptLowerPriority"},
+    ],
+)
+def test_a_class_that_is_not_there_or_is_contradicted_is_forbidden(spec):
+    with pytest.raises(ApiError) as refusal:
+        _admitted(spec)
+    assert (refusal.value.code, refusal.value.reason) == (403, "Forbidden")
+
+
+def _running(name: str = "p", *, ready: bool = True, **metadata: object) -> dict[str, object]:
+    found = pod(None, name=name, labels={"app": "a"}, **metadata)
+    found["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+    }
+    return found
+
+
+def _budget(status: dict[str, object] | None = None, **spec: object) -> dict[str, object]:
+    return {
+        "metadata": {"name": "b", "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, **spec},
+        "status": {
+            "observedGeneration": 1,
+            "disruptionsAllowed": 0,
+            "currentHealthy": 1,
+            "desiredHealthy": 1,
+            "expectedPods": 1,
+            **(status or {}),
+        },
+    }
+
+
+def test_an_eviction_takes_one_disruption_from_the_budget():
+    before = _budget({"disruptionsAllowed": 2})
+    changed = decide(_running(), [before], now=_NOW)
+    assert changed is not None
+    assert changed["status"]["disruptionsAllowed"] == 1
+    assert changed["status"]["disruptedPods"] == {"p": _NOW}
+    assert before["status"]["disruptionsAllowed"] == 2
+
+
+def test_an_eviction_waits_for_a_budget_that_has_no_room():
+    with pytest.raises(ApiError) as refusal:
+        decide(_running(), [_budget()], now=_NOW)
+    assert (refusal.value.code, refusal.value.reason) == (429, "TooManyRequests")
+    assert "Retry-After" not in refusal.value.headers
+
+
+def test_an_eviction_waits_for_a_budget_whose_change_was_not_seen_yet():
+    with pytest.raises(ApiError) as refusal:
+        decide(_running(), [_budget({"observedGeneration": 0, "disruptionsAllowed": 1})], now=_NOW)
+    assert refusal.value.headers == {"Retry-After": "10"}
+
+
+@pytest.mark.parametrize("change", [{"status": {"phase": "Pending"}}, {"status": {"phase": "Failed"}}])
+def test_pods_that_do_not_run_are_evicted_without_a_budget(change):
+    assert decide(_running() | change, [_budget()], now=_NOW) is None
+
+
+def test_a_pod_that_no_budget_covers_is_evicted():
+    other = _budget()
+    other["spec"]["selector"] = {"matchLabels": {"app": "other"}}
+    assert decide(_running(), [other], now=_NOW) is None
+
+
+def test_two_budgets_for_one_pod_are_an_error():
+    with pytest.raises(ApiError) as refusal:
+        decide(_running(), [_budget(), _budget()], now=_NOW)
+    assert refusal.value.code == 500
+
+
+def test_an_unready_pod_is_evicted_if_enough_others_are_healthy_or_the_budget_says_so():
+    unready = _running(ready=False)
+    assert decide(unready, [_budget({"currentHealthy": 1, "desiredHealthy": 1})], now=_NOW) is None
+    assert (
+        decide(unready, [_budget({"currentHealthy": 0}, unhealthyPodEvictionPolicy="AlwaysAllow")], now=_NOW)
+        is None
+    )
+    with pytest.raises(ApiError):
+        decide(unready, [_budget({"currentHealthy": 0})], now=_NOW)
+
+
+@pytest.mark.parametrize(
+    ("spec", "allowed", "desired"),
+    [
+        ({"minAvailable": 1}, 2, 1),
+        ({"minAvailable": "50%"}, 1, 2),
+        ({"maxUnavailable": 1}, 0, 3),
+        ({"maxUnavailable": "50%"}, 1, 2),
+        ({}, 3, 0),
+    ],
+)
+def test_a_budgets_status_counts_healthy_and_expected_pods(spec, allowed, desired):
+    pods = [_running(f"p{number}", ready=number > 0) for number in range(4)]
+    pods.append({**_running("done"), "status": {"phase": "Succeeded"}})
+    status = disruption_status(_budget(**spec), pods, now=_NOW)
+    assert (status["expectedPods"], status["currentHealthy"]) == (4, 3)
+    assert (status["disruptionsAllowed"], status["desiredHealthy"]) == (allowed, desired)
+    assert status["conditions"][0]["status"] == ("True" if allowed else "False")
+
+
+def test_an_evicted_pod_is_not_counted_as_healthy_while_it_is_there():
+    pods = [_running("p0"), _running("p1")]
+    budget = _budget({"disruptedPods": {"p0": _NOW, "gone": _NOW}}, minAvailable=1)
+    status = disruption_status(budget, pods, now=_NOW)
+    assert status["currentHealthy"] == 1
+    assert status["disruptedPods"] == {"p0": _NOW}
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        (
+            {
+                "matchLabels": {"app": "a"},
+                "matchExpressions": [{"key": "app", "operator": "In", "values": ["b"]}],
+            },
+            False,
+        ),
+    ],
+)
+def test_a_budgets_selector_selects_as_label_selectors_do(selector, selected):
+    assert matches(selector, {"app": "a"}) is selected

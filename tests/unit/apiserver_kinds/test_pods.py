@@ -1,0 +1,572 @@
+"""Pods: defaults, checks, and what an update may change."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from agent_scheduler.apiserver.builtin.pod_defaults import pull_policy
+from agent_scheduler.apiserver.builtin.pod_resources import container_requests, qos_class
+
+from . import POD, created, pod, refused, updated
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("nginx", "Always"),
+        ("nginx:latest", "Always"),
+        ("nginx:1.27", "IfNotPresent"),
+        ("registry.example.com:5000/team/app", "Always"),
+        ("registry.example.com:5000/team/app:v1", "IfNotPresent"),
+        ("nginx@sha256:" + "a" * 64, "IfNotPresent"),
+        ("nginx:latest@sha256:" + "a" * 64, "Always"),
+        ("Not A Reference", "IfNotPresent"),
+        ("", "IfNotPresent"),
+    ],
+)
+def test_an_image_is_pulled_always_only_if_its_tag_is_latest(image, policy):
+    assert pull_policy(image) == policy
+
+
+def test_requests_are_taken_from_limits_one_by_one():
+    limits = {"cpu": "1", "memory": "1Gi"}
+    stored = created(
+        POD,
+        pod(
+            {
+                "containers": [
+                    {"name": "c", "image": "i", "resources": {"limits": limits, "requests": {"cpu": "500m"}}}
+                ]
+            }
+        ),
+    )
+    assert stored["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
+
+
+def test_a_pod_that_tolerates_everything_gets_no_tolerations():
+    stored = created(POD, pod({"tolerations": [{"operator": "Exists"}]}))
+    assert stored["spec"]["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_a_pod_that_tolerates_one_lost_node_taint_gets_the_other_toleration():
+    own = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 5,
+    }
+    keys = [entry["key"] for entry in created(POD, pod({"tolerations": [own]}))["spec"]["tolerations"]]
+    assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+
+
+def test_default_tolerations_are_not_shared_between_pods():
+    first, second = created(POD, pod()), created(POD, pod())
+    first["spec"]["tolerations"][0]["tolerationSeconds"] = 1
+    assert second["spec"]["tolerations"][0]["tolerationSeconds"] == 300
+
+
+def test_probes_and_volumes_are_completed():
+    stored = created(
+        POD,
+        pod(
+            {
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "livenessProbe": {"httpGet": {"port": 80}},
+                        "ports": [{"containerPort": 80}],
+                    }
+                ],
+                "volumes": [
+                    {"name": "scratch"},
+                    {"name": "config", "configMap": {"name": "m"}},
+                    {"name": "host", "hostPath": {"path": "/"}},
+                ],
+            }
+        ),
+    )
+    container = stored["spec"]["containers"][0]
+    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert container["livenessProbe"] == {
+        "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
+        "timeoutSeconds": 1,
+        "periodSeconds": 10,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    }
+    scratch, config, host = stored["spec"]["volumes"]
+    assert scratch["emptyDir"] == {}
+    assert config["configMap"]["defaultMode"] == 420
+    assert host["hostPath"]["type"] == ""
+
+
+def test_the_status_that_a_client_sends_with_a_new_pod_is_dropped():
+    body = pod()
+    body["status"] = {"phase": "Running", "podIP": "10.0.0.1"}
+    assert created(POD, body)["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def test_host_network_gives_host_ports():
+    containers = [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]
+    stored = created(POD, pod({"hostNetwork": True, "containers": containers}))
+    assert stored["spec"]["containers"][0]["ports"][0]["hostPort"] == 80
+
+
+def test_match_label_keys_become_label_selector_expressions_at_creation():
+    term = {
+        "labelSelector": {"matchLabels": {"app": "a"}},
+        "topologyKey": "zone",
+        "matchLabelKeys": ["rev"],
+        "mismatchLabelKeys": ["tenant"],
+    }
+    spec = {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {},
+                "matchLabelKeys": ["rev", "absent"],
+            }
+        ],
+    }
+    stored = created(POD, pod(spec, labels={"rev": "7", "tenant": "t1"}))["spec"]
+    affinity = stored["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    assert affinity["labelSelector"]["matchExpressions"] == [
+        {"key": "rev", "operator": "In", "values": ["7"]},
+        {"key": "tenant", "operator": "NotIn", "values": ["t1"]},
+    ]
+    spread = stored["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
+    assert spread == [{"key": "rev", "operator": "In", "values": ["7"]}]
+
+
+def _container(**resources: object) -> dict[str, object]:
+    return {"name": "c", "image": "i", "resources": resources}
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        ([_container()], "BestEffort"),
+        ([_container(requests={"cpu": "0"})], "BestEffort"),
+        ([_container(requests={"example.com/gpu": "1"}, limits={"example.com/gpu": "1"})], "BestEffort"),
+        ([_container(requests={"cpu": "1"})], "Burstable"),
+        (
+            [_container(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1", "memory": "1Gi"})],
+            "Guaranteed",
+        ),
+        (
+            [_container(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "500m", "memory": "1Gi"})],
+            "Burstable",
+        ),
+        ([_container(limits={"cpu": "1"}, requests={"cpu": "1"})], "Burstable"),
+        (
+            [
+                _container(limits={"cpu": "1", "memory": "1"}, requests={"cpu": "1", "memory": "1"}),
+                _container(),
+            ],
+            "Burstable",
+        ),
+    ],
+)
+def test_quality_of_service_follows_requests_and_limits(containers, expected):
+    assert qos_class({"containers": containers}) == expected
+
+
+def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
+    spec = {
+        "containers": [
+            _container(requests={"cpu": "1"}),
+            _container(requests={"cpu": "500m", "memory": "1Gi"}),
+        ],
+        "initContainers": [
+            {**_container(requests={"cpu": "100m"}), "restartPolicy": "Always"},
+            _container(requests={"memory": "2Gi"}),
+        ],
+    }
+    assert container_requests(spec) == {"cpu": "1600m", "memory": str(2 * 2**30)}
+
+
+def _one(**fields: object) -> dict[str, object]:
+    return {"containers": [{"name": "c", "image": "i", **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "causes"),
+    [
+        ({"containers": []}, [("Required", "spec.containers")]),
+        ({"containers": [{"image": "i"}]}, [("Required", "spec.containers[0].name")]),
+        ({"containers": [{"name": "A", "image": "i"}]}, [("Invalid", "spec.containers[0].name")]),
+        ({"containers": [{"name": "c"}]}, [("Required", "spec.containers[0].image")]),
+        ({"containers": [{"name": "c", "image": " i"}]}, [("Invalid", "spec.containers[0].image")]),
+        ({"containers": [{"name": "c", "image": "i"}] * 2}, [("Duplicate", "spec.containers[1].name")]),
+        (_one(imagePullPolicy="Sometimes"), [("NotSupported", "spec.containers[0].imagePullPolicy")]),
+        (_one(ports=[{"containerPort": 0}]), [("Required", "spec.containers[0].ports[0].containerPort")]),
+        (_one(ports=[{"containerPort": 70000}]), [("Invalid", "spec.containers[0].ports[0].containerPort")]),
+        (
+            _one(ports=[{"containerPort": 1, "protocol": "x"}]),
+            [("NotSupported", "spec.containers[0].ports[0].protocol")],
+        ),
+        (
+            _one(ports=[{"containerPort": 1, "name": "a"}, {"containerPort": 2, "name": "a"}]),
+            [("Duplicate", "spec.containers[0].ports[1].name")],
+        ),
+        (
+            _one(ports=[{"containerPort": 1, "hostPort": 5}, {"containerPort": 2, "hostPort": 5}]),
+            [("Duplicate", "spec.containers[0].ports[1].hostPort")],
+        ),
+        (_one(env=[{"name": "A=B"}]), [("Invalid", "spec.containers[0].env[0].name")]),
+        (
+            _one(
+                env=[{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+            ),
+            [("Invalid", "spec.containers[0].env[0].valueFrom")],
+        ),
+        (
+            _one(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodename"}}}]),
+            [("NotSupported", "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath")],
+        ),
+        (
+            _one(volumeMounts=[{"name": "v", "mountPath": "/v"}]),
+            [("NotFound", "spec.containers[0].volumeMounts[0].name")],
+        ),
+        (
+            _one(livenessProbe={"tcpSocket": {"port": 1}, "successThreshold": 2}),
+            [("Invalid", "spec.containers[0].livenessProbe.successThreshold")],
+        ),
+        (_one(readinessProbe={}), [("Required", "spec.containers[0].readinessProbe")]),
+        (
+            _one(lifecycle={"preStop": {"sleep": {"seconds": 31}}}),
+            [("Invalid", "spec.containers[0].lifecycle.preStop.sleep")],
+        ),
+        (
+            _one(resources={"requests": {"foo": "1"}}),
+            [("Invalid", "spec.containers[0].resources.requests[foo]")] * 2,
+        ),
+        (
+            _one(resources={"requests": {"cpu": "-1"}}),
+            [("Invalid", "spec.containers[0].resources.requests[cpu]")],
+        ),
+        (
+            _one(resources={"requests": {"x.io/gpu": "1"}}),
+            [("Required", "spec.containers[0].resources.limits")],
+        ),
+        (
+            _one(resources={"limits": {"x.io/gpu": "1500m"}}),
+            [
+                ("Invalid", "spec.containers[0].resources.limits[x.io/gpu]"),
+                ("Invalid", "spec.containers[0].resources.requests[x.io/gpu]"),
+            ],
+        ),
+        (
+            _one(resources={"limits": {"x.io/gpu": "2"}, "requests": {"x.io/gpu": "1"}}),
+            [("Invalid", "spec.containers[0].resources.requests")],
+        ),
+        (
+            _one(resources={"limits": {"hugepages-2Mi": "2Mi"}}),
+            [("Forbidden", "spec.containers[0].resources")],
+        ),
+        (
+            _one(resources={"claims": [{"name": "gpu"}]}),
+            [("NotFound", "spec.containers[0].resources.claims[0]")],
+        ),
+        (
+            _one(securityContext={"runAsUser": -1}),
+            [("Invalid", "spec.containers[0].securityContext.runAsUser")],
+        ),
+        ({"initContainers": [{"name": "c", "image": "i"}]}, [("Duplicate", "spec.initContainers[0].name")]),
+        (
+            {"initContainers": [{"name": "i", "image": "i", "lifecycle": {}}]},
+            [("Forbidden", "spec.initContainers[0].lifecycle")],
+        ),
+        ({"ephemeralContainers": [{"name": "e", "image": "i"}]}, [("Forbidden", "spec.ephemeralContainers")]),
+        ({"volumes": [{"name": "v"}, {"name": "v"}]}, [("Duplicate", "spec.volumes[1].name")]),
+        (
+            {"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]},
+            [("Forbidden", "spec.volumes[0].hostPath")],
+        ),
+        ({"volumes": [{"name": "v", "secret": {}}]}, [("Required", "spec.volumes[0].secret.secretName")]),
+        ({"restartPolicy": "x"}, [("NotSupported", "spec.restartPolicy")]),
+        ({"dnsPolicy": "None"}, [("Required", "spec.dnsConfig")]),
+        ({"nodeSelector": {"a b": "c"}}, [("Invalid", "spec.nodeSelector")]),
+        ({"nodeSelector": {"a": "b c"}}, [("Invalid", "spec.nodeSelector")]),
+        ({"nodeName": "A"}, [("Invalid", "spec.nodeName")]),
+        ({"activeDeadlineSeconds": 0}, [("Invalid", "spec.activeDeadlineSeconds")]),
+        ({"preemptionPolicy": "x"}, [("NotSupported", "spec.preemptionPolicy")]),
+        ({"overhead": {"cpu": "-1"}}, [("Invalid", "spec.overhead[cpu]")]),
+        (
+            {"hostNetwork": True, **_one(ports=[{"containerPort": 1, "hostPort": 2}])},
+            [("Invalid", "spec.containers[0].ports[0].hostPort")],
+        ),
+        ({"schedulingGates": [{"name": "a b"}]}, [("Invalid", "spec.schedulingGates[0]")]),
+        ({"schedulingGates": [{"name": "a"}], "nodeName": "n"}, [("Forbidden", "spec.nodeName")]),
+        (
+            {"tolerations": [{"operator": "Equal", "value": "x"}]},
+            [("Invalid", "spec.tolerations[0].operator")],
+        ),
+        (
+            {"tolerations": [{"key": "k", "operator": "Exists", "value": "x"}]},
+            [("Invalid", "spec.tolerations[0].operator")],
+        ),
+        (
+            {"tolerations": [{"key": "k", "operator": "Exists", "effect": "No"}]},
+            [("NotSupported", "spec.tolerations[0].effect")],
+        ),
+        (
+            {"tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 1}]},
+            [("Invalid", "spec.tolerations[0].effect")],
+        ),
+        ({"resourceClaims": [{"name": "a"}]}, [("Invalid", "spec.resourceClaims[0]")]),
+        (
+            {"resourceClaims": [{"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"}]},
+            [("Invalid", "spec.resourceClaims[0]")],
+        ),
+        (
+            {"resourceClaims": [{"name": "a", "resourceClaimName": "x"}] * 2},
+            [("Duplicate", "spec.resourceClaims[1].name")],
+        ),
+        (
+            {"resources": {"requests": {"cpu": "1"}}, **_one(resources={"requests": {"cpu": "2"}})},
+            [("Invalid", "spec.resources.requests[cpu]")],
+        ),
+    ],
+)
+def test_a_pod_is_refused_for_what_is_wrong_with_it(spec, causes):
+    assert refused(POD, pod(spec)) == causes
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("affinity", "cause"),
+    [
+        (
+            {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": []}}},
+            ("Required", f"nodeAffinity.{_REQUIRED}.nodeSelectorTerms"),
+        ),
+        (
+            {
+                "nodeAffinity": {
+                    _REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]}
+                }
+            },
+            ("Invalid", f"nodeAffinity.{_REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].operator"),
+        ),
+        (
+            {
+                "nodeAffinity": {
+                    _REQUIRED: {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "a", "operator": "Gt", "values": []}]}
+                        ]
+                    }
+                }
+            },
+            ("Required", f"nodeAffinity.{_REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].values"),
+        ),
+        (
+            {
+                "nodeAffinity": {
+                    _REQUIRED: {
+                        "nodeSelectorTerms": [
+                            {"matchFields": [{"key": "spec.x", "operator": "In", "values": ["a"]}]}
+                        ]
+                    }
+                }
+            },
+            ("Invalid", f"nodeAffinity.{_REQUIRED}.nodeSelectorTerms[0].matchFields[0].key"),
+        ),
+        (
+            {"nodeAffinity": {_PREFERRED: [{"weight": 0, "preference": {}}]}},
+            ("Invalid", f"nodeAffinity.{_PREFERRED}[0].weight"),
+        ),
+        (
+            {
+                "podAffinity": {
+                    _REQUIRED: [
+                        {
+                            "topologyKey": "z",
+                            "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]},
+                        }
+                    ]
+                }
+            },
+            ("Required", f"podAffinity.{_REQUIRED}[0].labelSelector.matchExpressions[0].values"),
+        ),
+        (
+            {"podAntiAffinity": {_REQUIRED: [{"topologyKey": "z", "matchLabelKeys": ["a"]}]}},
+            ("Forbidden", f"podAntiAffinity.{_REQUIRED}[0].matchLabelKeys"),
+        ),
+        (
+            {"podAffinity": {_REQUIRED: [{"topologyKey": "z", "namespaces": ["A"]}]}},
+            ("Invalid", f"podAffinity.{_REQUIRED}[0].namespace"),
+        ),
+    ],
+)
+def test_affinity_is_refused_for_what_is_wrong_with_it(affinity, cause):
+    reason, field = cause
+    assert refused(POD, pod({"affinity": affinity})) == [(reason, f"spec.affinity.{field}")]
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({"maxSkew": 0}, ["maxSkew"]),
+        ({"topologyKey": ""}, ["topologyKey"]),
+        ({"whenUnsatisfiable": "Maybe"}, ["whenUnsatisfiable"]),
+        ({"minDomains": 0}, ["minDomains"]),
+        ({"minDomains": 1, "whenUnsatisfiable": "ScheduleAnyway"}, ["minDomains"]),
+        ({"nodeAffinityPolicy": "x"}, ["nodeAffinityPolicy"]),
+        ({"matchLabelKeys": ["a"]}, ["matchLabelKeys"]),
+    ],
+)
+def test_spread_constraints_are_refused_for_what_is_wrong_with_them(change, fields):
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **change}
+    found = [field for _, field in refused(POD, pod({"topologySpreadConstraints": [constraint]}))]
+    assert found == [f"spec.topologySpreadConstraints[0].{field}" for field in fields]
+
+
+def _stored(spec: dict[str, object] | None = None) -> dict[str, object]:
+    stored = created(POD, pod(spec))
+    stored["spec"] |= {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "causes"),
+    [
+        ({}, {"containers": [{"name": "c", "image": "other"}]}, []),
+        ({}, {"activeDeadlineSeconds": 5}, []),
+        (
+            {"activeDeadlineSeconds": 5},
+            {"activeDeadlineSeconds": 6},
+            [("Invalid", "spec.activeDeadlineSeconds")],
+        ),
+        (
+            {"activeDeadlineSeconds": 5},
+            {"activeDeadlineSeconds": None},
+            [("Invalid", "spec.activeDeadlineSeconds")],
+        ),
+        ({}, {"nodeSelector": {"a": "b"}}, [("Forbidden", "spec")]),
+        ({}, {"nodeName": "n"}, [("Forbidden", "spec")]),
+        ({}, {"schedulingGates": [{"name": "g"}]}, [("Forbidden", "spec.schedulingGates[0].name")]),
+        ({"schedulingGates": [{"name": "g"}]}, {"schedulingGates": []}, []),
+        ({"schedulingGates": [{"name": "g"}]}, {"nodeSelector": {"a": "b"}}, []),
+        (
+            {"schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}},
+            {"nodeSelector": {"a": "c"}},
+            [("Invalid", "spec.nodeSelector")],
+        ),
+        (
+            {"tolerations": [{"key": "k", "operator": "Exists"}]},
+            {"tolerations": []},
+            [("Forbidden", "spec.tolerations")],
+        ),
+        ({}, {"tolerations": [{"key": "k", "operator": "Exists"}]}, []),
+        ({"terminationGracePeriodSeconds": -1}, {"terminationGracePeriodSeconds": 1}, []),
+        ({}, {"terminationGracePeriodSeconds": 1}, [("Forbidden", "spec")]),
+        (
+            {},
+            {"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]},
+            [("Forbidden", "spec.containers")],
+        ),
+    ],
+)
+def test_an_update_of_a_pod_may_change_only_a_few_fields(before, change, causes):
+    old = _stored(before)
+    new = deepcopy(old)
+    for field, value in change.items():
+        if value is None:
+            del new["spec"][field]
+        else:
+            new["spec"][field] = value
+    assert updated(POD, old, new)[1] == causes
+
+
+def _affinity(*expressions: dict[str, object]) -> dict[str, object]:
+    return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}}
+
+
+_ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+_DISK = {"key": "disk", "operator": "Exists"}
+
+
+def test_a_gated_pods_required_node_affinity_can_be_narrowed_but_not_widened():
+    gates = {"schedulingGates": [{"name": "g"}]}
+    for before, after, allowed in (
+        (_affinity(_ZONE), _affinity(_ZONE, _DISK), True),
+        (_affinity(_ZONE, _DISK), _affinity(_ZONE), False),
+        (_affinity(_ZONE), _affinity(_DISK), False),
+        ({}, _affinity(_ZONE), True),
+        (_affinity(_ZONE), {}, False),
+    ):
+        old = _stored({**gates, "affinity": before})
+        new = deepcopy(old)
+        new["spec"]["affinity"] = after
+        assert (updated(POD, old, new)[1] == []) is allowed, (before, after)
+
+
+def test_only_a_change_of_the_spec_raises_the_generation():
+    old = _stored()
+    labelled = deepcopy(old)
+    labelled["metadata"]["labels"] = {"a": "b"}
+    assert updated(POD, old, labelled)[0]["metadata"]["generation"] == 1
+    changed = deepcopy(old)
+    changed["spec"]["activeDeadlineSeconds"] = 5
+    assert updated(POD, old, changed)[0]["metadata"]["generation"] == 2
+
+
+def test_a_status_write_keeps_spec_owners_and_quality_of_service():
+    old = _stored()
+    new = deepcopy(old)
+    new["metadata"] |= {"labels": {"a": "b"}, "ownerReferences": [{"uid": "x"}]}
+    new["spec"]["nodeName"] = "n"
+    new["status"] = {"phase": "Running"}
+    stored, causes = updated(POD, old, new, "status")
+    assert causes == []
+    assert stored["spec"] == old["spec"]
+    assert stored["metadata"]["labels"] == {"a": "b"}
+    assert "ownerReferences" not in stored["metadata"]
+    assert stored["status"] == {"phase": "Running", "qosClass": "BestEffort"}
+
+
+def test_a_container_that_ended_for_good_cannot_run_again():
+    old = _stored({"restartPolicy": "Never"})
+    old["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": {"exitCode": 0}}}]
+    new = deepcopy(old)
+    new["status"]["containerStatuses"] = [{"name": "c", "state": {"running": {}}}]
+    assert updated(POD, old, new, "status")[1] == [("Forbidden", "status.containerStatuses[0].state")]
+
+
+def test_ephemeral_containers_are_added_through_their_subresource_only():
+    old = _stored()
+    new = deepcopy(old)
+    new["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "i"}]
+    new["spec"]["nodeName"] = "ignored"
+    stored, causes = updated(POD, old, new, "ephemeralcontainers")
+    assert causes == []
+    assert "nodeName" not in stored["spec"]
+    del new["spec"]["nodeName"]
+    assert updated(POD, old, new)[1] == [("Forbidden", "spec")]
+    gone = deepcopy(stored)
+    gone["spec"]["ephemeralContainers"] = []
+    assert updated(POD, stored, gone, "ephemeralcontainers")[1] == [("Forbidden", "spec.ephemeralContainers")]
+
+
+@pytest.mark.parametrize(
+    ("node", "phase", "seconds", "grace"),
+    [("n", "Running", 30, 30), ("", "Pending", 30, 0), ("n", "Succeeded", 30, 0), ("n", "Running", -5, 1)],
+)
+def test_a_delete_waits_only_for_a_pod_that_runs(node, phase, seconds, grace):
+    stored = _stored({"terminationGracePeriodSeconds": seconds})
+    if node:
+        stored["spec"]["nodeName"] = node
+    stored["status"]["phase"] = phase
+    assert POD.grace is not None
+    assert POD.grace(stored) == grace
