@@ -1,0 +1,459 @@
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.credentials import CertificateFiles, KubeConfigError
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, NotSent
+
+from .scripted import Answer, in_order, serving, status
+
+
+class Authority:
+    """A certificate authority of the kind that kubeadm makes, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+        self.certificate = self._sign(self.name, self.key, authority=True)
+        self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
+        self.file = folder / "ca.crt"
+        self.file.write_bytes(self.pem)
+
+    def _sign(
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False, names: Any = ()
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        )
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self.key, hashes.SHA256())
+
+    def issue(self, common: str, *alternative: str, stem: str | None = None) -> tuple[Path, Path]:
+        """A certificate and its key, as PEM files."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names: list[x509.GeneralName] = []
+        for name in alternative:
+            try:
+                names.append(x509.IPAddress(ipaddress.ip_address(name)))
+            except ValueError:
+                names.append(x509.DNSName(name))
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+        certificate = self._sign(subject, key, names=names)
+        cert_file = self.folder / f"{stem or common}.crt"
+        key_file = self.folder / f"{stem or common}.key"
+        cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return cert_file, key_file
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def server_tls(authority: Authority, *names: str, clients: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("server", *(names or ("127.0.0.1",))))
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(authority.file)
+    return context
+
+
+def b64(content: bytes | Path) -> str:
+    return base64.b64encode(content if isinstance(content, bytes) else content.read_bytes()).decode()
+
+
+def write(
+    folder: Path, *, cluster: Any = None, user: Any = None, name: str = "config", **changes: Any
+) -> Path:
+    """A kubeconfig with one context; `changes` replace top-level keys, None removes one."""
+    content: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"} | (cluster or {})}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "ns"}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    content = {key: value for key, value in {**content, **changes}.items() if value is not None}
+    file = folder / name
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+async def ask(endpoint: Endpoint) -> int:
+    transport = AiohttpTransport(endpoint)
+    try:
+        return (await transport.request("GET", "/version", timeout=5)).status
+    finally:
+        await transport.close()
+
+
+async def authorization(endpoint: Endpoint) -> str | None:
+    return (await endpoint.headers()).get("Authorization")
+
+
+# -- where it is looked for
+
+
+def test_an_explicit_file_goes_before_everything(tmp_path: Path) -> None:
+    given = write(tmp_path, cluster={"server": "https://given"}, name="given")
+    other = write(tmp_path, cluster={"server": "https://other"}, name="other")
+    endpoint = load_endpoint(kubeconfig=given, environ={"KUBECONFIG": str(other)})
+    assert endpoint.base_url == "https://given"
+    assert endpoint.namespace == "ns"
+    assert endpoint.source == f"context c of {given}"
+
+
+def test_an_explicit_file_has_to_exist(tmp_path: Path) -> None:
+    with pytest.raises(KubeConfigError, match="missing: no such kubeconfig"):
+        load_endpoint(kubeconfig=tmp_path / "missing", environ={})
+
+
+def test_files_of_kubeconfig_are_merged_and_the_first_current_context_counts(tmp_path: Path) -> None:
+    first = write(tmp_path, name="first", clusters=None, users=None)
+    second = write(
+        tmp_path, cluster={"server": "https://second"}, name="second", **{"current-context": "other"}
+    )
+    environ = {"KUBECONFIG": f"{tmp_path / 'missing'}:{first}:{second}"}
+    assert load_endpoint(environ=environ).base_url == "https://second"
+
+
+def test_kubeconfig_that_names_no_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KubeConfigError, match="KUBECONFIG names no file that exists"):
+        load_endpoint(environ={"KUBECONFIG": str(tmp_path / "missing")}, home=tmp_path)
+
+
+def test_another_context_can_be_asked_for(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        clusters=[{"name": n, "cluster": {"server": f"https://{n}"}} for n in ("a", "b")],
+        contexts=[{"name": n, "context": {"cluster": n}} for n in ("a", "b")],
+        **{"current-context": "a"},
+    )
+    assert load_endpoint(kubeconfig=file).base_url == "https://a"
+    assert load_endpoint(kubeconfig=file, context="b").base_url == "https://b"
+    with pytest.raises(KubeConfigError, match="the given context names 'z', but contexts has: a, b"):
+        load_endpoint(kubeconfig=file, context="z")
+
+
+def test_the_home_folder_comes_last(tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    write(tmp_path / ".kube", cluster={"server": "https://home"})
+    assert load_endpoint(environ={}, home=tmp_path).base_url == "https://home"
+
+
+def test_without_any_configuration_it_says_where_it_looked(tmp_path: Path) -> None:
+    with pytest.raises(KubeConfigError, match=f"no cluster is configured.*{tmp_path}/.kube/config"):
+        load_endpoint(environ={}, home=tmp_path)
+
+
+# -- in a pod
+
+
+def pod_environ(host: str = "127.0.0.1", port: str = "443") -> Mapping[str, str]:
+    return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+
+
+def mount(folder: Path) -> None:
+    (folder / "token").write_text("pod-token\n")
+    (folder / "namespace").write_text("agents")
+
+
+async def test_a_pod_uses_its_service_account(tmp_path: Path, authority: Authority) -> None:
+    mount(tmp_path)
+    async with serving(in_order(Answer()), tls=server_tls(authority)) as server:
+        port = server.url.rpartition(":")[2]
+        endpoint = load_endpoint(environ=pod_environ(port=port), service_account=tmp_path, home=tmp_path)
+        assert await ask(endpoint) == 200
+        assert server.requests[0].headers["authorization"] == "Bearer pod-token"
+        assert endpoint.namespace == "agents"
+
+
+def test_an_ipv6_service_is_bracketed(tmp_path: Path, authority: Authority) -> None:
+    mount(tmp_path)
+    endpoint = load_endpoint(environ=pod_environ("fd00::1"), service_account=tmp_path)
+    assert endpoint.base_url == "https://[fd00::1]:443"
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [("token", "token is missing.*automountServiceAccountToken"), ("ca.crt", "ca.crt is missing")],
+)
+def test_a_pod_without_its_mount_says_so(
+    tmp_path: Path, authority: Authority, missing: str, words: str
+) -> None:
+    mount(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(KubeConfigError, match=words):
+        load_endpoint(environ=pod_environ(), service_account=tmp_path)
+
+
+def test_a_pod_with_a_broken_authority_says_so(tmp_path: Path, authority: Authority) -> None:
+    mount(tmp_path)
+    authority.file.write_text("nonsense")
+    with pytest.raises(KubeConfigError, match=r"ca.crt: not a certificate bundle"):
+        load_endpoint(environ=pod_environ(), service_account=tmp_path)
+
+
+def test_a_pod_without_a_port_says_so(tmp_path: Path) -> None:
+    with pytest.raises(KubeConfigError, match="must both be set"):
+        load_endpoint(environ={"KUBERNETES_SERVICE_HOST": "h"}, service_account=tmp_path)
+
+
+# -- TLS
+
+
+@pytest.mark.parametrize("how", ["data", "file"])
+async def test_the_authority_of_the_cluster_is_trusted(
+    tmp_path: Path, authority: Authority, how: str
+) -> None:
+    ca = (
+        {"certificate-authority": "ca.crt"}
+        if how == "file"
+        else {"certificate-authority-data": b64(authority.pem)}
+    )
+    async with serving(in_order(Answer()), tls=server_tls(authority)) as server:
+        file = write(tmp_path, cluster={"server": server.url, **ca})
+        assert await ask(load_endpoint(kubeconfig=file)) == 200
+
+
+async def test_another_authority_is_not_trusted_and_nothing_is_sent(
+    tmp_path: Path, authority: Authority
+) -> None:
+    (tmp_path / "other").mkdir()
+    stranger = Authority(tmp_path / "other")
+    async with serving(in_order(Answer()), tls=server_tls(authority)) as server:
+        file = write(
+            tmp_path, cluster={"server": server.url, "certificate-authority-data": b64(stranger.pem)}
+        )
+        with pytest.raises(NotSent, match=r"(?i)certificate"):
+            await ask(load_endpoint(kubeconfig=file))
+        assert server.requests == []
+
+
+async def test_verification_can_be_turned_off(tmp_path: Path, authority: Authority) -> None:
+    async with serving(in_order(Answer()), tls=server_tls(authority, "elsewhere")) as server:
+        file = write(tmp_path, cluster={"server": server.url, "insecure-skip-tls-verify": True})
+        assert await ask(load_endpoint(kubeconfig=file)) == 200
+
+
+async def test_the_name_in_the_certificate_can_be_given(tmp_path: Path, authority: Authority) -> None:
+    async with serving(in_order(Answer()), tls=server_tls(authority, "api.example")) as server:
+        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
+        with pytest.raises(NotSent):
+            await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster)))
+        cluster["tls-server-name"] = "api.example"
+        assert await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster))) == 200
+
+
+@pytest.mark.parametrize("how", ["data", "files", "data and file"])
+async def test_a_client_certificate_is_presented(tmp_path: Path, authority: Authority, how: str) -> None:
+    certificate, key = authority.issue("me")
+    user = {
+        "data": {"client-certificate-data": b64(certificate), "client-key-data": b64(key)},
+        "files": {"client-certificate": "me.crt", "client-key": "me.key"},
+        "data and file": {"client-certificate-data": b64(certificate), "client-key": "me.key"},
+    }[how]
+    async with serving(in_order(Answer()), tls=server_tls(authority, clients=True)) as server:
+        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
+        assert await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster, user=user))) == 200
+
+
+async def test_a_client_certificate_that_was_rotated_is_presented_on_new_connections(
+    tmp_path: Path, authority: Authority
+) -> None:
+    (tmp_path / "old").mkdir()
+    stranger = Authority(tmp_path / "old")
+    certificate, key = authority.issue("me")
+    good = certificate.read_bytes(), key.read_bytes()
+    old, old_key = stranger.issue("me")
+    certificate.write_bytes(old.read_bytes())
+    key.write_bytes(old_key.read_bytes())
+    now = 0.0
+
+    class NoHeaders:
+        async def headers(self) -> Mapping[str, str]:
+            return {}
+
+        def refused(self) -> None:
+            return
+
+    context = ssl.create_default_context(cafile=str(authority.file))
+    source = CertificateFiles(certificate, key, context, NoHeaders(), clock=lambda: now)
+    async with serving(in_order(Answer()), tls=server_tls(authority, clients=True)) as server:
+        endpoint = Endpoint(server.url, context, source.headers)
+        with pytest.raises(Exception):  # noqa: B017 - TLS 1.3 tells of a refused certificate at the first read
+            await ask(endpoint)
+        certificate.write_bytes(good[0])
+        key.write_bytes(good[1])
+        now += 61
+        assert await ask(endpoint) == 200
+
+
+async def test_a_certificate_from_a_plugin_is_presented(tmp_path: Path, authority: Authority) -> None:
+    certificate, key = authority.issue("me")
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()},
+    }
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    user = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "/bin/cat",
+            "args": [str(tmp_path / "answer")],
+        }
+    }
+    async with serving(in_order(Answer()), tls=server_tls(authority, clients=True)) as server:
+        cluster = {"server": server.url, "certificate-authority": "ca.crt"}
+        assert await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster, user=user))) == 200
+
+
+# -- users
+
+
+async def test_a_token_goes_with_every_request(tmp_path: Path) -> None:
+    async with serving(in_order(status(401), Answer())) as server:
+        file = write(tmp_path, cluster={"server": server.url}, user={"token": "secret"})
+        endpoint = load_endpoint(kubeconfig=file)
+        assert await ask(endpoint) == 401
+        assert await ask(endpoint) == 200
+        assert {r.headers["authorization"] for r in server.requests} == {"Bearer secret"}
+
+
+async def test_a_token_file_goes_before_a_token(tmp_path: Path) -> None:
+    (tmp_path / "tok").write_text("rotated\n")
+    file = write(tmp_path, user={"token": "old", "tokenFile": "tok"})
+    assert await authorization(load_endpoint(kubeconfig=file)) == "Bearer rotated"
+
+
+async def test_user_and_password_are_basic_authentication(tmp_path: Path) -> None:
+    file = write(tmp_path, user={"username": "me", "password": "pass"})
+    expected = "Basic " + base64.b64encode(b"me:pass").decode()
+    assert await authorization(load_endpoint(kubeconfig=file)) == expected
+
+
+async def test_a_user_may_be_without_credentials(tmp_path: Path) -> None:
+    context = [{"name": "c", "context": {"cluster": "k"}}]
+    assert await authorization(load_endpoint(kubeconfig=write(tmp_path))) is None
+    assert (
+        await authorization(load_endpoint(kubeconfig=write(tmp_path, contexts=context, users=None))) is None
+    )
+
+
+async def test_a_legacy_provider_is_asked_through_the_library(tmp_path: Path) -> None:
+    def part(content: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+    token = f"{part({'alg': 'none'})}.{part({'exp': 4_000_000_000})}.x"
+    user = {"auth-provider": {"name": "oidc", "config": {"id-token": token}}}
+    assert await authorization(load_endpoint(kubeconfig=write(tmp_path, user=user))) == f"Bearer {token}"
+
+
+async def test_a_legacy_provider_that_cannot_renew_is_no_credentials(tmp_path: Path) -> None:
+    user = {"auth-provider": {"name": "oidc", "config": {}}}
+    with pytest.raises(NotSent, match=r"users\[u\].user.auth-provider"):
+        await load_endpoint(kubeconfig=write(tmp_path, user=user)).headers()
+
+
+def test_a_proxy_is_taken_over(tmp_path: Path) -> None:
+    file = write(tmp_path, cluster={"proxy-url": "http://proxy:3128"})
+    assert load_endpoint(kubeconfig=file).proxy == "http://proxy:3128"
+
+
+# -- what is wrong is said, with file and key
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "config: not YAML: .*line 1"),
+        ("- a", "config: not a kubeconfig: the file must hold a mapping"),
+        ("", "config: not a kubeconfig"),
+        ("clusters: {}", "config: clusters must be a list"),
+        ("users: [{user: {}}]", r"config: users\[0\].name is required"),
+        ("contexts: [{name: a, context: 3}]", r"config: contexts\[0\].context must be a mapping"),
+        ("current-context: 3", "config: current-context must be a string"),
+        ("clusters: []", "config: current-context is not set"),
+        ("current-context: c", "config: current-context names 'c', but contexts has: none"),
+        ("{current-context: c, contexts: [{name: c}]}", r"contexts\[c\].context.cluster is required"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "config"
+    file.write_text(content)
+    with pytest.raises(KubeConfigError, match=words):
+        load_endpoint(kubeconfig=file)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "words"),
+    [
+        ({"server": ""}, {}, r"clusters\[k\].cluster.server must be an http:// or https:// URL, not ''"),
+        ({"server": "k:6443"}, {}, "server must be an http:// or https:// URL"),
+        ({"server": 3}, {}, "server must be a string, not int"),
+        ({"proxy-url": "socks5://p"}, {}, "proxy-url must be an http:// or https:// URL"),
+        ({"certificate-authority": "nope"}, {}, r"cluster.certificate-authority: no such file: .*nope"),
+        ({"certificate-authority-data": "abc"}, {}, "certificate-authority-data is not base64"),
+        ({"certificate-authority-data": "YWJj"}, {}, "certificate-authority-data holds no PEM certificates"),
+        (
+            {"certificate-authority-data": "YWJj", "insecure-skip-tls-verify": True},
+            {},
+            "insecure-skip-tls-verify and certificate-authority-data exclude each other",
+        ),
+        ({}, {"client-certificate-data": "YWJj"}, r"users\[u\].user.client-key is required"),
+        ({}, {"client-key-data": "YWJj"}, r"users\[u\].user.client-certificate is required"),
+        ({}, {"client-certificate-data": "YWJj", "client-key-data": "YWJj"}, "cannot be loaded"),
+        ({}, {"as": "admin"}, r"users\[u\].user.as: impersonation is not supported"),
+        ({}, {"exec": 3}, r"users\[u\].user.exec must be a mapping"),
+        ({}, {"exec": {"command": "x"}}, r"users\[u\].user.exec.apiVersion must be"),
+        ({}, {"token": 3}, r"users\[u\].user.token must be a string"),
+    ],
+)
+def test_a_section_that_cannot_be_used_is_refused_with_file_and_key(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], words: str
+) -> None:
+    file = write(tmp_path, cluster={"server": "https://k"} | cluster, user=user)
+    with pytest.raises(KubeConfigError, match=words) as raised:
+        load_endpoint(kubeconfig=file)
+    assert str(file) in str(raised.value)
+
+
+def test_a_user_that_is_not_there_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, users=[{"name": "x", "user": {}}])
+    with pytest.raises(KubeConfigError, match=r"contexts\[c\].context.user names 'u', but users has: x"):
+        load_endpoint(kubeconfig=file)
