@@ -63,8 +63,8 @@ class DebugPage:
 class Sources:
     """Where the answers come from. None of these may block; what they give must encode as JSON."""
 
-    #: Accept header -> body and content type.
-    metrics: Callable[[str], tuple[bytes, str]]
+    #: Body and content type.
+    metrics: Callable[[], tuple[bytes, str]]
     configuration: Callable[[], Mapping[str, Any]]
     queue: Callable[[DebugQuery], DebugPage]
     cache: Callable[[DebugQuery], DebugPage]
@@ -176,7 +176,7 @@ class HttpServer:
         return _text(answer.text, status=200 if answer.healthy else 500)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = self._sources.metrics(request.headers.get("Accept", ""))
+        body, content_type = self._sources.metrics()
         return web.Response(body=body, headers={"Content-Type": content_type, **_NO_SNIFF})
 
     async def _configz(self, request: web.Request) -> web.Response:

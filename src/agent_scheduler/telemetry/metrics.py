@@ -12,11 +12,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 
 from agent_scheduler.engine.queueing.views import PendingCounts
 from agent_scheduler.telemetry.series import Counter, Families, Histogram, exponential
+
+#: Of the text exposition format. A scraper that prefers another (OpenMetrics) accepts this one, too.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 #: Results of an attempt, as kube-scheduler labels them.
 RESULTS = ("scheduled", "unschedulable", "error")
@@ -66,11 +68,12 @@ class ProfileMetrics:
 
 
 class Metrics:
-    """Owner of the registry and of every family in it. An attribute is named as its metric, without prefix."""
+    """Owner of every family. An attribute is named as its metric, without prefix. There is no global registry."""
 
-    def __init__(self, *, version: str, registry: CollectorRegistry | None = None) -> None:
-        self.registry = CollectorRegistry(auto_describe=True) if registry is None else registry
-        self.families = Families(self.registry)
+    def __init__(self, *, version: str) -> None:
+        self.families = Families()
+        # What prometheus-client measures of any Python process; its own metrics are too slow for ours.
+        self._registry = CollectorRegistry()
         self._profiles: dict[str, ProfileMetrics] = {}
         self._sli: dict[int, Histogram] = {}
         self._attempts()
@@ -269,8 +272,8 @@ class Metrics:
         )
         self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
         self.build_info.labels(version, platform.python_version()).set(1)
-        ProcessCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
 
     def profile(self, name: str) -> ProfileMetrics:
         """The series of a profile, made (at 0) when first asked for. Profiles come from the configuration only."""
@@ -315,7 +318,6 @@ class Metrics:
         """From now on `cache_size` is what these say at each scrape."""
         self.cache_size.read_from(lambda: {"nodes": nodes(), "pods": pods(), "assumed_pods": assumed()})
 
-    def exposition(self, accept: str) -> tuple[bytes, str]:
-        """All metrics in the format that the Accept header asks for, and their content type."""
-        encoder, content_type = choose_encoder(accept)
-        return encoder(self.registry), content_type
+    def exposition(self) -> tuple[bytes, str]:
+        """All metrics as text, and its content type."""
+        return self.families.text().encode() + generate_latest(self._registry), CONTENT_TYPE

@@ -141,7 +141,7 @@ async def test_metrics_are_prometheus_text(client: Client, world: World) -> None
     status, text = await client.get("/metrics")
     assert status == 200
     assert client.headers["Content-Type"].startswith("text/plain; version=")
-    assert 'scheduler_schedule_attempts_total{profile="a",result="scheduled"} 1.0' in text
+    assert 'scheduler_schedule_attempts_total{result="scheduled",profile="a"} 1.0' in text
 
 
 async def test_the_configuration_is_shown_without_secrets(client: Client) -> None:
