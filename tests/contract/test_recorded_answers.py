@@ -6,7 +6,6 @@ The recording is `AGENT_SCHEDULER_RECORDING`, or the one that lies next to the c
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
@@ -41,10 +40,3 @@ def test_the_answer_is_the_recorded_one(differences, line):
     if line.name in LEFT_OUT:
         pytest.skip(LEFT_OUT[line.name])
     assert differences[line.key] == []
-
-
-def test_what_is_left_out_is_in_the_recording():
-    if not _LINES:
-        pytest.skip(f"no recording at {_RECORDING}")
-    if "AGENT_SCHEDULER_RECORDING" not in os.environ:
-        assert LEFT_OUT.keys() <= {line.name for line in _LINES}
