@@ -14,6 +14,7 @@ claims) are not judged: a pod that has any is only ever counted as refused, neve
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ Amounts = dict[str, int]
 
 _PAGE = 1000
 _FINAL = ("Succeeded", "Failed")
+_NODES_AVAILABLE = re.compile(r"\d+/\d+ nodes are available")
+_COUNT = re.compile(r"^\d+ ")
 
 
 @dataclass(slots=True)
@@ -57,6 +60,15 @@ class Audit:
     @property
     def ok(self) -> bool:
         return not self.overcommitted and not self.left_out
+
+    def refused_by_gist(self) -> list[tuple[str, int, str]]:
+        """Refusals by what they say, most first: the gist, how many pods, and the commonest full message."""
+        counts: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for message, count in self.refused.most_common():
+            counts[gist(message)] += count
+            examples.setdefault(gist(message), message)
+        return [(text, count, examples[text]) for text, count in counts.most_common()]
 
     def allocation(self, resource: str) -> float | None:
         """The share of a resource that is requested, of the whole cluster; None where nobody has it."""
@@ -195,6 +207,19 @@ def _why_unbound(pod: Object) -> str:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message") or condition.get("reason") or "")
     return "(the scheduler has written no condition)"
+
+
+def gist(message: str) -> str:
+    """What a scheduler's refusal says, without how many nodes: refusals with one gist are of one sort.
+
+    `0/9 nodes are available: 7 Insufficient cpu, 2 node(s) had untolerated taint. ...` becomes
+    `Insufficient cpu, node(s) had untolerated taint`; any other message stays as it is.
+    """
+    head, colon, rest = message.partition(": ")
+    if not colon or not _NODES_AVAILABLE.fullmatch(head):
+        return message
+    reasons = rest.partition(". ")[0].rstrip(".").split(", ")
+    return ", ".join(sorted({_COUNT.sub("", reason) for reason in reasons}))
 
 
 def _class_of(pod: Object, amounts: Amounts) -> bytes:

@@ -10,6 +10,7 @@ from html import escape
 from importlib import metadata
 from pathlib import Path
 
+from .audit import Audit
 from .outcome import Outcome, duration
 from .plots import all_plots
 
@@ -77,6 +78,20 @@ def _counts(title: str, counts: Counter[str] | dict[str, int]) -> str:
     )
 
 
+def _refusals(audit: Audit) -> str:
+    rows = "".join(
+        f'<tr><td class="number">{count:,}</td><td>{escape(text)}<br><span class="soft">{escape(example)}</span>'
+        "</td></tr>"
+        for text, count, example in audit.refused_by_gist()
+    )
+    return (
+        "<h2>Refused, by what the scheduler says</h2>"
+        '<p class="soft">Below each sort, the commonest of its messages.</p>'
+        '<div class="wide"><table><tr><th class="number">pods</th><th>why</th></tr>'
+        f"{rows}</table></div>"
+    )
+
+
 def render(outcome: Outcome) -> str:
     """The page as one text."""
     values = outcome.as_json()
@@ -117,7 +132,7 @@ def render(outcome: Outcome) -> str:
         f"<h2>Figures</h2>{_table(outcome.rows())}",
     ]
     if outcome.audit.refused:
-        parts.append(_counts("Refused, by the scheduler's own message", outcome.audit.refused))
+        parts.append(_refusals(outcome.audit))
     if outcome.hopeless:
         parts.append(_counts("Of these, more than any empty node could hold", outcome.hopeless))
     parts.append(f"<h2>Machine and versions</h2>{_table(outcome.machine.items())}")

@@ -18,6 +18,8 @@ from rich.text import Text
 from .measure import Sample
 from .outcome import Outcome, duration
 
+#: Reasons that the final table lists.
+_REFUSALS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -201,11 +203,15 @@ def final_table(outcome: Outcome) -> Group:
         table.add_row(name, text)
     parts: list[Table | Text] = [table]
     if outcome.audit.refused:
-        refused = Table(title="refused, by the scheduler's message", title_justify="left")
+        refused = Table(title="refused, by what the scheduler says", title_justify="left")
         refused.add_column("pods", justify="right")
         refused.add_column("why")
-        for message, count in outcome.audit.refused.most_common(12):
-            refused.add_row(f"{count:,}", Text(message))
+        groups = outcome.audit.refused_by_gist()
+        for text, count, _ in groups[:_REFUSALS]:
+            refused.add_row(f"{count:,}", Text(text))
+        if len(groups) > _REFUSALS:
+            rest = sum(count for _, count, _ in groups[_REFUSALS:])
+            refused.add_row(f"{rest:,}", f"{len(groups) - _REFUSALS} more reasons: see the report")
         parts.append(refused)
     failures = outcome.failures()
     if failures:

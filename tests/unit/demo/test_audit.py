@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.demo.audit import admits, judge, pod_amounts
+from agent_scheduler.demo.audit import admits, gist, judge, pod_amounts
 from agent_scheduler.demo.specs import GPU_MILLI, GPU_SHARE_ANNOTATION
 
 _ids = count()
@@ -185,3 +185,36 @@ def test_shares_that_no_single_cards_could_hold_are_counted() -> None:
     assert audit.gpu_fill == [0.9]
     assert audit.allocation(GPU_MILLI) == 0.9
     assert judge([node(**amounts)], shares[:2]).split_cards == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("0/9 nodes are available: 2 node(s) had taint, 7 Insufficient cpu. preemption: 0/9.",
+         "Insufficient cpu, node(s) had taint"),
+        ("0/1 nodes are available: 1 Insufficient cpu.", "Insufficient cpu"),
+        ("0/9 nodes are available: 1 Too many pods, 8 Too many pods.", "Too many pods"),
+        ("no nodes available to schedule pods", "no nodes available to schedule pods"),
+        ("running 3 filters: failed", "running 3 filters: failed"),
+    ],
+)  # fmt: skip
+def test_the_gist_of_a_refusal_is_its_reasons_without_numbers(message: str, said: str) -> None:
+    assert gist(message) == said
+
+
+def test_refusals_of_one_gist_are_one_row_with_the_commonest_message() -> None:
+    def refused(message: str) -> Object:
+        return pod(cpu="9", message=message)
+
+    audit = judge(
+        [node()],
+        [
+            refused("0/2 nodes are available: 2 Insufficient cpu."),
+            *(refused("0/3 nodes are available: 3 Insufficient cpu.") for _ in range(2)),
+            refused("no nodes"),
+        ],
+    )
+    assert audit.refused_by_gist() == [
+        ("Insufficient cpu", 3, "0/3 nodes are available: 3 Insufficient cpu."),
+        ("no nodes", 1, "no nodes"),
+    ]
