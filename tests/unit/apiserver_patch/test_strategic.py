@@ -1,0 +1,166 @@
+"""Strategic merge patches know the merge keys of lists."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver.errors import ApiError
+from agent_scheduler.apiserver.patch import strategic_merge_patch
+
+from .kinds import NODES, PODS, widgets
+
+_POD: dict[str, Any] = {
+    "metadata": {"name": "a", "finalizers": ["x/1", "x/2"], "labels": {"a": "1", "b": "2"}},
+    "spec": {
+        "containers": [
+            {"name": "a", "image": "i", "ports": [{"containerPort": 80}, {"containerPort": 81}]},
+            {"name": "b", "env": [{"name": "E", "value": "1"}]},
+        ],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "tolerations": [{"key": "a"}],
+        "schedulingGates": [{"name": "g/1"}, {"name": "g/2"}],
+    },
+    "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "X"}]},
+}
+
+
+def _patched(patch: dict[str, Any]) -> dict[str, Any]:
+    before, given = deepcopy(_POD), deepcopy(patch)
+    result = strategic_merge_patch(_POD, patch, PODS)
+    assert before == _POD, "the document was changed"
+    assert given == patch, "the patch was changed"
+    return result
+
+
+def _spec(patch: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = _patched({"spec": patch})["spec"]
+    return spec
+
+
+def _names(items: list[dict[str, Any]]) -> list[str]:
+    return [item["name"] for item in items]
+
+
+def test_items_merge_by_their_key() -> None:
+    containers = _spec({"containers": [{"name": "b", "image": "j", "env": [{"name": "E", "value": "2"}]}]})[
+        "containers"
+    ]
+    assert containers[1] == {"name": "b", "image": "j", "env": [{"name": "E", "value": "2"}]}
+    assert containers[0] == _POD["spec"]["containers"][0]
+
+
+def test_a_new_item_comes_before_those_that_only_the_server_has() -> None:
+    assert _names(_spec({"containers": [{"name": "c"}]})["containers"]) == ["c", "a", "b"]
+
+
+def test_set_element_order_orders_what_it_names() -> None:
+    spec = _spec(
+        {
+            "$setElementOrder/containers": [{"name": "b"}, {"name": "c"}, {"name": "a"}],
+            "containers": [{"name": "c"}, {"name": "a", "image": "j"}],
+        }
+    )
+    assert _names(spec["containers"]) == ["b", "c", "a"]
+    assert spec["containers"][2]["image"] == "j"
+    assert not [key for key in spec if key.startswith("$")]
+
+
+def test_set_element_order_alone_reorders() -> None:
+    spec = _spec({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]})
+    assert _names(spec["containers"]) == ["b", "a"]
+
+
+def test_what_is_patched_must_be_in_the_order_list() -> None:
+    with pytest.raises(ApiError) as refused:
+        _spec({"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "z"}]})
+    assert refused.value.code == 400
+
+
+def test_an_item_is_deleted_by_its_key_and_an_absent_one_is_no_error() -> None:
+    assert _names(_spec({"schedulingGates": [{"name": "g/1", "$patch": "delete"}]})["schedulingGates"]) == [
+        "g/2"
+    ]
+    assert _spec({"schedulingGates": [{"name": "g/9", "$patch": "delete"}]}) == _POD["spec"]
+    assert (
+        "hostAliases" not in _spec({"hostAliases": [{"ip": "1", "$patch": "delete"}]})
+        or not _spec({"hostAliases": [{"ip": "1", "$patch": "delete"}]})["hostAliases"]
+    )
+
+
+def test_replace_takes_the_place_of_a_list_or_an_object() -> None:
+    assert _spec({"containers": [{"$patch": "replace"}, {"name": "z"}]})["containers"] == [{"name": "z"}]
+    assert _spec({"$patch": "replace", "nodeName": "n"}) == {"nodeName": "n"}
+
+
+def test_retain_keys_clears_the_other_keys() -> None:
+    volume = {"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "m"}}
+    assert _spec({"volumes": [volume]})["volumes"] == [{"name": "v", "configMap": {"name": "m"}}]
+
+
+def test_retain_keys_must_name_what_the_patch_sets() -> None:
+    with pytest.raises(ApiError) as refused:
+        _spec({"volumes": [{"name": "v", "$retainKeys": ["name"], "configMap": {"name": "m"}}]})
+    assert refused.value.code == 400
+
+
+def test_lists_without_a_merge_key_are_replaced() -> None:
+    assert _spec({"tolerations": [{"key": "b"}]})["tolerations"] == [{"key": "b"}]
+    node = {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}
+    changed = strategic_merge_patch(node, {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}, NODES)
+    assert changed["spec"]["taints"] == [{"key": "k", "effect": "NoExecute"}]
+
+
+def test_finalizers_are_a_set() -> None:
+    assert _patched({"metadata": {"finalizers": ["x/3", "x/1"]}})["metadata"]["finalizers"] == [
+        "x/3",
+        "x/1",
+        "x/2",
+    ]
+    deleted = _patched({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x/1"]}})
+    assert deleted["metadata"]["finalizers"] == ["x/2"]
+
+
+def test_conditions_merge_by_type_and_null_removes() -> None:
+    patch = {"status": {"conditions": [{"type": "Ready", "reason": None, "status": "True"}, {"type": "New"}]}}
+    assert _patched(patch)["status"]["conditions"] == [
+        {"type": "New"},
+        {"type": "Ready", "status": "True"},
+    ] or (_patched(patch)["status"]["conditions"] == [{"type": "Ready", "status": "True"}, {"type": "New"}])
+    assert _patched({"metadata": {"labels": {"a": None, "c": "3"}}})["metadata"]["labels"] == {
+        "b": "2",
+        "c": "3",
+    }
+
+
+def test_an_item_without_its_key_is_the_servers_500() -> None:
+    with pytest.raises(ApiError) as refused:
+        _spec({"containers": [{"image": "z"}]})
+    assert (refused.value.code, refused.value.message) == (
+        500,
+        "map: map[image:z] does not contain declared merge key: name",
+    )
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"$patch": "explode"},
+        {"spec": {"containers": [{"name": "a", "$patch": "explode"}]}},
+        {"spec": {"containers": ["a"]}},
+        {"metadata": {"finalizers": [{}]}},
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}},
+    ],
+)
+def test_a_misused_directive_is_a_bad_request(patch: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as refused:
+        _patched(patch)
+    assert refused.value.code == 400
+
+
+def test_custom_resources_take_no_strategic_patch() -> None:
+    with pytest.raises(ApiError) as refused:
+        strategic_merge_patch({}, {}, widgets({"type": "object"}))
+    assert refused.value.code == 415
