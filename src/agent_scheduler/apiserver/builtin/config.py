@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import json
 from base64 import b64decode, b64encode
 
 from ..errors import Cause
@@ -88,8 +89,6 @@ def _check_secret(secret: Object, old: Object | None) -> list[Cause]:
 
 
 def _check_json(text: str, path: str) -> list[Cause]:
-    import json
-
     try:
         json.loads(b64decode(text or ""))
     except (ValueError, binascii.Error) as error:

@@ -89,25 +89,4 @@ PRIORITY_CLASSES = builtin(
     counted=(),
 )
 
-
-def system_priority_classes() -> list[Object]:
-    """The objects that a server starts with."""
-    descriptions = {
-        "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved "
-        "to another node if necessary.",
-        "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
-    }
-    return [
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-            "description": descriptions[name],
-            "preemptionPolicy": "PreemptLowerPriority",
-        }
-        for name, value in SYSTEM_PRIORITIES.items()
-    ]
-
-
 COORDINATION: tuple[Resource, ...] = (LEASES, PRIORITY_CLASSES)

@@ -38,7 +38,7 @@ def _on_create(definition: Object) -> None:
 
 
 def _check(definition: Object, old: Object | None) -> list[Cause]:
-    from ..crd import validate
+    from ..crd import validate  # which needs this package's names and metadata, so it cannot come first
 
     return validate(definition, old)
 

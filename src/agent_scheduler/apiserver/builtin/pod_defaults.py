@@ -12,6 +12,7 @@ from typing import Any
 
 from ..resource import Object
 from .placement import DEFAULT_TOLERATIONS
+from .pod_resources import container_requests
 
 #: A repository name below an optional registry host, as image references have it.
 _REPOSITORY = re.compile(
@@ -214,8 +215,6 @@ def default_pod(pod: Object) -> None:
 
 def _default_pod_requests(spec: dict[str, Any], resources: dict[str, Any], limits: dict[str, Any]) -> None:
     """Pod-level requests that a client left out (KEP-2837): the containers' own if they have any, else the limit."""
-    from .pod_resources import container_requests
-
     requests = resources.setdefault("requests", {})
     for name, amount in container_requests(spec).items():
         if name in ("cpu", "memory"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Resource, Subresource
+from ..resource import Object, Subresource
 from .causes import forbidden
 from .kind import builtin
 from .metadata import carry_over, check, check_update, raise_generation
@@ -184,19 +185,13 @@ _BASE = builtin(
 )
 
 
-def _pod_resource() -> Resource:
-    """Pods are written far more often than all else together, so their rules are not composed but direct."""
-    from dataclasses import replace
-
-    return replace(
-        _BASE,
-        prepare_create=_prepare_create,
-        prepare_update=_prepare_update,
-        validate=_validate,
-        validate_status=_validate_status,
-        field_names=("metadata.name", "metadata.namespace", *_FIELDS),
-        fields=_fields,
-    )
-
-
-PODS = _pod_resource()
+#: Pods are written far more often than all else together, so their rules are not composed but direct.
+PODS = replace(
+    _BASE,
+    prepare_create=_prepare_create,
+    prepare_update=_prepare_update,
+    validate=_validate,
+    validate_status=_validate_status,
+    field_names=("metadata.name", "metadata.namespace", *_FIELDS),
+    fields=_fields,
+)

@@ -13,7 +13,7 @@ from .causes import check_one_of, duplicate, forbidden, immutable, invalid, requ
 from .kind import builtin
 from .pod_defaults import default_volume_source
 from .selectors import check_label_selector, check_node_selector
-from .volumes import check_claim_spec, check_driver_name, check_host_path, check_nfs, check_volume_attributes
+from .volumes import check_access_modes, check_claim_spec, check_driver_name, check_host_path, check_nfs
 
 _GROUP = "storage.k8s.io"
 #: Fields of a PersistentVolume's spec that are not its source.
@@ -111,7 +111,7 @@ def _update_volume_status(volume: Object, old: Object) -> None:
 
 def _check_volume(volume: Object, old: Object | None) -> list[Cause]:
     spec = volume.get("spec") or {}
-    causes = check_volume_attributes(spec.get("accessModes") or [], "spec.accessModes")
+    causes = check_access_modes(spec.get("accessModes") or [], "spec.accessModes")
     capacity = spec.get("capacity") or {}
     if not capacity:
         causes.append(required("spec.capacity"))

@@ -11,6 +11,7 @@ from ..errors import Cause
 from . import names
 from .causes import check_one_of, duplicate, forbidden, invalid, required
 from .metadata import check_annotations, check_labels
+from .selectors import check_label_selector
 
 _HOST_PATH_TYPES = (
     "",
@@ -209,8 +210,6 @@ def check_volumes(volumes: list[dict[str, Any]], path: str) -> tuple[dict[str, d
 
 def check_claim_spec(spec: dict[str, Any], path: str) -> list[Cause]:
     """The spec of a PersistentVolumeClaim, stand-alone or inside an ephemeral volume."""
-    from .selectors import check_label_selector
-
     causes: list[Cause] = []
     modes = spec.get("accessModes") or []
     if not modes:
@@ -236,7 +235,7 @@ def check_claim_spec(spec: dict[str, Any], path: str) -> list[Cause]:
     return causes
 
 
-def check_volume_attributes(modes: list[str], path: str) -> list[Cause]:
+def check_access_modes(modes: list[str], path: str) -> list[Cause]:
     """The access modes of a PersistentVolume."""
     if not modes:
         return [required(path)]
