@@ -1,0 +1,89 @@
+"""The door without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+
+from agent_scheduler.apiserver.inproc import Door, Lost
+from agent_scheduler.apiserver.requests import Disturbance
+
+from .world import PODS, World, pod
+
+
+async def test_requests_are_answered_as_over_http() -> None:
+    door = Door(World().api)
+    json = {"Content-Type": "application/json"}
+    status, headers, body = await door.request("POST", PODS, body=orjson.dumps(pod("a")), headers=json)
+    assert (status, headers["content-type"]) == (201, "application/json")
+    assert orjson.loads(body)["metadata"]["name"] == "a"
+    strict = f"{PODS}?fieldValidation=Warn"
+    odd = {**pod("b"), "nosuch": 1}
+    _, headers, _ = await door.request("POST", strict, body=orjson.dumps(odd), headers=json)
+    assert headers["warning"] == '299 - "unknown field \\"nosuch\\""'
+    door.close()
+
+
+async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout() -> None:
+    world = World()
+    door = Door(world.api)
+    watching = await door.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}&timeoutSeconds=1")
+    world.pod("a")
+    lines = [orjson.loads(line) async for line in watching]
+    assert [(line["type"], line["object"]["metadata"]["name"]) for line in lines] == [("ADDED", "a")]
+    door.close()
+
+
+async def test_a_waiting_watch_is_woken_by_the_next_event() -> None:
+    world = World()
+    door = Door(world.api)
+    watching = await door.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
+    waiting = asyncio.ensure_future(watching.__anext__())
+    await asyncio.sleep(0)
+    world.pod("a")
+    assert b'"ADDED"' in await asyncio.wait_for(waiting, 5)
+    await watching.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await watching.__anext__()
+    assert len(world.api.registry.find("", "v1", "pods").hub) == 0  # type: ignore[union-attr]
+    door.close()
+
+
+async def test_a_refused_watch_is_its_status_and_its_body() -> None:
+    door = Door(World().api)
+    watching = await door.watch(f"{PODS}?watch=1&resourceVersion=abc")
+    assert watching.status == 500
+    assert [orjson.loads(line)["kind"] async for line in watching] == ["Status"]
+    door.close()
+
+
+async def test_the_collector_gets_its_turns() -> None:
+    world = World()
+    door = Door(world.api)
+    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    await door.request("DELETE", "/api/v1/namespaces/t")
+    async with asyncio.timeout(5):
+        while (await door.request("GET", "/api/v1/namespaces/t"))[0] != 404:
+            await asyncio.sleep(0)
+    door.close()
+
+
+async def test_faults_strike_before_or_after_the_commit() -> None:
+    world = World()
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    faults = iter([Disturbance(delay=2, drop=True), Disturbance(late=3, lose=True), None])
+    door = Door(world.api, disturb=lambda request: next(faults), sleep=sleep)
+    json = {"Content-Type": "application/json"}
+    for name in ("dropped", "lost"):
+        with pytest.raises(Lost):
+            await door.request("POST", PODS, body=orjson.dumps(pod(name)), headers=json)
+    assert waited == [2, 3]
+    _, _, body = await door.request("GET", PODS)
+    assert [item["metadata"]["name"] for item in orjson.loads(body)["items"]] == ["lost"]
+    door.close()

@@ -1,0 +1,173 @@
+"""Lists: selectors, chunks that stay consistent, and what resourceVersion asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.apiserver.errors import ApiError
+from agent_scheduler.apiserver.selectors import compile_selector
+from agent_scheduler.apiserver.store import Record
+
+from .world import PODS, World
+
+ALL = [f"p{number}" for number in range(7)]
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    for number, name in enumerate(ALL):
+        world.pod(name, labels={"n": str(number), "odd" if number % 2 else "even": ""})
+    return world
+
+
+def test_chunks_together_are_the_list_as_it_was_when_the_first_was_read(world: World) -> None:
+    first = world.ok("GET", f"{PODS}?limit=3")
+    meta = first["metadata"]
+    assert meta["remainingItemCount"] == 4
+    world.ok("DELETE", f"{PODS}/p4")
+    world.pod("p55")
+    world.bind("p5", "n1")
+    pages = [first]
+    while "continue" in pages[-1]["metadata"]:
+        pages.append(world.ok("GET", f"{PODS}?limit=3&continue={pages[-1]['metadata']['continue']}"))
+    items = [item for page in pages for item in page["items"]]
+    assert [item["metadata"]["name"] for item in items] == ALL
+    assert all(page["metadata"]["resourceVersion"] == meta["resourceVersion"] for page in pages)
+    assert "nodeName" not in items[5]["spec"], "p5 was bound after the first chunk"
+    assert [page["metadata"].get("remainingItemCount") for page in pages] == [4, 1, None]
+
+
+def test_a_chunked_list_with_a_selector_does_not_count_what_remains(world: World) -> None:
+    page = world.ok("GET", f"{PODS}?limit=2&labelSelector=odd")
+    assert [item["metadata"]["name"] for item in page["items"]] == ["p1", "p3"]
+    assert "continue" in page["metadata"] and "remainingItemCount" not in page["metadata"]
+
+
+def test_an_expired_continue_is_gone() -> None:
+    world = World(history=2)
+    for name in ALL:
+        world.pod(name)
+    token = world.ok("GET", f"{PODS}?limit=3")["metadata"]["continue"]
+    for name in "xyz":
+        world.pod(name)
+    assert world.refused("GET", f"{PODS}?limit=3&continue={token}") == (410, "Expired")
+
+
+@pytest.mark.parametrize(
+    ("query", "refusal"),
+    [
+        ("continue=zzz", (400, "BadRequest")),
+        ("continue=eyJ2IjoxfQ", (400, "BadRequest")),
+        ("resourceVersion=abc", (500, "")),
+        ("resourceVersion=99999999", (504, "Timeout")),
+        ("resourceVersionMatch=Exact", (422, "Invalid")),
+        ("resourceVersionMatch=Exact&resourceVersion=0", (422, "Invalid")),
+        ("resourceVersionMatch=Newer&resourceVersion=1", (422, "Invalid")),
+        ("sendInitialEvents=true", (422, "Invalid")),
+        ("limit=x", (400, "BadRequest")),
+        ("labelSelector=a%20b%20c", (400, "BadRequest")),
+        ("labelSelector=-a%3Db", (400, "BadRequest")),
+        ("fieldSelector=spec.nosuch%3Dx", (400, "BadRequest")),
+        ("fieldSelector=novalue", (400, "BadRequest")),
+    ],
+)
+def test_bad_options_are_refused(world: World, query: str, refusal: tuple[int, str]) -> None:
+    assert world.refused("GET", f"{PODS}?{query}") == refusal
+
+
+def test_an_exact_version_shows_the_past(world: World) -> None:
+    version = world.store.rv
+    world.ok("DELETE", f"{PODS}/p0")
+    world.pod("late")
+    exact = world.ok("GET", f"{PODS}?resourceVersion={version}&resourceVersionMatch=Exact")
+    assert [item["metadata"]["name"] for item in exact["items"]] == ALL
+    assert exact["metadata"]["resourceVersion"] == str(version)
+    assert world.names(f"{PODS}?resourceVersion={version}&limit=2") == ALL[:2]
+    newer = [*ALL[1:], "late"]
+    assert sorted(world.names(f"{PODS}?resourceVersion={version}")) == sorted(newer)
+    not_older = f"{PODS}?resourceVersion={version}&resourceVersionMatch=NotOlderThan"
+    assert sorted(world.names(not_older)) == sorted(newer)
+
+
+def test_any_version_is_served_whole_whatever_the_limit(world: World) -> None:
+    page = world.ok("GET", f"{PODS}?resourceVersion=0&limit=1")
+    assert len(page["items"]) == len(ALL)
+    assert "continue" not in page["metadata"]
+
+
+def test_field_selectors_find_by_name_and_by_node(world: World) -> None:
+    world.bind("p2", "n1")
+    world.bind("p4", "n1")
+    assert world.names(f"{PODS}?fieldSelector=metadata.name%3Dp3") == ["p3"]
+    assert world.names(f"{PODS}?fieldSelector=metadata.name%3Dp3,spec.nodeName%3Dn1") == []
+    assert world.names("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1") == ["p2", "p4"]
+    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3D") == ["p0", "p1", "p3", "p5", "p6"]
+    assert world.names(f"{PODS}?fieldSelector=spec.nodeName!%3D") == ["p2", "p4"]
+    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1&labelSelector=n%3D4&limit=5") == ["p4"]
+
+
+def test_namespaces_sort_as_keys_do() -> None:
+    world = World()
+    for namespace in ("a", "a-b", "a0"):
+        world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        world.pod("x", namespace=namespace)
+    listed = world.ok("GET", "/api/v1/pods")["items"]
+    assert [item["metadata"]["namespace"] for item in listed] == ["a-b", "a", "a0"]
+    assert len(world.names("/api/v1/namespaces/a/pods")) == 1
+
+
+def test_a_list_of_a_namespace_that_does_not_exist_is_empty(world: World) -> None:
+    assert world.names("/api/v1/namespaces/nope/pods") == []
+
+
+def record(**labels: str) -> Record:
+    return Record("k", "", "k", "u", 1, b"", labels, ("k", ""), (), False)
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("a", True),
+        ("!a", False),
+        ("z", False),
+        ("!z", True),
+        ("a=1", True),
+        ("a==1", True),
+        ("a!=1", False),
+        ("z!=1", True),
+        ("a in (1,2)", True),
+        ("a in (2)", False),
+        ("a notin (2), b", True),
+        ("z notin (1)", True),
+        ("e=", True),
+        ("e in ()", True),
+        ("a>0", True),
+        ("a gt 1", False),
+        ("a<2,b=x", True),
+        ("b<2", False),
+        ("example.com/k=v", True),
+        (" a = 1 , b = x ", True),
+    ],
+)
+def test_label_selectors_say_what_apimachinery_says(selector: str, matches: bool) -> None:
+    compiled = compile_selector(selector, "", ("metadata.name", "metadata.namespace"))
+    assert compiled is not None
+    assert compiled.matches(record(a="1", b="x", e="", **{"example.com/k": "v"})) is matches
+
+
+@pytest.mark.parametrize(
+    "selector", ["a=1,", "a in 1", "a in (1", "=a", "a=b=c", "a,,b", "Ex.com/a/b=c", "a=-x", "a>x"]
+)
+def test_bad_label_selectors_are_bad_requests(selector: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        compile_selector(selector, "", ("metadata.name", "metadata.namespace"))
+    assert refused.value.code == 400
+
+
+def test_escaped_commas_and_equals_are_part_of_a_field_value() -> None:
+    names = ("metadata.name", "metadata.namespace")
+    compiled = compile_selector("", r"metadata.name=a\,b\=c,metadata.namespace!=x", names)
+    assert compiled is not None
+    assert compiled.equal == ((0, "a,b=c"),)
+    assert compiled.unequal == ((1, "x"),)

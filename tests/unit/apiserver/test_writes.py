@@ -1,0 +1,318 @@
+"""Creates, updates, patches, bindings and evictions, beyond what was recorded."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from .world import JSON_PATCH, MERGE, PODS, World, config_map, pod
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_stale_update_is_refused_and_changes_nothing(world: World) -> None:
+    first = world.ok("POST", MAPS, config_map("a"))
+    first["data"] = {"k": "1"}
+    second = world.ok("PUT", f"{MAPS}/a", first)
+    first["data"] = {"k": "2"}
+    assert world.refused("PUT", f"{MAPS}/a", first) == (409, "Conflict")
+    assert world.ok("GET", f"{MAPS}/a") == second
+
+
+def test_a_write_that_changes_nothing_keeps_the_version_and_makes_no_event(world: World) -> None:
+    made = world.ok("POST", MAPS, config_map("a", data={"k": "v"}))
+    watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}")
+    assert world.ok("PUT", f"{MAPS}/a", made) == made
+    assert world.ok("PATCH", f"{MAPS}/a", {"data": {"k": "v"}}, kind=MERGE) == made
+    assert world.ok("PATCH", f"{MAPS}/a", [], kind=JSON_PATCH) == made
+    assert watch.events() == []
+
+
+def test_what_the_system_sets_is_carried_over_when_an_update_leaves_it_out(world: World) -> None:
+    made = world.ok("POST", MAPS, config_map("a"))
+    put = world.ok("PUT", f"{MAPS}/a", config_map("a", data={"k": "v"}))
+    for field in ("uid", "creationTimestamp"):
+        assert put["metadata"][field] == made["metadata"][field]
+
+
+def test_an_update_of_another_objects_uid_is_a_conflict(world: World) -> None:
+    world.ok("POST", MAPS, config_map("a"))
+    assert world.refused("PUT", f"{MAPS}/a", config_map("a", uid="other")) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("metadata", [{"name": "b"}, {"name": "a", "namespace": "kube-system"}])
+def test_an_update_that_names_another_object_is_a_bad_request(world: World, metadata: Any) -> None:
+    world.ok("POST", MAPS, config_map("a"))
+    body = {**config_map("a"), "metadata": metadata}
+    assert world.refused("PUT", f"{MAPS}/a", body) == (400, "BadRequest")
+    assert world.refused("PATCH", f"{MAPS}/a", {"metadata": metadata}, kind=MERGE)[0] == 400
+
+
+def test_only_kinds_that_allow_it_are_created_by_an_update(world: World) -> None:
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {}}
+    assert world.send("PUT", f"{LEASES}/l", lease).status == 201
+    assert world.refused("PUT", f"{LEASES}/l", lease) == (422, "Invalid"), "leases name their version"
+    assert world.refused("PUT", f"{MAPS}/a", config_map("a")) == (404, "NotFound")
+
+
+def test_a_create_may_not_name_a_version(world: World) -> None:
+    assert world.refused("POST", MAPS, config_map("a", resourceVersion="5")) == (500, "")
+
+
+def test_what_the_server_sets_cannot_be_set_by_a_create(world: World) -> None:
+    body = pod(
+        "a", uid="mine", creationTimestamp="2001-01-01T00:00:00Z", deletionTimestamp="2001-01-01T00:00:00Z"
+    )
+    body["status"] = {"phase": "Running"}
+    made = world.ok("POST", PODS, body)
+    assert made["metadata"]["uid"] != "mine"
+    assert made["metadata"]["creationTimestamp"] == "2027-01-15T08:00:00Z"
+    assert "deletionTimestamp" not in made["metadata"]
+    assert made["status"]["phase"] == "Pending"
+
+
+def test_generated_names_are_the_prefix_and_five_letters_and_differ(world: World) -> None:
+    names = set()
+    for _ in range(50):
+        body = config_map("")
+        body["metadata"] = {"generateName": "run-"}
+        names.add(world.ok("POST", MAPS, body)["metadata"]["name"])
+    assert len(names) == 50
+    assert all(re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
+
+
+def test_dry_runs_answer_what_would_be_and_store_nothing(world: World) -> None:
+    world.ok("POST", MAPS, config_map("a"))
+    version = world.store.rv
+    dry = world.ok("POST", f"{MAPS}?dryRun=All", config_map("b"))
+    assert "resourceVersion" not in dry["metadata"]
+    put = world.ok("PUT", f"{MAPS}/a?dryRun=All", config_map("a", data={"k": "v"}))
+    assert put["data"] == {"k": "v"}
+    world.ok("PATCH", f"{MAPS}/a?dryRun=All", {"data": {"k": "w"}}, kind=MERGE)
+    assert world.refused("POST", f"{MAPS}?dryRun=Maybe", config_map("b")) == (422, "Invalid")
+    assert world.store.rv == version
+    assert world.names(MAPS) == ["a"]
+
+
+def test_bodies_may_be_yaml(world: World) -> None:
+    text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n"
+    assert world.ok("POST", MAPS, text, kind="application/yaml")["data"] == {"k": "v"}
+    assert world.refused("POST", MAPS, b"a: [", kind="application/yaml") == (400, "BadRequest")
+
+
+def test_bodies_of_other_types_are_unsupported(world: World) -> None:
+    for kind in ("application/cbor", "text/plain"):
+        assert world.refused("POST", MAPS, config_map("a"), kind=kind) == (415, "UnsupportedMediaType")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"3", b'{"metadata": 3}', b'{"kind": 7}'])
+def test_bodies_that_are_no_objects_are_bad_requests(world: World, body: bytes) -> None:
+    assert world.refused("POST", MAPS, body)[0] in (400, 422)
+
+
+def test_a_status_write_changes_the_status_only_and_a_main_write_all_but_it(world: World) -> None:
+    world.pod("a")
+    status = {"status": {"phase": "Running"}, "metadata": {"labels": {"l": "1"}}, "spec": {"nodeName": "x"}}
+    changed = world.ok("PATCH", f"{PODS}/a/status", status, kind=MERGE)
+    assert changed["status"]["phase"] == "Running"
+    assert "nodeName" not in changed["spec"]
+    main = world.ok("PATCH", f"{PODS}/a", {"status": {"phase": "Failed"}}, kind=MERGE)
+    assert main["status"]["phase"] == "Running"
+
+
+def test_priority_comes_from_the_class_and_the_default_class(world: World) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    assert world.pod("none")["spec"]["priority"] == 0
+    for name, value in (("high", 100), ("low", 5)):
+        world.ok(
+            "POST", classes, {"metadata": {"name": name}, "value": value, "globalDefault": name == "low"}
+        )
+    assert world.pod("some")["spec"]["priority"] == 5
+    assert world.pod("high", spec={"priorityClassName": "high"})["spec"]["priority"] == 100
+    system = world.pod("sys", spec={"priorityClassName": "system-node-critical"})
+    assert system["spec"]["priority"] == 2_000_001_000
+    world.ok("DELETE", f"{classes}/high")
+    assert world.refused("POST", PODS, pod("x", spec={"priorityClassName": "high"})) == (403, "Forbidden")
+
+
+def test_a_bind_copies_the_nodes_zone_and_the_bindings_annotations(world: World) -> None:
+    labels = {"topology.kubernetes.io/zone": "z1", "other": "x"}
+    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1", "labels": labels}})
+    for name in ("a", "b"):
+        world.pod(name, labels={"app": "x"})
+    assert world.bind("a", "n1", annotations={"k": "v"})[0] == 201
+    bound = world.ok("GET", f"{PODS}/a")
+    assert bound["metadata"]["labels"] == {"app": "x", "topology.kubernetes.io/zone": "z1"}
+    assert bound["metadata"]["annotations"] == {"k": "v"}
+    (condition,) = bound["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+    assert world.ok("GET", f"{PODS}/b")["metadata"]["labels"] == {"app": "x"}, "labels are not shared"
+
+
+@pytest.mark.parametrize(
+    ("body", "refusal"),
+    [
+        ({"metadata": {"name": "b"}, "target": {"name": "n1"}}, (400, "BadRequest")),
+        ({"metadata": {"name": "a"}, "target": {"kind": "Pod", "name": "n1"}}, (500, "")),
+        ({"metadata": {"name": "a"}}, (500, "")),
+        ({"metadata": {"name": "a", "namespace": "x"}, "target": {"name": "n1"}}, (400, "BadRequest")),
+        ({"metadata": {"name": "a", "resourceVersion": "1"}, "target": {"name": "n1"}}, (409, "Conflict")),
+        ({"kind": "Pod", "metadata": {"name": "a"}, "target": {"name": "n1"}}, (400, "BadRequest")),
+        ({"metadata": {"name": "a"}, "target": "n1"}, (400, "BadRequest")),
+        (b"{", (400, "BadRequest")),
+    ],
+)
+def test_bad_bindings_are_refused(world: World, body: Any, refusal: tuple[int, str]) -> None:
+    world.pod("a")
+    assert world.refused("POST", f"{PODS}/a/binding", body) == refusal
+    assert "nodeName" not in world.ok("GET", f"{PODS}/a")["spec"]
+
+
+def test_a_dry_bind_binds_nothing(world: World) -> None:
+    world.pod("a")
+    world.ok("POST", f"{PODS}/a/binding?dryRun=All", {"metadata": {"name": "a"}, "target": {"name": "n1"}})
+    assert "nodeName" not in world.ok("GET", f"{PODS}/a")["spec"]
+
+
+def budget(world: World, allowed: int) -> None:
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
+    world.ok("POST", path, {"metadata": {"name": "b"}, "spec": spec})
+    status = {
+        "observedGeneration": 1,
+        "disruptionsAllowed": allowed,
+        "currentHealthy": 2,
+        "desiredHealthy": 1,
+    }
+    world.ok("PATCH", f"{path}/b/status", {"status": {**status, "expectedPods": 2}}, kind=MERGE)
+
+
+def running(world: World, name: str) -> None:
+    world.pod(name, labels={"app": "x"})
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    world.ok("PATCH", f"{PODS}/{name}/status", {"status": ready}, kind=MERGE)
+
+
+def test_an_eviction_is_paid_for_by_the_budget(world: World) -> None:
+    budget(world, 1)
+    for name in ("a", "b"):
+        running(world, name)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction"}
+    path = f"{PODS}/{{}}/eviction"
+    dry = {**eviction, "metadata": {"name": "a"}, "deleteOptions": {"dryRun": ["All"]}}
+    world.ok("POST", path.format("a"), dry)
+    world.ok("POST", path.format("a"), {**eviction, "metadata": {"name": "a"}})
+    response = world.send("POST", path.format("b"), {**eviction, "metadata": {"name": "b"}})
+    assert response.status == 429
+    assert world.names(PODS) == ["b"]
+    kept = world.ok("GET", "/apis/policy/v1/namespaces/default/poddisruptionbudgets/b")["status"]
+    assert kept["disruptionsAllowed"] == 0
+    assert list(kept["disruptedPods"]) == ["a"]
+
+
+def test_an_eviction_of_a_pod_whose_budget_is_not_synced_says_when_to_retry(world: World) -> None:
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
+    world.ok("POST", path, {"metadata": {"name": "b"}, "spec": spec})
+    running(world, "a")
+    response = world.send("POST", f"{PODS}/a/eviction", {"kind": "Eviction", "metadata": {"name": "a"}})
+    assert (response.status, dict(response.headers)["Retry-After"]) == (429, "10")
+
+
+def test_unknown_paths_kinds_and_methods_are_told_apart(world: World) -> None:
+    assert world.send("GET", "/apis/nope.example.com/v1/things").status == 404
+    assert world.refused("GET", "/api/v1/nosuch") == (404, "NotFound")
+    assert world.refused("GET", "/api/v1/pods/a") == (404, "NotFound")
+    assert world.refused("GET", f"{PODS}/a/nosuch") == (404, "NotFound")
+    assert world.refused("PUT", PODS, pod("a")) == (405, "MethodNotAllowed")
+    assert world.refused("POST", "/api/v1/pods", pod("a")) == (405, "MethodNotAllowed")
+    assert world.refused("GET", f"{PODS}/a/binding") == (405, "MethodNotAllowed")
+
+
+def test_an_event_written_in_one_shape_reads_in_the_other(world: World) -> None:
+    core, new = "/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events"
+    watch = world.watch(f"{new}?watch=1&resourceVersion={world.store.rv}")
+    about = {"kind": "Pod", "name": "p", "namespace": "default"}
+    world.ok(
+        "POST", core, {"metadata": {"name": "e"}, "involvedObject": about, "message": "m", "type": "Normal"}
+    )
+    shown = world.ok("GET", f"{new}/e")
+    assert (shown["apiVersion"], shown["note"], shown["regarding"]["name"]) == ("events.k8s.io/v1", "m", "p")
+    (event,) = watch.events()
+    assert event["object"] == shown
+    world.ok("PATCH", f"{core}/e", {"count": 2}, kind=MERGE)
+    assert world.ok("GET", new)["items"][0]["deprecatedCount"] == 2
+    assert world.names(f"{core}?fieldSelector=involvedObject.name%3Dp") == ["e"]
+
+
+def definition(**names: Any) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "boxes.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "boxes", "singular": "box", "kind": "Box", "listKind": "BoxList"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+            ],
+        },
+    }
+
+
+def test_a_custom_kind_is_served_as_soon_as_its_definition_is_created_and_no_longer(world: World) -> None:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    boxes = "/apis/example.com/v1/namespaces/default/boxes"
+    assert world.send("GET", boxes).status == 404
+    world.ok("POST", definitions, definition())
+    conditions = world.ok("GET", f"{definitions}/boxes.example.com")["status"]["conditions"]
+    assert {c["type"]: c["status"] for c in conditions} == {"NamesAccepted": "True", "Established": "True"}
+    box = {"apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": "b"}, "spec": {"size": 1}}
+    world.ok("POST", boxes, box)
+    watch = world.watch(f"{boxes}?watch=1&resourceVersion={world.store.rv}")
+    listed = world.ok("GET", boxes)
+    assert listed["kind"] == "BoxList" and listed["items"][0]["kind"] == "Box"
+    assert world.refused("POST", boxes, {**box, "spec": {"size": "big"}})[0] == 422
+    assert world.refused("PUT", f"{boxes}/b", box) == (422, "Invalid"), "custom kinds name their version"
+    world.ok("DELETE", f"{definitions}/boxes.example.com")
+    world.collect()
+    assert watch.stream.watcher.ended
+    assert world.send("GET", boxes).status == 404
+    world.ok("POST", definitions, definition())
+    assert world.names(boxes) == []
+
+
+def test_a_token_is_asked_of_everything_but_health_and_version() -> None:
+    world = World(token="secret")
+    assert world.refused("GET", PODS) == (401, "Unauthorized")
+    assert world.refused("GET", PODS, authorization="Bearer wrong") == (401, "Unauthorized")
+    assert world.ok("GET", PODS, authorization="Bearer secret")["items"] == []
+    assert [world.send("GET", path).status for path in ("/healthz", "/readyz", "/livez", "/version")] == [
+        200
+    ] * 4
+
+
+def test_several_clients_that_update_by_version_lose_no_increment(world: World) -> None:
+    world.ok("POST", MAPS, config_map("counter", data={"n": "0"}))
+    seen = [world.ok("GET", f"{MAPS}/counter") for _ in range(5)]
+    applied = 0
+    for copy in seen:
+        copy["data"]["n"] = str(int(copy["data"]["n"]) + 1)
+        while world.call("PUT", f"{MAPS}/counter", copy)[0] == 409:
+            copy = world.ok("GET", f"{MAPS}/counter")
+            copy["data"]["n"] = str(int(copy["data"]["n"]) + 1)
+        applied += 1
+    assert world.ok("GET", f"{MAPS}/counter")["data"]["n"] == str(applied)
