@@ -163,8 +163,16 @@ class Columns:
         self.size = source.size
         if not len(rows):
             return
-        index = np.asarray(rows, dtype=np.intp)
         resources = source.allocatable.shape[0]
+        if len(rows) == 1 and self.spec_version[rows[0]] == source.spec_version[rows[0]]:
+            # What a bind leaves behind: slices of one column, without an index array.
+            row = rows[0]
+            self.requested[:resources, row] = source.requested[:, row]
+            self.scored[:resources, row] = source.scored[:, row]
+            self.version[row] = source.version[row]
+            self._copy_ports(source, rows)
+            return
+        index = np.asarray(rows, dtype=np.intp)
         self.requested[:resources, index] = source.requested[:, index]
         self.scored[:resources, index] = source.scored[:, index]
         self.version[index] = source.version[index]
@@ -176,6 +184,9 @@ class Columns:
             for row in changed.tolist():
                 self.nodes[row] = source.nodes[row]
                 self.relabel(row, source.nodes[row])
+        self._copy_ports(source, rows)
+
+    def _copy_ports(self, source: Columns, rows: Sequence[int]) -> None:
         if source.ports or self.ports:
             for row in rows:
                 taken = source.ports.get(row)

@@ -95,6 +95,7 @@ class ClassView:
         "_base",
         "_filters",
         "_mask",
+        "_node_base",
         "_node_mask",
         "_position",
         "_scores",
@@ -118,7 +119,8 @@ class ClassView:
         self._node_mask: Bools = np.zeros(0, dtype=np.bool_)
         #: [row] what all row-wise filters let through; false for rows without a node.
         self._mask: Bools = np.zeros(0, dtype=np.bool_)
-        #: [row] weighted sum of the scores that need no normalising.
+        #: [row] weighted sum of the scores that need no normalising: those that depend on the node alone, and all.
+        self._node_base: Ints = np.zeros(0, dtype=np.int64)
         self._base: Ints = np.zeros(0, dtype=np.int64)
         #: [row] spec version that `_node_mask` was computed at.
         self._spec_version: Ints = np.zeros(0, dtype=np.int64)
@@ -151,6 +153,7 @@ class ClassView:
     def _grow(self, capacity: int) -> None:
         self._node_mask = np.zeros(capacity, dtype=np.bool_)
         self._mask = np.zeros(capacity, dtype=np.bool_)
+        self._node_base = np.zeros(capacity, dtype=np.int64)
         self._base = np.zeros(capacity, dtype=np.int64)
         self._spec_version = np.zeros(capacity, dtype=np.int64)
         for score in self._scores:
@@ -162,6 +165,7 @@ class ClassView:
             if entry.plugin.depends is Depends.NODE:
                 mask &= entry.feasible(columns, rows)
         self._node_mask[rows] = mask
+        self._node_base[rows] = self._scored(Depends.NODE, columns, rows)
         self._spec_version[rows] = columns.spec_version[rows]
 
     def _ask_about_usage(self, columns: Columns, rows: Rows) -> None:
@@ -170,17 +174,21 @@ class ClassView:
             if entry.plugin.depends is Depends.USAGE:
                 mask &= entry.feasible(columns, rows)
         self._mask[rows] = mask
-        base: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        self._base[rows] = self._node_base[rows] + self._scored(Depends.USAGE, columns, rows)
+
+    def _scored(self, depends: Depends, columns: Columns, rows: Rows) -> Ints:
+        """Weighted sum of the scores of that kind that need no normalising; the others are kept as they are."""
+        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for score in self._scores:
-            if score.plugin.depends is Depends.CLUSTER:
+            if score.plugin.depends is not depends:
                 continue
             raw = score.plugin.score(score.state, columns, rows)
             if score.plugin.normalize is None:
-                base += score.weight * raw
+                total += score.weight * raw
             else:
                 score.raw[rows] = raw
                 score.varies = score.varies or bool(raw.any())
-        self._base[rows] = base
+        return total
 
     def feasible_rows(self, columns: Columns) -> Rows:
         """Rows that pass every filter; call after `refresh`."""

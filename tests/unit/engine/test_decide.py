@@ -362,3 +362,55 @@ def test_columns_agree_with_a_plain_reading_of_every_rule(
     else:
         texts = ", ".join(sorted(f"{count} {reason}" for reason, count in expected.items()))
         assert decision == Refusal(f"0/{len(nodes)} nodes are available: {texts}.", frozenset(plugins))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    nodes=_nodes(),
+    existing=st.lists(st.tuples(_pods(), st.integers(0, 3)), max_size=5),
+    pending=_pods(),
+)
+def test_one_row_and_many_rows_get_the_same_answer(
+    nodes: list[dict[str, Any]],
+    existing: list[tuple[dict[str, Any], int]],
+    pending: dict[str, Any],
+) -> None:
+    world = World(*(node_info(msgspec.convert(each, wire.Node)) for each in nodes))
+    for body, index in existing:
+        info = read_pod(body, world.classes)
+        world.ledger.set_pod(info.uid, f"n{index % len(nodes)}", info.cls)
+    columns, pod = world.ledger.columns, read_pod(pending, world.classes)
+    rows = columns.all_rows()
+    plugin: Any
+    for base in ("agent", "default-scheduler"):
+        profile = build_profile(ProfileSpec(scheduler_name="s", base=base))
+        for plugin in profile.filters:
+            state = plugin.prepare(pod.cls, columns.interns)
+            if state is not None:
+                together = plugin.feasible(state, columns, rows).tolist()
+                alone = [bool(plugin.feasible(state, columns, rows[row : row + 1])[0]) for row in rows]
+                assert alone == together, plugin.name
+        for weighted in profile.scores:
+            plugin = weighted.plugin
+            state = plugin.prepare(pod.cls, columns.interns)
+            if state is not None:
+                scores = plugin.score(state, columns, rows).tolist()
+                assert [int(plugin.score(state, columns, rows[row : row + 1])[0]) for row in rows] == scores
+
+
+def test_a_view_that_was_refreshed_row_by_row_equals_a_new_one() -> None:
+    world = World(*(node(f"n{index}", cpu="8", labels={"zone": f"z{index % 2}"}) for index in range(6)))
+    snapshot = Snapshot(world.ledger)
+    views = {profile: ClassViews(profile, snapshot) for profile in (PACK, SPREAD)}
+    soft = [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}]
+    pod = world.pod(requests={"cpu": "1", "memory": "1Gi"})
+    for step in range(24):
+        if step % 7 == 3:
+            world.ledger.set_node(node(f"n{step % 6}", cpu="8", taints=soft if step % 2 else None))
+        world.place(f"n{step * 5 % 6}", requests={"cpu": "500m", "memory": "256Mi"})
+        snapshot.refresh()
+        for profile, kept in views.items():
+            old, new = kept.of(pod.cls), ClassViews(profile, snapshot).of(pod.cls)
+            rows = new.feasible_rows(snapshot.columns)
+            assert old.feasible_rows(snapshot.columns).tolist() == rows.tolist()
+            assert old.totals(snapshot.columns, rows).tolist() == new.totals(snapshot.columns, rows).tolist()

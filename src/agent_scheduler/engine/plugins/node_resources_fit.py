@@ -20,6 +20,10 @@ from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 
 
+_YES: Bools = np.ones(1, dtype=np.bool_)
+_NO: Bools = np.zeros(1, dtype=np.bool_)
+
+
 def insufficient(resource: str) -> str:
     """kube-scheduler's reason."""
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
@@ -31,7 +35,7 @@ class Wanted:
     Resources get their columns when a node first offers them, so `resolve` looks again when there are more.
     """
 
-    __slots__ = ("_known", "_names", "amounts", "indices", "missing", "resolved", "weights")
+    __slots__ = ("_known", "_names", "amounts", "each", "indices", "missing", "resolved", "weights")
 
     def __init__(self, wanted: Sequence[tuple[str, int, int]]) -> None:
         """`wanted`: (resource, amount, weight)."""
@@ -43,6 +47,8 @@ class Wanted:
         self.indices: Rows = np.zeros((0, 1), dtype=np.intp)
         self.amounts: Ints = np.zeros((0, 1), dtype=np.int64)
         self.weights: Ints = np.zeros((0, 1), dtype=np.int64)
+        #: The same as plain numbers, (index, amount, weight), for one row at a time.
+        self.each: tuple[tuple[int, int, int], ...] = ()
 
     def resolve(self, nodes: Columns) -> Wanted:
         columns = nodes.allocatable.shape[0]
@@ -52,6 +58,7 @@ class Wanted:
             found = [(known[name], amount, weight) for name, amount, weight in self._names if name in known]
             self.resolved = tuple(name for name, _, _ in self._names if name in known)
             self.missing = tuple(name for name, _, _ in self._names if name not in known)
+            self.each = tuple(found)
             table = np.array(found, dtype=np.int64).reshape(-1, 3)
             self.indices = table[:, 0:1].astype(np.intp)
             self.amounts = table[:, 1:2]
@@ -69,6 +76,9 @@ class NodeResourcesFit:
     def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
+        if rows.shape[0] == 1:
+            # A bind changes one row. Plain numbers answer for that in a tenth of what arrays need.
+            return _YES if self._fits(state, nodes, rows[0]) else _NO
         mask: Bools = np.logical_and.reduce(self._enough(state, nodes, rows))
         return mask
 
@@ -80,6 +90,14 @@ class NodeResourcesFit:
             if short:
                 counts[insufficient(resource)] = short
         return counts
+
+    @staticmethod
+    def _fits(state: Wanted, nodes: Columns, row: np.intp) -> bool:
+        allocatable, requested = nodes.allocatable, nodes.requested
+        return all(
+            int(allocatable[index, row]) - int(requested[index, row]) >= amount
+            for index, amount, _ in state.each
+        )
 
     @staticmethod
     def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
@@ -148,6 +166,8 @@ class _Allocation:
 
     def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
         state.resolve(nodes)
+        if rows.shape[0] == 1:
+            return np.array([self._score_one(state, nodes, rows[0])], dtype=np.int64)
         offered = nodes.allocatable[state.indices, rows]
         taken = nodes.scored[state.indices, rows] + state.amounts
         # A node that does not offer a resource is judged by the others alone.
@@ -156,8 +176,21 @@ class _Allocation:
         mean: Ints = (rates * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
         return mean
 
+    def _score_one(self, state: Wanted, nodes: Columns, row: np.intp) -> int:
+        total = weights = 0
+        for index, amount, weight in state.each:
+            offered = int(nodes.allocatable[index, row])
+            if offered > 0:
+                total += weight * self._rate_one(int(nodes.scored[index, row]) + amount, offered)
+                weights += weight
+        return total // weights if weights else 0
+
     @staticmethod
     def _rate(requested: Ints, offered: Ints) -> Ints:
+        raise NotImplementedError
+
+    @staticmethod
+    def _rate_one(requested: int, offered: int) -> int:
         raise NotImplementedError
 
 
@@ -169,6 +202,10 @@ class LeastAllocated(_Allocation):
         rate: Ints = np.maximum(offered - requested, 0) * MAX_NODE_SCORE // offered
         return rate
 
+    @staticmethod
+    def _rate_one(requested: int, offered: int) -> int:
+        return max(offered - requested, 0) * MAX_NODE_SCORE // offered
+
 
 class MostAllocated(_Allocation):
     """Prefers full nodes: packs, so that large pods still find a whole one."""
@@ -177,3 +214,7 @@ class MostAllocated(_Allocation):
     def _rate(requested: Ints, offered: Ints) -> Ints:
         rate: Ints = np.minimum(requested, offered) * MAX_NODE_SCORE // offered
         return rate
+
+    @staticmethod
+    def _rate_one(requested: int, offered: int) -> int:
+        return min(requested, offered) * MAX_NODE_SCORE // offered
