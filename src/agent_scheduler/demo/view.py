@@ -54,12 +54,10 @@ class View(Protocol):
 
 
 def sparkline(values: Sequence[float], *, width: int = 48) -> str:
-    """The last `width` values as blocks, scaled to the largest."""
+    """The last `width` values as blocks, scaled to the largest; nothing for zero."""
     shown = list(values)[-width:]
     top = max(shown, default=0.0)
-    if top <= 0:
-        return _BLOCKS[1] * len(shown)
-    return "".join(_BLOCKS[1 + round(7 * max(value, 0.0) / top)] for value in shown)
+    return "".join(_BLOCKS[1 + round(7 * value / top)] if value > 0 else _BLOCKS[0] for value in shown)
 
 
 def fill_bins(fill: Sequence[float], *, bins: int = 10) -> list[int]:

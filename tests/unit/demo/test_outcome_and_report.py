@@ -182,7 +182,7 @@ def test_what_is_not_a_terminal_gets_a_line_a_second() -> None:
 
 
 def test_bars_are_scaled_and_bins_hold_every_node() -> None:
-    assert sparkline([0, 1, 2]) == "▁▅█"
+    assert sparkline([0, 1, 2]) == " ▅█"
     assert sparkline([]) == ""
-    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([0, 0]) == "  "
     assert fill_bins([0.0, 0.05, 0.5, 1.0, 1.7], bins=2) == [2, 3]
