@@ -25,14 +25,10 @@ def _refusal(obj: dict[str, Any]) -> str:
 
 def test_unknown_fields_are_dropped_and_told_with_their_path() -> None:
     obj = pod(nosuchfield=1, containers=[{"name": "c", "ports": [{"containerPort": 80, "bar": 2}]}])
-    assert (
-        schema.check(PODS, obj)
-        == [
-            'unknown field "spec.containers[0].ports[0].bar"',
-            'unknown field "spec.nosuchfield"',
-        ]
-        or sorted(schema.check(PODS, obj)) == []
-    )
+    assert schema.check(PODS, obj) == [
+        'unknown field "spec.containers[0].ports[0].bar"',
+        'unknown field "spec.nosuchfield"',
+    ]
     assert "nosuchfield" not in obj["spec"]
     assert obj["spec"]["containers"][0]["ports"] == [{"containerPort": 80}]
 

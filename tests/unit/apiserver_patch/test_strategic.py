@@ -84,10 +84,7 @@ def test_an_item_is_deleted_by_its_key_and_an_absent_one_is_no_error() -> None:
         "g/2"
     ]
     assert _spec({"schedulingGates": [{"name": "g/9", "$patch": "delete"}]}) == _POD["spec"]
-    assert (
-        "hostAliases" not in _spec({"hostAliases": [{"ip": "1", "$patch": "delete"}]})
-        or not _spec({"hostAliases": [{"ip": "1", "$patch": "delete"}]})["hostAliases"]
-    )
+    assert not _spec({"hostAliases": [{"ip": "1", "$patch": "delete"}]})["hostAliases"]
 
 
 def test_replace_takes_the_place_of_a_list_or_an_object() -> None:
@@ -125,10 +122,7 @@ def test_finalizers_are_a_set() -> None:
 
 def test_conditions_merge_by_type_and_null_removes() -> None:
     patch = {"status": {"conditions": [{"type": "Ready", "reason": None, "status": "True"}, {"type": "New"}]}}
-    assert _patched(patch)["status"]["conditions"] == [
-        {"type": "New"},
-        {"type": "Ready", "status": "True"},
-    ] or (_patched(patch)["status"]["conditions"] == [{"type": "Ready", "status": "True"}, {"type": "New"}])
+    assert _patched(patch)["status"]["conditions"] == [{"type": "Ready", "status": "True"}, {"type": "New"}]
     assert _patched({"metadata": {"labels": {"a": None, "c": "3"}}})["metadata"]["labels"] == {
         "b": "2",
         "c": "3",

@@ -1,0 +1,276 @@
+"""Server-side apply: who owns which field, and what follows from applying."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.apiserver import apply, field_sets
+from agent_scheduler.apiserver.errors import ApiError
+from agent_scheduler.apiserver.resource import Resource
+
+from .kinds import LATER, NOW, PODS, RESOURCES, widgets
+
+_CONFIG_MAPS = RESOURCES["", "configmaps"]
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def _applied(
+    live: dict[str, Any] | None,
+    config: dict[str, Any],
+    manager: str,
+    *,
+    force: bool = False,
+    resource: Resource = PODS,
+    now: str = NOW,
+    subresource: str = "",
+) -> dict[str, Any]:
+    config = {"apiVersion": resource.api_version, "kind": resource.kind, **config}
+    before = deepcopy((live, config))
+    result = apply.apply(
+        live, config, manager=manager, force=force, resource=resource, now=now, subresource=subresource
+    )
+    assert (live, config) == before, "an argument was changed"
+    return result
+
+
+def _pod(labels: dict[str, str], *containers: dict[str, Any]) -> dict[str, Any]:
+    config: dict[str, Any] = {"metadata": {"name": "a", "labels": labels}}
+    return config | ({"spec": {"containers": list(containers)}} if containers else {})
+
+
+def _owned(obj: dict[str, Any], manager: str) -> set[str]:
+    return {
+        field_sets.show(path)
+        for entry in obj["metadata"].get("managedFields", ())
+        if entry["manager"] == manager
+        for path in field_sets.decode(entry["fieldsV1"])
+    }
+
+
+def test_an_applier_owns_what_it_wrote_and_nothing_else() -> None:
+    ports = [{"containerPort": 80}]
+    obj = _applied(None, _pod({"a": "1"}, {"name": "c", "image": "i", "ports": ports}), "m1")
+    assert _owned(obj, "m1") == {
+        ".metadata.labels.a",
+        '.spec.containers[name="c"]',
+        '.spec.containers[name="c"].name',
+        '.spec.containers[name="c"].image',
+        '.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"]',
+        '.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort',
+    }
+    assert [entry["operation"] for entry in obj["metadata"]["managedFields"]] == ["Apply"]
+
+
+def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_field() -> None:
+    obj = _applied(None, _pod({"a": "1"}, {"name": "c", "image": "i"}), "m1")
+    with pytest.raises(ApiError) as refused:
+        _applied(obj, _pod({"a": "2"}), "m2")
+    assert refused.value.message == 'Apply failed with 1 conflict: conflict with "m1": .metadata.labels.a'
+    assert refused.value.details == {
+        "causes": [
+            {
+                "reason": "FieldManagerConflict",
+                "message": 'conflict with "m1"',
+                "field": ".metadata.labels.a",
+            }
+        ]
+    }
+    with pytest.raises(ApiError) as refused:
+        _applied(obj, _pod({"a": "2"}, {"name": "c", "image": "j"}), "m2")
+    assert refused.value.message.splitlines() == [
+        'Apply failed with 2 conflicts: conflicts with "m1":',
+        "- .metadata.labels.a",
+        '- .spec.containers[name="c"].image',
+    ]
+
+
+def test_force_takes_the_field_over() -> None:
+    obj = _applied(None, _pod({"a": "1", "b": "1"}), "m1")
+    taken = _applied(obj, _pod({"a": "2"}), "m2", force=True)
+    assert taken["metadata"]["labels"] == {"a": "2", "b": "1"}
+    assert _owned(taken, "m1") == {".metadata.labels.b"}
+    assert _owned(taken, "m2") == {".metadata.labels.a"}
+
+
+def test_the_same_value_is_owned_together_and_stays_until_both_let_go() -> None:
+    obj = _applied(_applied(None, _pod({"a": "1"}), "m1"), _pod({"a": "1"}), "m2")
+    assert _owned(obj, "m1") == _owned(obj, "m2") == {".metadata.labels.a"}
+    obj = _applied(obj, _pod({}), "m1")
+    assert obj["metadata"]["labels"] == {"a": "1"}
+    obj = _applied(obj, _pod({}), "m2")
+    assert not obj["metadata"].get("labels")
+
+
+def test_a_field_that_is_no_longer_applied_goes_with_its_defaults() -> None:
+    obj = _applied(None, _pod({}, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}), "m1")
+    obj["spec"]["containers"][1]["imagePullPolicy"] = "Always"
+    obj["metadata"]["labels"] = {"other": "1"}
+    obj = _applied(obj, _pod({}, {"name": "c", "image": "i"}), "m1")
+    assert obj["spec"]["containers"] == [{"name": "c", "image": "i"}]
+    assert obj["metadata"]["labels"] == {"other": "1"}
+
+
+def test_an_item_in_which_another_owns_a_field_stays_with_that_field() -> None:
+    obj = _applied(None, _pod({}, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}), "m1")
+    obj = _applied(obj, _pod({}, {"name": "d", "workingDir": "/"}), "m2")
+    obj = _applied(obj, _pod({}, {"name": "c", "image": "i"}), "m1")
+    assert obj["spec"]["containers"] == [{"name": "c", "image": "i"}, {"name": "d", "workingDir": "/"}]
+
+
+def test_applying_again_changes_nothing_whenever_it_happens() -> None:
+    config = _pod({"a": "1"}, {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000m"}}})
+    obj = _applied(None, config, "m1")
+    assert obj["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+    assert _applied(obj, config, "m1", now=LATER) == obj
+
+
+def test_an_atomic_list_is_owned_as_a_whole() -> None:
+    obj = _applied(None, {"metadata": {"name": "a"}, "spec": {"tolerations": [{"key": "a"}]}}, "m1")
+    assert _owned(obj, "m1") == {".spec.tolerations"}
+    with pytest.raises(ApiError):
+        _applied(obj, {"metadata": {"name": "a"}, "spec": {"tolerations": [{"key": "b"}]}}, "m2")
+
+
+def test_finalizers_of_two_appliers_make_one_set() -> None:
+    obj = _applied(None, {"metadata": {"name": "a", "finalizers": ["x/1"]}}, "m1")
+    obj = _applied(obj, {"metadata": {"name": "a", "finalizers": ["x/2"]}}, "m2")
+    assert sorted(obj["metadata"]["finalizers"]) == ["x/1", "x/2"]
+    obj = _applied(obj, {"metadata": {"name": "a"}}, "m1")
+    assert obj["metadata"]["finalizers"] == ["x/2"]
+
+
+def test_items_keep_the_order_of_the_configuration() -> None:
+    obj = _applied(None, _pod({}, {"name": "b"}, {"name": "d"}), "m1")
+    obj = _applied(obj, _pod({}, {"name": "a"}, {"name": "d"}, {"name": "e"}), "m2")
+    names = [container["name"] for container in obj["spec"]["containers"]]
+    assert set(names) == {"a", "b", "d", "e"}
+    assert names.index("a") < names.index("d") < names.index("e")
+    assert names.index("b") < names.index("d")
+
+
+def test_what_nobody_recorded_belongs_to_a_manager_before_the_first_apply() -> None:
+    live = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1", "l": "1"}}
+    with pytest.raises(ApiError) as refused:
+        _applied(live, {"metadata": {"name": "a"}, "data": {"k": "2"}}, "m1", resource=_CONFIG_MAPS)
+    assert 'conflict with "before-first-apply" using v1: .data.k' in refused.value.message
+    same = _applied(live, {"metadata": {"name": "a"}, "data": {"k": "1"}}, "m1", resource=_CONFIG_MAPS)
+    assert _owned(same, "m1") == {".data.k"}
+
+
+def test_kubectl_takes_over_what_it_applied_from_the_clients_side() -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}}
+    live: dict[str, Any] = deepcopy(config)
+    live["metadata"]["annotations"] = {
+        _LAST_APPLIED: '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"1"}}'
+    }
+    apply.track(None, live, manager="kubectl-client-side-apply", resource=_CONFIG_MAPS, now=NOW)
+    changed = {**config, "data": {"k": "2"}}
+    with pytest.raises(ApiError):
+        _applied(live, changed, "someone", resource=_CONFIG_MAPS)
+    taken = _applied(live, changed, "kubectl", resource=_CONFIG_MAPS)
+    assert taken["data"] == {"k": "2"}
+    assert '"k":"2"' in taken["metadata"]["annotations"][_LAST_APPLIED]
+
+
+def test_an_unknown_field_or_a_repeated_item_is_refused() -> None:
+    for config, said in (
+        ({"metadata": {"name": "a"}, "spec": {"foo": 1}}, ".spec.foo: field not declared in schema"),
+        (_pod({}, {"name": "c"}, {"name": "c"}), "duplicate entries for key"),
+        (_pod({}, {"image": "c"}), "omits all key fields"),
+    ):
+        with pytest.raises(ApiError) as refused:
+            _applied(None, config, "m1")
+        assert refused.value.code == 500
+        assert said in refused.value.message
+
+
+def test_an_update_takes_the_fields_that_it_changed() -> None:
+    old = _applied(None, _pod({"a": "1", "b": "1"}, {"name": "c", "image": "i"}), "m1")
+    new = deepcopy(old)
+    new["metadata"]["labels"] = {"a": "2"}
+    new["spec"]["nodeName"] = "n"
+    apply.track(old, new, manager="editor", resource=PODS, now=LATER)
+    assert ".metadata.labels.a" not in _owned(new, "m1")
+    assert ".metadata.labels.b" not in _owned(new, "m1")
+    assert '.spec.containers[name="c"].image' in _owned(new, "m1")
+    assert _owned(new, "editor") == {".metadata.labels.a", ".spec.nodeName"}
+    with pytest.raises(ApiError) as refused:
+        _applied(new, _pod({"a": "1"}, {"name": "c", "image": "i"}), "m1")
+    assert 'conflict with "editor" using v1' in refused.value.message
+
+
+def test_a_status_write_is_recorded_apart() -> None:
+    old = _applied(None, _pod({"a": "1"}), "m1")
+    new = deepcopy(old)
+    new["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    apply.track(old, new, manager="kubelet", resource=PODS, now=LATER, subresource="status")
+    entry = next(entry for entry in new["metadata"]["managedFields"] if entry["manager"] == "kubelet")
+    assert (entry["operation"], entry["subresource"]) == ("Update", "status")
+    assert '.status.conditions[type="Ready"].status' in _owned(new, "kubelet")
+
+
+def test_many_updaters_are_folded_into_one() -> None:
+    obj: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {}}
+    for index in range(15):
+        new = deepcopy(obj)
+        new["data"][f"k{index}"] = "v"
+        apply.track(obj, new, manager=f"m{index}", resource=_CONFIG_MAPS, now=f"2026-01-01T00:00:{index:02}Z")
+        obj = new
+    managers = {entry["manager"] for entry in obj["metadata"]["managedFields"]}
+    assert len(managers) <= 11
+    assert ".data.k0" in _owned(obj, "ancient-changes")
+
+
+def test_custom_lists_merge_by_the_definitions_keys() -> None:
+    part = {"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}
+    kind = widgets(
+        {
+            "type": "object",
+            "properties": {
+                "parts": {
+                    "type": "array",
+                    "items": part,
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
+                },
+                "tags": {"type": "array", "items": {"type": "string"}},
+            },
+        }
+    )
+    config = {"metadata": {"name": "w"}, "spec": {"parts": [{"name": "a", "n": 1}], "tags": ["x"]}}
+    obj = _applied(None, config, "m1", resource=kind)
+    config = {"metadata": {"name": "w"}, "spec": {"parts": [{"name": "b", "n": 2}]}}
+    obj = _applied(obj, config, "m2", resource=kind)
+    assert sorted(part["name"] for part in obj["spec"]["parts"]) == ["a", "b"]
+    with pytest.raises(ApiError) as refused:
+        _applied(obj, {"metadata": {"name": "w"}, "spec": {"tags": ["y"]}}, "m2", resource=kind)
+    assert refused.value.details is not None
+    assert refused.value.details["causes"][0]["field"] == ".spec.tags"
+
+
+_ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"'])
+_SETS = st.frozensets(st.lists(_ELEMENTS, min_size=1, max_size=4).map(tuple), max_size=8)
+
+
+@given(_SETS)
+def test_a_field_set_survives_its_encoding(paths: field_sets.FieldSet) -> None:
+    assert field_sets.decode(field_sets.encode(paths)) == paths
+
+
+_LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size=3)
+
+
+@given(first=_LABELS, second=_LABELS, again=_LABELS)
+def test_forced_appliers_leave_the_union_of_their_last_words(
+    first: dict[str, str], second: dict[str, str], again: dict[str, str]
+) -> None:
+    obj = _applied(None, _pod(first), "m1", force=True)
+    obj = _applied(obj, _pod(second), "m2", force=True)
+    obj = _applied(obj, _pod(again), "m1", force=True)
+    kept = {key: value for key, value in second.items() if key not in again}
+    assert (obj["metadata"].get("labels") or {}) == kept | again

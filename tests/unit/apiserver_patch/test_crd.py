@@ -1,0 +1,292 @@
+"""Custom resources: definitions, schemas and what they do to objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver import crd, schema
+from agent_scheduler.apiserver.errors import ApiError, Cause
+
+from .kinds import NOW, definition, widget, widgets
+
+
+def _causes(spec: dict[str, Any], value: Any, old: Any = ...) -> list[Cause]:
+    kind = widgets(spec)
+    stored = None if old is ... else widget(spec=old)
+    causes = kind.schema.validate(widget(spec=value), stored)
+    assert all(isinstance(cause, Cause) for cause in causes)
+    return list(causes)
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def test_unknown_fields_are_pruned_and_told() -> None:
+    kind = widgets(
+        _object(a={"type": "string"}, items={"type": "array", "items": _object(b={"type": "string"})})
+    )
+    obj = widget(spec={"a": "x", "z": 1, "items": [{"b": "y", "z": 2}]}, more=1)
+    obj["metadata"]["nope"] = 1
+    assert schema.check(kind, obj) == [
+        'unknown field "metadata.nope"',
+        'unknown field "spec.z"',
+        'unknown field "spec.items[0].z"',
+        'unknown field "more"',
+    ]
+    assert obj["spec"] == {"a": "x", "items": [{"b": "y"}]}
+    assert obj["kind"] == "Widget"
+
+
+def test_unknown_fields_stay_where_the_schema_preserves_them() -> None:
+    keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": _object()}}
+    obj = widget(spec={"z": {"y": 1}, "a": {"gone": 1}})
+    assert schema.check(widgets(keep), obj) == ['unknown field "spec.a.gone"']
+    assert obj["spec"] == {"z": {"y": 1}, "a": {}}
+
+
+def test_metadata_of_the_wrong_type_is_a_bad_request() -> None:
+    with pytest.raises(ApiError) as refused:
+        schema.check(widgets(_object()), {**widget(), "metadata": {"labels": {"a": 1}}})
+    assert refused.value.code == 400
+
+
+def test_defaults_are_filled_in_at_every_depth() -> None:
+    kind = widgets(
+        _object(
+            size={"type": "integer", "default": 3},
+            inner={"type": "object", "default": {}, "properties": {"x": {"type": "string", "default": "y"}}},
+            parts={"type": "array", "items": _object(n={"type": "integer", "default": 1})},
+            maybe={"type": "string", "nullable": True, "default": "z"},
+        )
+    )
+    obj = widget(spec={"size": None, "parts": [{}], "maybe": None})
+    kind.default(obj)
+    assert obj["spec"] == {"size": 3, "inner": {"x": "y"}, "parts": [{"n": 1}], "maybe": None}
+    other = widget(spec={})
+    kind.default(other)
+    other["spec"]["inner"]["x"] = "changed"
+    again = widget(spec={})
+    kind.default(again)
+    assert again["spec"]["inner"] == {"x": "y"}, "a default was shared between objects"
+
+
+@pytest.mark.parametrize(
+    ("node", "value", "reason", "said"),
+    [
+        (
+            {"type": "array", "items": {"type": "string"}},
+            "n1",
+            "FieldValueTypeInvalid",
+            'must be of type array: "string"',
+        ),
+        ({"type": "integer"}, 1.5, "FieldValueTypeInvalid", 'must be of type integer: "number"'),
+        ({"type": "string"}, None, "FieldValueTypeInvalid", 'must be of type string: "null"'),
+        ({"type": "boolean"}, 1, "FieldValueTypeInvalid", 'must be of type boolean: "integer"'),
+        ({"type": "integer", "minimum": 1}, 0, "FieldValueInvalid", "should be greater than or equal to 1"),
+        (
+            {"type": "number", "maximum": 5, "exclusiveMaximum": True},
+            5,
+            "FieldValueInvalid",
+            "should be less than 5",
+        ),
+        ({"type": "integer", "multipleOf": 2}, 3, "FieldValueInvalid", "should be a multiple of 2"),
+        ({"type": "string", "minLength": 2}, "a", "FieldValueInvalid", "should be at least 2 chars long"),
+        ({"type": "string", "maxLength": 2}, "abc", "FieldValueTooLong", "may not be more than 2 bytes"),
+        ({"type": "string", "pattern": "^a+$"}, "b", "FieldValueInvalid", "should match '^a+$'"),
+        ({"type": "string", "enum": ["a", "b"]}, "c", "FieldValueNotSupported", 'supported values: "a", "b"'),
+        ({"type": "string", "format": "date-time"}, "x", "FieldValueInvalid", "must be of type date-time"),
+        ({"type": "string", "format": "ipv4"}, "1.2.3", "FieldValueInvalid", "must be of type ipv4"),
+        (
+            {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            [],
+            "FieldValueInvalid",
+            "at least 1 items",
+        ),
+        (
+            {"type": "array", "items": {"type": "string"}, "maxItems": 1},
+            ["a", "b"],
+            "FieldValueTooMany",
+            "at most 1 items",
+        ),
+        (
+            {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            ["a", "a"],
+            "FieldValueDuplicate",
+            'Duplicate value: "a"',
+        ),
+        (
+            {"type": "object", "additionalProperties": {"type": "string"}},
+            {"a": 1},
+            "FieldValueTypeInvalid",
+            "spec.f.a",
+        ),
+        ({"x-kubernetes-int-or-string": True}, True, "FieldValueTypeInvalid", "integer,string"),
+        (
+            {"type": "string", "not": {"enum": ["a"]}},
+            "a",
+            "FieldValueInvalid",
+            "must not validate the schema",
+        ),
+        (
+            {"type": "string", "oneOf": [{"enum": ["a"]}, {"enum": ["a", "b"]}]},
+            "a",
+            "FieldValueInvalid",
+            "must validate one and only one schema",
+        ),
+        (
+            {"type": "string", "anyOf": [{"enum": ["a"]}]},
+            "b",
+            "FieldValueInvalid",
+            "at least one schema (anyOf)",
+        ),
+        ({"type": "string", "allOf": [{"minLength": 2}]}, "b", "FieldValueInvalid", "at least 2 chars"),
+    ],
+)
+def test_a_value_that_its_schema_does_not_allow_is_told(
+    node: dict[str, Any], value: Any, reason: str, said: str
+) -> None:
+    causes = _causes(_object(f=node), {"f": value})
+    assert causes, "nothing was refused"
+    assert any(cause.reason == reason and said in cause.message for cause in causes), causes
+    assert all(cause.field.startswith("spec.f") for cause in causes)
+
+
+@pytest.mark.parametrize(
+    ("node", "value"),
+    [
+        ({"type": "integer"}, 5.0),
+        ({"type": "number"}, 5),
+        ({"type": "string", "nullable": True}, None),
+        ({"x-kubernetes-int-or-string": True}, "50%"),
+        ({"type": "string", "format": "duration"}, "1h30m"),
+        ({"type": "string", "format": "something-else"}, "x"),
+        ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, {"a": [1]}),
+    ],
+)
+def test_a_value_that_its_schema_allows_passes(node: dict[str, Any], value: Any) -> None:
+    assert _causes(_object(f=node), {"f": value}) == []
+
+
+def test_a_missing_required_field_is_told_with_its_path() -> None:
+    assert _causes({**_object(a={"type": "string"}), "required": ["a"]}, {}) == [
+        Cause("FieldValueRequired", "spec.a", "Required value")
+    ]
+
+
+def test_what_an_update_leaves_as_it_was_is_tolerated() -> None:
+    node = _object(a={"type": "string", "maxLength": 1}, b={"type": "string"})
+    assert _causes(node, {"a": "long", "b": "new"}, old={"a": "long", "b": "old"}) == []
+    assert _causes(node, {"a": "longer"}, old={"a": "long"})
+
+
+def test_the_status_subresource_parts_the_writes() -> None:
+    kind = widgets(_object(a={"type": "string"}), subresources={"status": {}})
+    assert kind.status
+    obj = widget(spec={"a": "1"}, status={"x": 1})
+    kind.prepare_create(obj)
+    assert "status" not in obj
+    assert obj["metadata"]["generation"] == 1
+
+    stored = {**obj, "status": {"x": 1}}
+    main = widget(spec={"a": "2"}, status={"x": 9})
+    kind.prepare_update(main, stored, "")
+    assert (main["status"], main["metadata"]["generation"]) == ({"x": 1}, 2)
+
+    labelled = widget(spec={"a": "1"})
+    labelled["metadata"]["labels"] = {"l": "1"}
+    kind.prepare_update(labelled, stored, "")
+    assert labelled["metadata"]["generation"] == 1
+
+    status = widget(spec={"a": "9"}, status={"x": 2})
+    status["metadata"] |= {"labels": {"l": "1"}, "resourceVersion": "7"}
+    kind.prepare_update(status, stored, "status")
+    assert (status["spec"], status["status"]) == ({"a": "1"}, {"x": 2})
+    assert status["metadata"] == {**stored["metadata"], "resourceVersion": "7"}
+
+
+def test_without_the_subresource_status_is_a_field_like_others() -> None:
+    kind = widgets(_object())
+    stored = widget(spec={}, status={"x": 1})
+    stored["metadata"]["generation"] = 1
+    changed = widget(spec={}, status={"x": 2})
+    kind.prepare_update(changed, stored, "")
+    assert (changed["status"], changed["metadata"]["generation"]) == ({"x": 2}, 2)
+
+
+def test_selectable_fields_can_be_selected() -> None:
+    kind = widgets(_object(color={"type": "string"}), selectableFields=[{"jsonPath": ".spec.color"}])
+    assert kind.field_names == ("metadata.name", "metadata.namespace", "spec.color")
+    assert kind.fields(widget(spec={"color": "red"}))["spec.color"] == "red"
+    assert kind.fields(widget())["spec.color"] == ""
+
+
+def test_a_definition_that_is_in_order_passes_and_is_established() -> None:
+    obj = definition()
+    assert crd.validate(obj) == []
+    obj["status"] = crd.established(obj, NOW)
+    assert [condition["type"] for condition in obj["status"]["conditions"]] == [
+        "NamesAccepted",
+        "Established",
+    ]
+    assert obj["status"]["storedVersions"] == ["v1"]
+    assert crd.established(obj, "2027-01-01T00:00:00Z") == obj["status"], "a second look moved the times"
+
+
+def _broken(path: str, value: Any) -> dict[str, Any]:
+    obj = definition()
+    node: Any = obj
+    *parents, last = path.split(".")
+    for step in parents:
+        node = node[int(step)] if step.isdigit() else node[step]
+    node[last] = value
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("metadata.name", "x", "metadata.name"),
+        ("spec.scope", "Galaxy", "spec.scope"),
+        ("spec.group", "", "spec.group"),
+        ("spec.names.kind", "", "spec.names.kind"),
+        ("spec.names.shortNames", ["UP PER"], "spec.names.shortNames[0]"),
+        ("spec.versions", [], "spec.versions"),
+        ("spec.versions.0.storage", False, "spec.versions"),
+        ("spec.versions.0.name", "V_1", "spec.versions[0].name"),
+        ("spec.versions.0.schema", None, "spec.versions[0].schema.openAPIV3Schema"),
+        (
+            "spec.versions.0.schema.openAPIV3Schema",
+            {"type": "string"},
+            "spec.versions[0].schema.openAPIV3Schema.type",
+        ),
+        (
+            "spec.versions.0.schema.openAPIV3Schema.properties",
+            {"a": {"description": "no type"}},
+            "spec.versions[0].schema.openAPIV3Schema.properties[a].type",
+        ),
+        (
+            "spec.versions.0.additionalPrinterColumns",
+            [{"name": "A", "type": "string", "jsonPath": ".a[?(@.b=="}],
+            "spec.versions[0].additionalPrinterColumns[0].JSONPath",
+        ),
+        ("spec.conversion", {"strategy": "Webhook"}, "spec.conversion.strategy"),
+    ],
+)
+def test_a_definition_that_is_not_in_order_is_told_where(path: str, value: Any, field: str) -> None:
+    assert field in [cause.field for cause in crd.validate(_broken(path, value))]
+
+
+def test_a_definition_may_not_become_another_kind() -> None:
+    old = definition()
+    old["status"] = crd.established(old, NOW)
+    assert [cause.field for cause in crd.validate(_broken("spec.scope", "Cluster"), old)] == ["spec.scope"]
+    renamed = _broken("spec.versions.0.name", "v2")
+    assert [cause.field for cause in crd.validate(renamed, old)] == ["status.storedVersions[0]"]
+
+
+def test_a_version_that_a_definition_has_not_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        crd.resource_of(definition(), "v9")
