@@ -1,0 +1,268 @@
+"""What a user installs: manifests, image and locks agree with the code and with one another."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent_scheduler.config import add_run_arguments, load
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "config"
+MANIFESTS = sorted(CONFIG.rglob("*.yaml"))
+
+#: Every request that the product makes: (API group, resource, verb) -> whose code makes it.
+REQUESTS = {
+    ("", "pods", "list"): "kube.reflector",
+    ("", "pods", "watch"): "kube.reflector",
+    ("", "pods", "get"): "kube.bind, to learn of an outcome",
+    ("", "nodes", "list"): "kube.reflector",
+    ("", "nodes", "watch"): "kube.reflector",
+    ("", "pods/binding", "create"): "kube.bind",
+    ("", "pods/status", "patch"): "kube.status",
+    ("events.k8s.io", "events", "create"): "kube.recorder",
+    ("events.k8s.io", "events", "patch"): "kube.recorder, for a series",
+    ("coordination.k8s.io", "leases", "create"): "kube.lease",
+    ("coordination.k8s.io", "leases", "get"): "kube.lease",
+    ("coordination.k8s.io", "leases", "update"): "kube.lease",
+    ("authentication.k8s.io", "tokenreviews", "create"): "serving.authorization",
+    ("authorization.k8s.io", "subjectaccessreviews", "create"): "serving.authorization",
+}
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [
+        document
+        for path in sorted((CONFIG / "default").glob("*.yaml"))
+        for document in documents(path)
+        if document["kind"] == kind
+    ]
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    return next(document for document in of_kind(kind) if document["metadata"]["name"] == name)
+
+
+DEPLOYMENT = named("Deployment", "agent-scheduler")
+POD = DEPLOYMENT["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(CONFIG)))
+def test_every_manifest_is_an_object_of_a_kind(path: Path) -> None:
+    found = documents(path)
+    assert found
+    for document in found:
+        assert document["apiVersion"]
+        assert document["kind"]
+
+
+def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
+    used = set((CONFIG / "samples").glob("*.yaml"))
+    for kustomization in CONFIG.rglob("kustomization.yaml"):
+        used.add(kustomization)
+        (document,) = documents(kustomization)
+        used.update(kustomization.parent / name for name in document["resources"])
+        for generator in document.get("configMapGenerator", ()):
+            used.update(kustomization.parent / name for name in generator["files"])
+    assert used == set(MANIFESTS)
+
+
+@pytest.mark.parametrize("component", [None, "network-policy", "priority-and-fairness"])
+def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl, which has kustomize, is not here")
+    shutil.copytree(CONFIG, tmp_path / "config")
+    default = tmp_path / "config" / "default"
+    if component is not None:
+        with (default / "kustomization.yaml").open("a") as file:
+            file.write(f"\ncomponents: [../components/{component}]\n")
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(default)], capture_output=True, text=True, check=True, timeout=60
+    )
+    kinds = {document["kind"] for document in yaml.safe_load_all(built.stdout)}
+    assert "Deployment" in kinds
+    expected = {None: "ConfigMap", "network-policy": "NetworkPolicy", "priority-and-fairness": "FlowSchema"}
+    assert expected[component] in kinds
+
+
+# ---- the configuration
+
+
+def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: Path) -> None:
+    arguments = list(CONTAINER["args"])
+    assert arguments.pop(0) == "run"
+    mounted = "--config=/etc/agent-scheduler/configuration.yaml"
+    arguments[arguments.index(mounted)] = f"--config={CONFIG / 'default' / 'configuration.yaml'}"
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_run_arguments(parser)
+    configuration = load(
+        parser.parse_args(arguments),
+        environ={"POD_NAMESPACE": "agent-scheduler"},
+        namespace_file=tmp_path / "none",
+    )
+    election, serving = configuration.leader_election, configuration.serving
+    assert election.leader_elect
+    assert (
+        election.resource_namespace
+        == named("Role", "agent-scheduler-leader-election")["metadata"]["namespace"]
+    )
+    assert serving.bind_address == "0.0.0.0"
+    assert serving.port == CONTAINER["ports"][0]["containerPort"]
+    assert configuration.shutdown_grace_period < POD["terminationGracePeriodSeconds"]
+    rules = named("Role", "agent-scheduler-leader-election")["rules"]
+    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [[election.resource_name]]
+    # The reviews' role is needed just then.
+    assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
+
+
+@pytest.mark.parametrize("path", sorted((CONFIG / "samples").glob("*.yaml")), ids=lambda path: path.name)
+def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
+    configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
+    for document in documents(path):
+        spec = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
+        assert spec["schedulerName"] in [profile["schedulerName"] for profile in configured]
+        assert all(container["resources"]["requests"] for container in spec["containers"])
+
+
+# ---- rights
+
+
+def test_the_roles_of_the_service_account_allow_what_the_code_requests_and_nothing_else() -> None:
+    granted: list[tuple[str, str, str]] = []
+    for binding in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding")):
+        assert [subject["name"] for subject in binding["subjects"]] == ["agent-scheduler"]
+        role = named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        for rule in role["rules"]:
+            granted += [
+                (group, resource, verb)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            ]
+    assert sorted(granted) == sorted(REQUESTS)
+
+
+def test_the_lease_is_limited_to_one_name_where_rbac_can_do_that() -> None:
+    for rule in named("Role", "agent-scheduler-leader-election")["rules"]:
+        assert rule["verbs"] == ["create"] or rule["resourceNames"] == ["agent-scheduler"]
+
+
+def test_methods_in_the_code_are_those_that_the_table_stands_for() -> None:
+    """A new kind of request shows up here before a cluster refuses it."""
+    seen: dict[str, set[str]] = {}
+    for package in ("kube", "serving", "fastpath"):
+        for path in (ROOT / "src" / "agent_scheduler" / package).glob("*.py"):
+            for method in re.findall(
+                r'(?:_write|_request|_exchange|request)\(\s*"([A-Z]+)"', path.read_text()
+            ):
+                seen.setdefault(path.stem, set()).add(method)
+            if re.search(r'method, content_type = "PATCH"', path.read_text()):
+                seen.setdefault(path.stem, set()).update({"PATCH", "POST"})
+    assert seen == {
+        "reflector": {"GET"},
+        "bind": {"GET", "POST"},
+        "status": {"PATCH"},
+        "recorder": {"PATCH", "POST"},
+        "lease": {"GET", "POST", "PUT"},
+        "authorization": {"POST"},
+    }
+
+
+def test_every_page_that_needs_a_token_can_be_granted() -> None:
+    urls = {
+        url
+        for role in of_kind("ClusterRole")
+        for rule in role["rules"]
+        for url in rule.get("nonResourceURLs", ())
+    }
+    source = (ROOT / "src" / "agent_scheduler" / "serving" / "http.py").read_text()
+    assert urls == set(re.findall(r'add_get\("(/[^"{]+)"', source))
+
+
+# ---- the pod
+
+
+def test_the_pod_meets_the_restricted_standard_of_its_namespace() -> None:
+    labels = named("Namespace", "agent-scheduler")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    pod, container = POD["securityContext"], CONTAINER["securityContext"]
+    assert pod["runAsNonRoot"] is True
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["allowPrivilegeEscalation"] is False
+    assert container["capabilities"] == {"drop": ["ALL"]}
+    assert container["readOnlyRootFilesystem"] is True
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & POD.keys()
+    assert all(volume.keys() <= {"name", "configMap", "projected"} for volume in POD["volumes"])
+
+
+def test_the_scheduler_does_not_schedule_itself() -> None:
+    configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
+    assert POD["schedulerName"] not in [profile["schedulerName"] for profile in configured]
+
+
+def test_selectors_choose_the_pods_of_the_deployment() -> None:
+    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
+    policy = documents(CONFIG / "components" / "network-policy" / "network-policy.yaml")[0]
+    for selector in (
+        DEPLOYMENT["spec"]["selector"]["matchLabels"],
+        named("PodDisruptionBudget", "agent-scheduler")["spec"]["selector"]["matchLabels"],
+        named("Service", "agent-scheduler-metrics")["spec"]["selector"],
+        policy["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+
+
+def test_probes_ask_for_pages_that_are_open() -> None:
+    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
+    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+
+
+# ---- the image
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Requirement -> its pin with all hashes."""
+    text = (ROOT / "requirements" / lock).read_text()
+    blocks = re.findall(r"^([A-Za-z0-9_.-]+)(==[^\n]*\n(?:[ \t]+--hash[^\n]*\n?)+)", text, re.MULTILINE)
+    return {name: re.sub(r"\s+", " ", pin).strip() for name, pin in blocks}
+
+
+def test_what_builds_the_image_is_pinned_as_in_development() -> None:
+    build, dev = pins("build.lock"), pins("dev.lock")
+    assert "hatchling" in build
+    assert build == {name: dev[name] for name in build}
+
+
+def test_the_image_runs_as_the_deployments_user() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE) == [
+        (str(POD["securityContext"]["runAsUser"]), str(POD["securityContext"]["runAsGroup"]))
+    ]
+
+
+def test_the_image_installs_only_locked_libraries_and_nothing_to_develop_with() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    installs = re.findall(r"pip(?: --python \S+)? install\s+([^&\n]*)", dockerfile)
+    assert len(installs) == 3
+    assert all("--require-hashes" in install or "--no-index" in install for install in installs)
+    assert not {"pytest", "rich", "matplotlib", "hypothesis", "mypy", "ruff"} & pins("run.lock").keys()
+
+
+def test_the_image_gets_every_file_that_it_copies() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for line in re.findall(r"^COPY (?!--from)(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists()
+            assert f"!{source}" in ignored
