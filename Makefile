@@ -34,7 +34,7 @@ lock:
 	build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --upgrade --extra dev --no-emit-package agent-scheduler -q pyproject.toml -o requirements/dev.lock
 	build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --upgrade --extra cluster --no-emit-package agent-scheduler -q pyproject.toml -o requirements/run.lock
+	  --upgrade --no-emit-package agent-scheduler -q pyproject.toml -o requirements/run.lock
 
 clean:
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -14,7 +14,8 @@ from agent_scheduler.apiserver.builtin import BUILTIN
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.server import Server
 from agent_scheduler.apiserver.store import Store
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, Response
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -22,7 +23,7 @@ PODS = "/api/v1/namespaces/default/pods"
 class EmbeddedCluster:
     """What a test says to the API server, as a user with admin rights would."""
 
-    def __init__(self, api: Api, server: Server, transport: AiohttpTransport) -> None:
+    def __init__(self, api: Api, server: Server, transport: Http1Transport) -> None:
         self.api = api
         self.server = server
         self.transport = transport
@@ -103,7 +104,7 @@ async def embedded_cluster(**server: Any) -> AsyncIterator[EmbeddedCluster]:
     store = Store(clock=time.time, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
     api = Api(store, BUILTIN)
     async with Server(api, **server) as listening:
-        transport = AiohttpTransport(Endpoint(listening.url))
+        transport = Http1Transport(Endpoint(listening.url))
         try:
             yield EmbeddedCluster(api, listening, transport)
         finally:

@@ -23,8 +23,9 @@ from agent_scheduler.engine.conflicts import ConflictPolicy
 from agent_scheduler.fastpath.scheduler import FastPath, FastPathSettings, RateLimit
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Transport
+from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, Sources, tls_context
@@ -118,7 +119,7 @@ class Runtime:
             lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
             lag.start()
             stack.callback(lag.stop)
-            transport = AiohttpTransport(
+            transport = Http1Transport(
                 self._endpoint,
                 pool_size=configuration.bind_concurrency + _OTHER_CONNECTIONS,
                 user_agent=f"agent-scheduler/{version('agent-scheduler')}",

@@ -118,7 +118,6 @@ async def test_a_pod_that_is_deleted_while_it_waits_is_forgotten() -> None:
         assert sum(running.fast_path.queue.pending()) == 0
 
 
-@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_a_pod_of_one_and_a_half_megabytes_is_scheduled_like_any_other() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport):
         await cluster.add_node("n1")
