@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 
@@ -19,10 +20,13 @@ class LoopLag:
         loop: asyncio.AbstractEventLoop,
         interval: float = 0.25,
         window: int = 20,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe = observe
         self._loop = loop
         self._interval = interval
+        # Not the loop's own: uvloop reads its clock once an iteration, in milliseconds.
+        self._clock = clock
         self._recent = [0.0] * window
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -42,12 +46,12 @@ class LoopLag:
             self._timer = None
 
     def _arm(self) -> None:
-        self._due = self._loop.time() + self._interval
-        self._timer = self._loop.call_at(self._due, self._tick)
+        self._due = self._clock() + self._interval
+        self._timer = self._loop.call_later(self._interval, self._tick)
 
     def _tick(self) -> None:
-        # A clock that rounds may run a timer a moment early.
-        lag = max(0.0, self._loop.time() - self._due)
+        # The loop's clock rounds, so a timer may run a moment early.
+        lag = max(0.0, self._clock() - self._due)
         self._recent[self._next] = lag
         self._next = (self._next + 1) % len(self._recent)
         self._observe(lag)

@@ -234,9 +234,15 @@ class Metrics:
             "kind",
             "type",
         )
-        self.reflector_steps_total = make.counter(
-            "agent_scheduler_reflector_steps_total",
-            "What list-and-watch did: list, watch, relist, stale_list, duplicate or failure.",
+        self.lists_total = make.counter(
+            "agent_scheduler_lists_total",
+            "Lists of all objects of a kind, by why: initial, or a relist because the watch could not go on.",
+            "kind",
+            "reason",
+        )
+        self.watch_steps_total = make.counter(
+            "agent_scheduler_watch_steps_total",
+            "What happened to a watch: watch (begun), failure, stale_list or duplicate (refused).",
             "kind",
             "step",
         )

@@ -112,6 +112,8 @@ class FastPathObserver:
         self._fits = metrics.revalidations_total.labels("fits")
         self._refused = metrics.revalidations_total.labels("refused")
         self._bind_seconds = metrics.bind_duration_seconds.labels()
+        for kind in ("Pod", "Node"):
+            metrics.malformed_objects_total.labels(kind)
         self._outcomes: dict[Enum, Counter] = {}
         # (kind, change type) -> what is recorded for each such change.
         self._changes: dict[tuple[str, Enum], tuple[Counter, Histogram]] = {}
@@ -124,6 +126,8 @@ class FastPathObserver:
         except KeyError:
             cycles = self._metrics.worker_cycles_total.labels(str(worker))
             busy = self._metrics.worker_busy_seconds_total.labels(str(worker))
+            # At 0 rather than absent until something fails: an alert on its increase needs the first step.
+            self._metrics.worker_failures_total.labels(str(worker))
             self._workers[worker] = cycles, busy
         cycles.inc()
         busy.inc(seconds)
@@ -175,8 +179,10 @@ class FastPathObserver:
         """A reflector did `what`."""
         if what == "malformed":
             self._metrics.malformed_objects_total.labels(kind).inc()
+        elif what.startswith("list_"):
+            self._metrics.lists_total.labels(kind, what.removeprefix("list_")).inc()
         else:
-            self._metrics.reflector_steps_total.labels(kind, what).inc()
+            self._metrics.watch_steps_total.labels(kind, what).inc()
 
     def received(self, kind: str, changes: Sequence[Change], began: float) -> None:
         """A batch of changes was handled, from clock `began` until now."""

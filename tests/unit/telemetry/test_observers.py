@@ -127,7 +127,7 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
     changes = [Change(ChangeType.ADDED, node, None)] * 3 + [Change(ChangeType.DELETED, node, node)]
     observer.received("Node", changes, clock.now - 2)
     observer.received("Node", [], clock.now - 2)
-    for step in ("list", "malformed"):
+    for step in ("list_initial", "list_expired", "watch", "malformed"):
         observer.watched("Node", step)
     observer.status_write("written")
     observer.event_write("dropped")
@@ -136,8 +136,10 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
     assert values['agent_scheduler_watch_events_total{kind="Node",type="deleted"}'] == 1
     assert values['scheduler_event_handling_duration_seconds_sum{event="NodeAdd"}'] == 1.5
     assert values['scheduler_event_handling_duration_seconds_count{event="NodeDelete"}'] == 1
-    assert values['agent_scheduler_reflector_steps_total{kind="Node",step="list"}'] == 1
+    assert values['agent_scheduler_lists_total{kind="Node",reason="initial"}'] == 1
+    assert values['agent_scheduler_lists_total{kind="Node",reason="expired"}'] == 1
+    assert values['agent_scheduler_watch_steps_total{kind="Node",step="watch"}'] == 1
     assert values['agent_scheduler_malformed_objects_total{kind="Node"}'] == 1
-    assert 'agent_scheduler_reflector_steps_total{kind="Node",step="malformed"}' not in values
+    assert 'agent_scheduler_watch_steps_total{kind="Node",step="malformed"}' not in values
     assert values['agent_scheduler_status_writes_total{result="written"}'] == 1
     assert values['agent_scheduler_events_total{result="dropped"}'] == 1
