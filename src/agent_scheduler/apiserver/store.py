@@ -133,8 +133,12 @@ class Table:
     ) -> None:
         self.namespaced = namespaced
         self.field_names = field_names
-        #: The values of `field_names` as a tuple; two names at least (metadata's), so never a bare value.
-        self.pick: Callable[[dict[str, str]], tuple[str, ...]] = itemgetter(*field_names)
+        #: The values of `field_names` as a tuple. A getter of one name would give a bare value.
+        self.pick: Callable[[dict[str, str]], tuple[str, ...]] = (
+            itemgetter(*field_names)
+            if len(field_names) > 1
+            else lambda values: tuple([values[name] for name in field_names])
+        )
         self.extract = extract
         self.limit = limit
         self.records: dict[str, Record] = {}
