@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,16 +34,14 @@ class Candidate(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why no node will do. `plugins` are those that refused at least one node: their events wake the pod."""
 
     message: str
     plugins: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Candidates, best first."""
 
     candidates: tuple[Candidate, ...]

@@ -16,8 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide import CompiledFilter, Placement
@@ -35,8 +34,7 @@ _WAITING_PER_SLOT = 2
 _ASK_AGAIN = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleResult:
+class ScheduleResult(NamedTuple):
     """What a worker hands over: a popped pod and its candidates, best first."""
 
     entry: Entry

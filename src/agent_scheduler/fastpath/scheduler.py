@@ -168,7 +168,8 @@ class FastPath:
             settled=messenger.settled,
         )
         failures = FailureHandler(queue=self.queue, messenger=messenger, observer=observer)
-        self._bind_budget = _budget(settings.binds, timing)
+        # Their number at a time is that of the binder's tasks.
+        self._bind_budget = Budget(qps=settings.binds.qps or None, burst=settings.binds.burst, timing=timing)
         self.binder = Binder(
             cluster=self.cluster,
             feed=self._feed,

@@ -7,8 +7,6 @@ Binds, status writes and events each have a budget of their own, so a flood of F
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from agent_scheduler.kube.retry import REAL, Timing
 
@@ -64,17 +62,35 @@ class Budget:
         self._bucket = TokenBucket(qps, burst, timing=timing)
         self._slots = asyncio.Semaphore(concurrency) if concurrency else None
 
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[None]:
+    def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""
-        # The slot comes first: a token taken before a slot is free would be spent on waiting.
+        return _Place(self._bucket, self._slots)
+
+
+class _Place:
+    """One request's place: a slot and a token, for as long as the block lasts."""
+
+    __slots__ = ("_bucket", "_slots")
+
+    def __init__(self, bucket: TokenBucket, slots: asyncio.Semaphore | None) -> None:
+        self._bucket = bucket
+        self._slots = slots
+
+    async def __aenter__(self) -> None:
         if self._slots is None:
             await self._bucket.take()
-            yield
             return
-        async with self._slots:
+        # The slot comes first: a token taken before a slot is free would be spent on waiting.
+        await self._slots.acquire()
+        try:
             await self._bucket.take()
-            yield
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._slots is not None:
+            self._slots.release()
 
 
 #: For callers that were given none.

@@ -251,7 +251,8 @@ def _series_of(series: _Series) -> dict[str, Any]:
 
 def micro_time(moment: datetime) -> str:
     """metav1.MicroTime: RFC 3339 in UTC with exactly six digits of a second."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # isoformat takes a third of strftime's time, and one event is written for each pod.
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def _shortened(note: str) -> str:
