@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..objects.quantity import QuantityError, resource_value
-from . import kubelet
+from . import disruption, kubelet
 from .builtin import BUILTIN
 from .certificates import make_certificates, server_context
 from .handlers import Api
@@ -147,7 +147,11 @@ async def serve(args: argparse.Namespace) -> None:
         print(_greeting(args, server.url, loaded), flush=True)
         async with asyncio.TaskGroup() as group:
             # A fault of the kubelets ends the cluster instead of going unseen.
-            playing = [group.create_task(_play_kubelets(store))] if args.kubelets else []
+            playing = [
+                group.create_task(disruption.run(disruption.Budgets(api.registry), clock=time.monotonic))
+            ]
+            if args.kubelets:
+                playing.append(group.create_task(_play_kubelets(store)))
             await stopping.wait()
             for task in playing:
                 task.cancel()
