@@ -86,9 +86,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answer", "_body", "_descriptor", "_fault", "_head_done", "_head_only", "_head_size", "_headers", "_held",
+        "_answer", "_body", "_create_future", "_descriptor", "_fault", "_head_done", "_head_only", "_headers", "_held",
         "_keep", "_limits", "_lost", "_opened", "_parser", "_poll", "_received", "_transport", "_unframed",
-        "closed", "idle_since", "served",
+        "closed", "deadline", "idle_since", "served",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._opened = opened
         self._lost = lost
+        self._create_future = asyncio.get_running_loop().create_future
         self._transport: asyncio.Transport | None = None
         self._parser: Any = httptools.HttpResponseParser(self)
         self._poll: Any = None
@@ -114,35 +115,37 @@ class Connection(asyncio.Protocol):
         self.closed = False
         #: Whole answers so far: a connection with none is fresh.
         self.served = 0
-        #: Set by the pool, in its loop's time.
-        self.idle_since = 0.0
-        self._begin_exchange(head_only=False)
-
-    def _begin_exchange(self, *, head_only: bool) -> None:
-        self._head_only = head_only
+        #: In the loop's time: until when the exchange may last, and (set by the pool) since when there is none.
+        self.deadline = self.idle_since = 0.0
+        # Of the exchange under way; `send` sets them anew.
+        self._head_only = False
         self._received = False
-        self._head_size = 0
+        #: Bytes since the last of a body: a head or a trailer, whose unfinished parts the parser holds.
         self._unframed = 0
         self._held = 0
-        self._begin_answer()
-
-    def _begin_answer(self) -> None:
         self._head_done = False
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
 
     # -- the owner's side
 
-    def send(self, message: bytes, *, head_only: bool = False) -> asyncio.Future[Response]:
+    def send(self, message: bytes, deadline: float, *, head_only: bool = False) -> asyncio.Future[Response]:
         """Writes a request; the future has its answer, or `Broken`. `head_only`: the answer has no body (HEAD).
 
-        A cancelled future leaves the connection unfit for reuse: an answer may still come.
+        A cancelled future leaves the connection unfit for reuse: an answer may still come. Ending the exchange at
+        its deadline is the pool's business.
         """
-        assert self._answer is None
         assert self._transport is not None
-        assert not self.closed
-        self._begin_exchange(head_only=head_only)
-        answer = self._answer = asyncio.get_running_loop().create_future()
+        assert self._answer is None
+        self.deadline = deadline
+        self._head_only = head_only
+        self._received = False
+        self._unframed = self._held = 0
+        self._head_done = False
+        self._headers = []
+        self._body = []
+        answer: asyncio.Future[Response] = self._create_future()
+        self._answer = answer
         self._transport.write(message)
         return answer
 
@@ -154,13 +157,14 @@ class Connection(asyncio.Protocol):
         return self._poll is None or not self._poll.poll(0)
 
     @property
+    def busy(self) -> bool:
+        """Whether a request is unanswered."""
+        return self._answer is not None
+
+    @property
     def reusable(self) -> bool:
         """Whether the exchange, if there was one, ended in a way that leaves the connection fit for another."""
         return self._answer is None and self._keep and not self.closed
-
-    def expire(self, seconds: float) -> None:
-        """The exchange has run out of time."""
-        self.fail(f"no answer within {seconds:g} s")
 
     def fail(self, reason: str) -> None:
         """Ends the exchange under way, if any, and the connection."""
@@ -206,7 +210,6 @@ class Connection(asyncio.Protocol):
             # Behind a whole answer this ends the connection and leaves the answer alone.
             self.fail(f"the answer is not HTTP/1.1: {str(error) or type(error).__name__}")
             return
-        # The parser holds an unfinished header whole, so its pieces count before it is one.
         if self._answer is not None and self._unframed > self._limits.head:
             self._fault = self._fault or f"the answer's head is larger than {self._limits.head} bytes"
         if self._fault is not None:
@@ -234,19 +237,22 @@ class Connection(asyncio.Protocol):
             self._fault = "the server sent more than one answer"
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # ": " and the line's end count too, or empty headers would be free.
-        self._head_size += len(name) + len(value) + 4
-        if self._head_size > self._limits.head:
-            self._fault = f"the answer's head is larger than {self._limits.head} bytes"
-        elif not self._head_done:
+        if not self._head_done:
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._head_done = True
-        if self._head_only and self._fault is None and self._parser.get_status_code() >= 200:
+        # What was received bounds the head, so most heads need not be counted.
+        if self._unframed > self._limits.head and self._head_size() > self._limits.head:
+            self._fault = f"the answer's head is larger than {self._limits.head} bytes"
+        elif self._head_only and self._answer is not None and self._parser.get_status_code() >= 200:
             self._finish()
             # The parser expects the body that the head announces.
             self._parser = httptools.HttpResponseParser(self)
+
+    def _head_size(self) -> int:
+        # The line's end, colon and space of each count too, or empty headers would be free.
+        return sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def on_body(self, body: bytes) -> None:
         self._unframed = 0
@@ -265,7 +271,8 @@ class Connection(asyncio.Protocol):
         if status >= 200:
             self._finish()
         elif 100 <= status != 101:
-            self._begin_answer()
+            self._head_done = False
+            self._headers = []
         else:
             self._fault = f"the server answered {status}, which means nothing here"
 

@@ -11,6 +11,7 @@ to the first of them and is never up for grabs in between.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections import deque
 from contextlib import suppress
@@ -63,6 +64,10 @@ class ConnectionPool:
         self._open: set[Connection] = set()
         #: Runs while a connection is idle.
         self._sweeper: asyncio.TimerHandle | None = None
+        #: Runs until `alarm_at`. Invariant: that is no later than the deadline of any exchange under way. One timer
+        #: for all, because a timer a request would cost a tenth of the request.
+        self._alarm: asyncio.TimerHandle | None = None
+        self.alarm_at = math.inf
         self._closed = False
         self._emptied = asyncio.Event()
 
@@ -102,6 +107,25 @@ class ConnectionPool:
             self._drop(connection)
         else:
             self._hand_over(connection)
+
+    def set_alarm(self, deadline: float) -> None:
+        """To be called for a deadline that is before `alarm_at`: exchanges that reach theirs are then ended."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self.alarm_at = deadline
+        self._alarm = self._loop.call_at(deadline, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm, self.alarm_at = None, math.inf
+        busy = [connection for connection in self._open if connection.busy]
+        # A loop may run a timer up to its clock's resolution early.
+        now = self._loop.time() + 0.001
+        for connection in busy:
+            if connection.deadline <= now:
+                connection.fail("no answer came in time")
+        following = min((connection.deadline for connection in busy if connection.busy), default=math.inf)
+        if following < math.inf:
+            self.set_alarm(following)
 
     def _drop(self, connection: Connection) -> None:
         connection.abort()
@@ -209,9 +233,10 @@ class ConnectionPool:
     async def close(self) -> None:
         """Closes all connections, ends all exchanges and all waiting, and returns when no connection is left."""
         self._closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
+        for timer in (self._sweeper, self._alarm):
+            if timer is not None:
+                timer.cancel()
+        self._sweeper, self._alarm, self.alarm_at = None, None, math.inf
         while (waiter := self._next_waiter()) is not None:
             waiter.set_exception(NoConnection(f"the connections to {self._address} are closed"))
         for scope in list(self._opening):

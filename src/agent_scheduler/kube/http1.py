@@ -147,14 +147,15 @@ class Http1Transport:
         kept = {name: value for name, value in self._common.items() if name.lower() not in names}
         return b"".join(_header_line(name, value) for name, value in {**kept, **given}.items())
 
-    async def _message(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
-        """A request as it is written. Raises ValueError if it cannot be one, and what the credentials raise."""
+    def _message(
+        self, method: str, path: str, body: bytes | None, content_type: str, given: Mapping[str, str]
+    ) -> bytes:
+        """A request as it is written. Raises ValueError if it cannot be one."""
         line = f"{method} {self._prefix}{path} HTTP/1.1\r\n"
         if not _REQUEST_LINE.fullmatch(line) or path[:1] != "/":
             raise ValueError(
                 f"{method} {path!r}: expected a method and a percent-encoded path with its slash"
             )
-        given = await self._endpoint.headers()
         # Compared by value: nothing forbids a source of credentials to change the mapping that it gave.
         if given != self._given:
             self._lines, self._given = self._render(given), dict(given)
@@ -166,16 +167,17 @@ class Http1Transport:
 
     async def _exchange(self, method: str, message: bytes, seconds: float) -> Response:
         """Raises NoConnection or Broken; a Broken that is raised leaves the outcome unknown."""
-        loop, pool = self._loop, self._pool
-        deadline = loop.time() + seconds
+        pool = self._pool
+        deadline = self._loop.time() + seconds
         connection = pool.take()
         if connection is None:
             connection = await pool.acquire(deadline)
         while True:
             repeat = False
             reused = connection.served > 0
-            answer = connection.send(message, head_only=method == "HEAD")
-            timer = loop.call_at(deadline, connection.expire, seconds)
+            answer = connection.send(message, deadline, head_only=method == "HEAD")
+            if deadline < pool.alarm_at:
+                pool.set_alarm(deadline)
             try:
                 return await answer
             except Broken as error:
@@ -183,7 +185,6 @@ class Http1Transport:
                 if not repeat:
                     raise
             finally:
-                timer.cancel()
                 if not repeat:
                     pool.release(connection)
             # Not a reused one again: what closed this connection has most likely closed the other idle ones.
@@ -204,17 +205,18 @@ class Http1Transport:
                 method, path, body=body, content_type=content_type, timeout=timeout
             )
         try:
-            message = await self._message(method, path, body, content_type)
+            given = await self._endpoint.headers()
+            message = self._message(method, path, body, content_type, given)
             response = await self._exchange(method, message, timeout)
         except TransportError:
             self._seen(method, 0)
             raise
         except NoConnection as error:
             self._seen(method, 0)
-            raise NotSent(f"{method} {path}: {error}") from error
+            raise NotSent(f"{method} {path}: {error} (timeout {timeout:g} s)") from error
         except Broken as error:
             self._seen(method, 0)
-            raise OutcomeUnknown(f"{method} {path}: {error}") from error
+            raise OutcomeUnknown(f"{method} {path}: {error} (timeout {timeout:g} s)") from error
         self._seen(method, response.status)
         return response
 

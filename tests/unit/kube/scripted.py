@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Transport
 
 
 @dataclass
@@ -189,10 +189,12 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 @asynccontextmanager
-async def connected(script: Script, **options: Any) -> AsyncIterator[tuple[ScriptedServer, AiohttpTransport]]:
-    """A server that follows the script, and a transport to it."""
+async def connected(
+    script: Script, *, kind: Callable[..., Transport] = AiohttpTransport, **options: Any
+) -> AsyncIterator[tuple[ScriptedServer, Transport]]:
+    """A server that follows the script, and a transport of the given kind to it."""
     async with serving(script) as server:
-        transport = AiohttpTransport(Endpoint(server.url), **options)
+        transport = kind(Endpoint(server.url), **options)
         try:
             yield server, transport
         finally:

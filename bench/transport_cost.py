@@ -1,0 +1,186 @@
+"""What a request costs the client, in CPU time of the client's process: `Http1Transport` beside `AiohttpTransport`.
+
+    python -m bench.transport_cost [--requests 4000] [--runs 7] [--in-flight 16 64] [--json]
+
+A child process answers at once with prepared bytes of the size and with the headers that a kube-apiserver sends:
+201 to a binding that is posted, a pod of 3 kB to a GET. Over plain HTTP and over TLS, all on keep-alive connections
+that are open before the clock starts. The runs of the transports alternate, so that a busier moment of the machine
+hits both; each figure is the median of the runs, the range beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import multiprocessing
+import ssl
+import statistics
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+
+import httptools
+import uvloop
+
+from agent_scheduler.apiserver.certificates import Certificates, make_certificates, server_context
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Transport
+from bench.watch_decode import pod
+
+_BINDING = json.dumps(
+    {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "agent-00001", "uid": "00000000-0000-4000-8000-000000000001"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-00001"},
+    }
+).encode()
+_BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+_HEAD = (
+    "HTTP/1.1 {}\r\nAudit-Id: 8f8b2f6e-0000-4000-8000-000000000000\r\nCache-Control: no-cache, private\r\n"
+    "Content-Type: application/json\r\nX-Kubernetes-Pf-Flowschema-Uid: 8f8b2f6e-0000-4000-8000-000000000001\r\n"
+    "X-Kubernetes-Pf-Prioritylevel-Uid: 8f8b2f6e-0000-4000-8000-000000000002\r\n"
+    "Date: Sat, 21 Nov 2026 00:00:00 GMT\r\nContent-Length: {}\r\n\r\n"
+)
+_PATH = "/api/v1/namespaces/agents/pods/agent-00001"
+_KINDS: dict[str, type[Http1Transport] | type[AiohttpTransport]] = {
+    "http1": Http1Transport,
+    "aiohttp": AiohttpTransport,
+}
+
+
+class _Server(asyncio.Protocol):
+    """Answers whatever is asked, by method alone."""
+
+    def __init__(self, answers: Mapping[bytes, bytes]) -> None:
+        self._answers = answers
+        self._parser = httptools.HttpRequestParser(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        self._transport.write(self._answers[self._parser.get_method()])  # type: ignore[attr-defined]
+
+
+def serve(certificates: Certificates, pipe: Connection) -> None:
+    """The other process: one plain port, one with TLS."""
+    got = pod(1, 1)
+    answers = {
+        b"GET": _HEAD.format("200 OK", len(got)).encode() + got,
+        b"POST": _HEAD.format("201 Created", len(_BOUND)).encode() + _BOUND,
+    }
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        contexts = (None, server_context(certificates))
+        servers = [
+            await loop.create_server(lambda: _Server(answers), "127.0.0.1", 0, ssl=tls) for tls in contexts
+        ]
+        pipe.send([server.sockets[0].getsockname()[1] for server in servers])
+        await asyncio.Event().wait()
+
+    uvloop.run(main())
+
+
+async def _send(transport: Transport, method: str, count: int) -> None:
+    for _ in range(count):
+        if method == "POST":
+            answer = await transport.request("POST", _PATH + "/binding", body=_BINDING, timeout=30)
+        else:
+            answer = await transport.request("GET", _PATH, timeout=30)
+        assert answer.status == (201 if method == "POST" else 200)
+
+
+async def measure(kind: str, endpoint: Endpoint, method: str, requests: int, in_flight: int) -> float:
+    """CPU microseconds a request."""
+    transport = _KINDS[kind](endpoint, pool_size=in_flight)
+
+    async def all_of(count: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(in_flight):
+                group.create_task(_send(transport, method, count // in_flight))
+
+    try:
+        await all_of(4 * in_flight)
+        start = time.process_time()
+        await all_of(requests)
+        spent = time.process_time() - start
+    finally:
+        await transport.close()
+    return spent / (requests // in_flight * in_flight) * 1e6
+
+
+def run(requests: int, runs: int, in_flights: list[int]) -> list[dict[str, object]]:
+    certificates = make_certificates(["127.0.0.1"], now=time.time())
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(certificates, theirs), daemon=True
+    )
+    process.start()
+    try:
+        plain, tls = ours.recv()
+        trust = ssl.create_default_context(cadata=certificates.authority.decode())
+
+        async def token() -> Mapping[str, str]:
+            return credentials
+
+        # As long as a service account's token is.
+        credentials = {"Authorization": "Bearer " + "t" * 1000}
+        endpoints = {
+            "plain": Endpoint(f"http://127.0.0.1:{plain}", headers=token),
+            "tls": Endpoint(f"https://127.0.0.1:{tls}", ssl_context=trust, headers=token),
+        }
+        cases = [(s, m, n) for s in endpoints for m in ("POST", "GET") for n in in_flights]
+        taken: dict[tuple[str, str, int], dict[str, list[float]]] = {
+            case: {kind: [] for kind in _KINDS} for case in cases
+        }
+        for _ in range(runs):
+            for case in cases:
+                scheme, method, in_flight = case
+                for kind in _KINDS:
+                    cost = uvloop.run(measure(kind, endpoints[scheme], method, requests, in_flight))
+                    taken[case][kind].append(cost)
+    finally:
+        process.terminate()
+        process.join()
+    return [
+        {"scheme": scheme, "method": method, "in_flight": in_flight, "us": figures}
+        for (scheme, method, in_flight), figures in taken.items()
+    ]
+
+
+def _shown(figures: list[float]) -> str:
+    return f"{statistics.median(figures):6.1f} ({min(figures):.1f}-{max(figures):.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--requests", type=int, default=4_000, help="in each run (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=7, help="of each transport (default: %(default)s)")
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[16, 64], help="(default: 16 64)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args()
+    # As the scheduler sets it up after its first sync.
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    results = run(args.requests, args.runs, args.in_flight)
+    if args.json:
+        print(json.dumps(results))
+        return
+    print("CPU microseconds of the client a request: median (range)")
+    for result in results:
+        figures: dict[str, list[float]] = result["us"]  # type: ignore[assignment]
+        http1, aiohttp = figures["http1"], figures["aiohttp"]
+        ratio = statistics.median(aiohttp) / statistics.median(http1)
+        case = f"{result['scheme']:5} {result['method']:4} {result['in_flight']:3} in flight"
+        print(f"{case}: http1 {_shown(http1)}, aiohttp {_shown(aiohttp)}, ratio {ratio:.1f}")
+
+
+if __name__ == "__main__":
+    main()
