@@ -19,6 +19,7 @@ from .registry import DEFINITIONS, NAMESPACES, Registry, Served
 from .requests import Request, Response, Stream, refusal
 from .resource import Object, Resource
 from .store import Store
+from .templates import PodTemplates
 
 _HEALTH = frozenset({"healthz", "readyz", "livez"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -49,6 +50,8 @@ class Api:
         self.registry = Registry(store, resources)
         self.collector = Collector(self.registry)
         self._token = f"Bearer {token}".encode() if token is not None else None
+        self._pods = self.registry.stored(subresources.PODS)
+        self._templates = PodTemplates(self.registry, self._pods)
         self._bootstrap()
 
     def _bootstrap(self) -> None:
@@ -158,6 +161,8 @@ class Api:
         if served.resource.namespaced and not in_namespace:
             raise method_not_allowed()
         if method == "POST" and "create" in verbs:
+            if served is self._pods:
+                return self._create_pod(namespace, request)
             response = writing.create(registry, served, namespace, request, user=USER)
             if served.name == DEFINITIONS:
                 self._establish(response)
@@ -165,6 +170,21 @@ class Api:
         if method == "DELETE" and "deletecollection" in verbs:
             return deletion.delete_collection(registry, served, namespace, request)
         raise method_not_allowed()
+
+    def _create_pod(self, namespace: str, request: Request) -> Response:
+        """A create of a pod, which the pods before it may have made short."""
+        pods, templates = self._pods, self._templates
+        known = templates.key(request, namespace)
+        if known is None:
+            return writing.create(self.registry, pods, namespace, request, user=USER)
+        key, name = known
+        record = templates.make(key, name)
+        if record is not None:
+            return Response(201, pods.view.object(record.data))
+        response = writing.create(self.registry, pods, namespace, request, user=USER)
+        if not response.headers:
+            templates.learn(key, pods.table.records[f"{namespace}/{name}"])
+        return response
 
     def _object(self, request: Request, served: Served, namespace: str, name: str) -> Response | Stream:
         method, registry, verbs = request.method, self.registry, served.resource.verbs

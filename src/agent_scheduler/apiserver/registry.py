@@ -49,6 +49,7 @@ class Registry:
         #: Priority classes by name, decoded: every pod that is created asks. Kept by `_class_changed`.
         self.classes: dict[str, Object] = {}
         self.default_class: Object | None = None
+        self.classes_version = 0
         #: Called with the table's name when a definition goes and its objects must too.
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
         #: Called with the name of each table that comes after the start.
@@ -142,6 +143,7 @@ class Registry:
             self.terminating.add(name)
 
     def _class_changed(self, event: Event) -> None:
+        self.classes_version = event.rv
         if event.type == "DELETED":
             del self.classes[event.record.name]
         else:

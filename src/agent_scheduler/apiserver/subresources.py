@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import orjson
 
 from .bodies import decode, parse
@@ -58,22 +59,58 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
     if old is None:
         raise not_found("pods", "", name)
     _check_preconditions(old, metadata)
-    pod: Object = orjson.loads(old.data)
-    assign(pod, node=node, now=registry.now())
-    if metadata.get("annotations"):
-        pod["metadata"].setdefault("annotations", {}).update(metadata["annotations"])
-    zone = registry.store.tables[NODES].records.get(node)
-    if zone is not None and zone.labels:
-        for label in _TOPOLOGY:
-            if label in zone.labels:
-                # A new mapping: the decoded one may be shared.
-                pod["metadata"]["labels"] = {
-                    **pod["metadata"].get("labels", {}),
-                    label: zone.labels[label],
-                }
-    if not dry:
-        registry.store.replace(PODS, old, pod)
+    if dry:
+        pod: Object = orjson.loads(old.data)
+        assign(pod, node=node, now=registry.now())
+    else:
+        _store_bound(registry, served, old, node, annotations=metadata.get("annotations"))
     return _BOUND
+
+
+class _Pieces(msgspec.Struct):
+    """A stored pod of which a bind rewrites metadata and status, and only adds to the spec."""
+
+    metadata: dict[str, Any]
+    spec: msgspec.Raw
+    status: dict[str, Any] = {}
+
+
+_pieces = msgspec.json.Decoder(_Pieces).decode
+
+
+def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, annotations: Any) -> None:
+    """Store the pod as bound. Binds are too many to decode and encode whole specs for them."""
+    now, store = registry.now(), registry.store
+    field = served.table.field_names.index("spec.nodeName")
+    pieces = _pieces(old.data)
+    spec = bytes(pieces.spec)
+    if old.deleting or old.fields[field] or b'"schedulingGates":[{' in spec:
+        # Nearly always refused; and if not (the words stood in some other field), the whole pod is at hand.
+        assign(orjson.loads(old.data), node=node, now=now)
+    metadata = pieces.metadata
+    labels = old.labels
+    if annotations:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+    target = store.tables[NODES].records.get(node)
+    if target is not None:
+        topology = {label: target.labels[label] for label in _TOPOLOGY if label in target.labels}
+        if topology:
+            labels = store.shared({**labels, **topology})
+            metadata["labels"] = labels
+    set_scheduled(pieces.status, now=now)
+    rv = store.rv + 1
+    # The version's place is first, where it was decoded from.
+    metadata["resourceVersion"] = str(rv)
+    data = b'{"metadata":%b,"spec":%b%b"nodeName":%b},"status":%b}' % (
+        orjson.dumps(metadata),
+        spec[:-1],
+        b"," if len(spec) > 2 else b"",
+        orjson.dumps(node),
+        orjson.dumps(pieces.status),
+    )
+    fields = (*old.fields[:field], node, *old.fields[field + 1 :])
+    record = Record(old.key, old.namespace, old.name, old.uid, rv, data, labels, fields, old.owners, False)
+    store.put(PODS, record, old)
 
 
 def _target(target: Any) -> str:
@@ -126,8 +163,13 @@ def assign(pod: Object, *, node: str, now: str) -> None:
     if spec.get("schedulingGates"):
         raise conflict("pods/binding", "", name, f"pod {name} has non-empty .spec.schedulingGates")
     spec["nodeName"] = node
+    set_scheduled(pod.setdefault("status", {}), now=now)
+
+
+def set_scheduled(status: Object, *, now: str) -> None:
+    """Set the condition PodScheduled, in place."""
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+    conditions = status.setdefault("conditions", [])
     for index, known in enumerate(conditions):
         if known["type"] == "PodScheduled":
             if known.get("status") == "True":

@@ -1,0 +1,127 @@
+"""Bursts of pods: the short way stores what the long way would have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver.templates import PodTemplates
+
+from .world import MERGE, PODS, World, pod
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+BURSTS: list[dict[str, Any]] = [
+    {},
+    {"labels": {"app": "x", "wave": "1"}, "annotations": {"quote": 'a "b" \\ é'}},
+    {"spec": {"schedulingGates": [{"name": "example.com/g"}]}},
+    {"spec": {"nodeName": "n1", "priorityClassName": "high", "nodeSelector": {"a": "b"}}},
+    {"finalizers": ["example.com/f"], "generateName": "agent-"},
+]
+
+
+@pytest.fixture
+def filled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the pods that were made from a template."""
+    names: list[str] = []
+    make = PodTemplates.make
+
+    def noted(self: PodTemplates, key: Any, name: str) -> Any:
+        record = make(self, key, name)
+        if record is not None:
+            names.append(name)
+        return record
+
+    monkeypatch.setattr(PodTemplates, "make", noted)
+    return names
+
+
+def world_with_class() -> World:
+    world = World()
+    world.ok("POST", CLASSES, {"metadata": {"name": "high"}, "value": 7})
+    return world
+
+
+def burst(world: World, metadata: dict[str, Any], *, count: int = 6) -> list[Any]:
+    return [world.pod(f"agent-{number:04d}", **metadata) for number in range(count)]
+
+
+@pytest.mark.parametrize("metadata", BURSTS)
+def test_a_pod_from_a_template_is_what_the_rules_would_have_stored(
+    metadata: dict[str, Any], filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = world_with_class()
+    made = burst(quick, metadata)
+    assert filled == [f"agent-{number:04d}" for number in range(2, 6)]
+    monkeypatch.setattr(PodTemplates, "key", lambda self, request, namespace: None)
+    slow = world_with_class()
+    expected = burst(slow, metadata)
+    assert made == expected
+    assert quick.ok("GET", PODS) == slow.ok("GET", PODS)
+    pods = [world.store.tables[("", "pods")].records for world in (quick, slow)]
+    for key, record in pods[1].items():
+        assert (record.labels, record.fields, record.owners) == (
+            pods[0][key].labels,
+            pods[0][key].fields,
+            pods[0][key].owners,
+        )
+
+
+def test_the_refusals_of_a_burst_are_those_of_single_pods(filled: list[str]) -> None:
+    world = world_with_class()
+    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    path = "/api/v1/namespaces/t/pods"
+    for number in range(5):
+        world.pod(f"agent-{number:04d}", namespace="t")
+    assert len(filled) == 3
+    assert world.refused("POST", path, pod("agent-0004")) == (409, "AlreadyExists")
+    assert world.refused("POST", path, pod("Agent_9")) == (422, "Invalid")
+    world.ok("DELETE", "/api/v1/namespaces/t")
+    assert world.refused("POST", path, pod("agent-0009")) == (403, "Forbidden")
+    world.collect()
+    assert world.refused("POST", path, pod("agent-0009")) == (404, "NotFound")
+
+
+def test_templates_do_not_outlive_their_second_or_their_priority_classes(filled: list[str]) -> None:
+    world = world_with_class()
+    burst(world, {})
+    world.now += 1
+    late = world.pod("late-0001")
+    assert late["metadata"]["creationTimestamp"] == "2027-01-15T08:00:01Z"
+    for number in range(2, 6):
+        world.pod(f"late-{number:04d}")
+    assert "late-0005" in filled
+    world.ok("PATCH", f"{CLASSES}/high", {"globalDefault": True}, kind=MERGE)
+    for number in range(6, 10):
+        assert world.pod(f"late-{number:04d}")["spec"]["priority"] == 7
+    assert "late-0006" not in filled
+
+
+def test_a_pod_that_says_its_own_name_goes_the_long_way(filled: list[str]) -> None:
+    world = World()
+    for number in range(5):
+        name = f"agent-{number}"
+        made = world.pod(name, labels={"same": "x"}, spec={"hostname": name})
+        assert made["spec"]["hostname"] == name
+    assert filled == []
+
+
+def test_warnings_are_given_to_every_pod_of_a_burst(filled: list[str]) -> None:
+    world = World()
+    for number in range(5):
+        odd = {**pod(f"agent-{number:04d}"), "nosuch": 1}
+        assert dict(world.send("POST", PODS, odd).headers)["Warning"].startswith("299")
+    assert filled == []
+
+
+def test_pods_made_from_templates_are_watched_and_bound_like_others(filled: list[str]) -> None:
+    world = World()
+    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
+    burst(world, {"labels": {"app": "x"}})
+    name = filled[-1]
+    assert world.bind(name, "n1")[0] == 201
+    seen = watch.events()
+    assert [event["type"] for event in seen] == ["ADDED"] * 6 + ["MODIFIED"]
+    assert seen[-1]["object"] == world.ok("GET", f"{PODS}/{name}")
+    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1") == [name]
