@@ -19,7 +19,6 @@ from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 
-
 _YES: Bools = np.ones(1, dtype=np.bool_)
 _NO: Bools = np.zeros(1, dtype=np.bool_)
 
