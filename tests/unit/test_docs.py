@@ -1,0 +1,140 @@
+"""The documentation says what the code does, where a test can tell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent_scheduler.config import load_text, to_dict
+from agent_scheduler.config.codec import fields
+from agent_scheduler.config.flags import FLAGS
+from agent_scheduler.config.schema import FEATURE_GATES, Configuration
+from agent_scheduler.telemetry.metrics import Metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:
+    """The cells of all table rows that have so many columns, from `section` on to the next of its level."""
+    text = "\n" + (DOCS / page).read_text()
+    found = []
+    for line in (
+        text.split(f"\n{section}", 1)[1].split("\n## " if section != "# " else "\n# ")[0].splitlines()
+    ):
+        if line.startswith("| `"):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if len(cells) == columns:
+                found.append(cells)
+    return found
+
+
+def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> None:
+    documented = {
+        cells[0].strip("`"): (cells[1], tuple(re.findall(r"`([^`]+)`", cells[2])))
+        for cells in rows("metrics.md", 4)
+    }
+    exposed = {
+        name: (family.type, family.label_names) for name, family in Metrics(version="1").families.made.items()
+    }
+    assert documented == exposed
+
+
+def test_metrics_that_the_page_asks_to_alert_on_exist() -> None:
+    text = (DOCS / "metrics.md").read_text().split("## What to alert on")[1].split("## Not here")[0]
+    names = set(re.findall(r"\b((?:agent_scheduler|scheduler|leader)_[a-z_]+)", text))
+    made = set(Metrics(version="1").families.made)
+    assert names
+    assert {name.removesuffix("_bucket") for name in names} <= made
+
+
+def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
+    """The path of every setting that is not a section itself; a list is `[]`."""
+    paths: set[str] = set()
+    for key, kind in fields(cls).items():
+        path = f"{at}.{key}" if at else key
+        if isinstance(kind, msgspec.inspect.VarTupleType):
+            path, kind = f"{path}[]", kind.item_type
+        if isinstance(kind, msgspec.inspect.StructType):
+            paths |= settings(kind.cls, path)
+        else:
+            paths.add(path)
+    return paths
+
+
+def test_every_setting_is_documented_and_no_other() -> None:
+    documented = {cells[0].strip("`") for cells in rows("configuration.md", 3, section="## Settings")}
+    # The three extension points take the same lists; the page says so once.
+    expected = {
+        re.sub(r"plugins\.(preEnqueue|filter|score)\.", "plugins.POINT.", path)
+        for path in settings(Configuration)
+    }
+    assert documented == expected
+
+
+def test_documented_defaults_are_the_defaults() -> None:
+    shown = to_dict(load_text("{apiVersion: agent-scheduler/v1, kind: SchedulerConfiguration}"))
+    checked = 0
+    for path, default, _ in rows("configuration.md", 3, section="## Settings"):
+        words = re.findall(r"^`([^`]*)`$", default)
+        if not words or "[]" in path:
+            continue
+        value = shown
+        for step in path.strip("`").split("."):
+            value = value[step]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        assert text.removesuffix(".0") == words[0], path
+        checked += 1
+    assert checked > 20
+
+
+def test_every_flag_and_gate_is_documented() -> None:
+    text = (DOCS / "configuration.md").read_text()
+    for flag in FLAGS:
+        for name in flag.names:
+            assert f"`{name}`" in text
+    for gate in FEATURE_GATES:
+        assert f"`{gate}`" in text
+
+
+def test_the_configuration_that_the_page_shows_is_accepted() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "configuration.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        load_text(block, source="docs/configuration.md")
+
+
+def test_the_error_that_the_page_shows_is_the_error_that_is_given() -> None:
+    text = (DOCS / "configuration.md").read_text()
+    found = re.search(r"```text\n(scheduler\.yaml:.*)\n```", text)
+    assert found
+    with pytest.raises(ValueError) as caught:
+        load_text(
+            "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nprofiles:\n- plugins:\n    score:\n"
+            "      enabled:\n      - {name: NodeAfinity}\n",
+            source="scheduler.yaml",
+        )
+    assert str(caught.value) == found[1]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), target
+
+
+def test_pages_of_the_server_are_documented() -> None:
+    served = re.findall(
+        r'add_get\("(/[^"{]+)"', (ROOT / "src" / "agent_scheduler" / "serving" / "http.py").read_text()
+    )
+    text = (DOCS / "operations.md").read_text()
+    for path in (*served, "/healthz", "/livez", "/readyz"):
+        assert f"`{path}`" in text
