@@ -38,33 +38,23 @@ _ATTEMPTS_SHOWN = 15
 
 
 class ProfileMetrics:
-    """What is recorded for each pod of one profile, with every series at hand. Durations in seconds."""
+    """The series of one profile: by result of an attempt, and by whether a bind succeeded."""
 
-    __slots__ = ("_attempts", "_bind")
+    __slots__ = ("attempts", "bind")
 
     def __init__(self, metrics: Metrics, profile: str) -> None:
         points = metrics.framework_extension_point_duration_seconds
-        self._attempts: dict[str, tuple[Counter, Histogram]] = {
+        self.attempts: dict[str, tuple[Counter, Histogram]] = {
             result: (
                 metrics.schedule_attempts_total.labels(result, profile),
                 metrics.scheduling_attempt_duration_seconds.labels(result, profile),
             )
             for result in RESULTS
         }
-        self._bind = {
+        self.bind = {
             True: points.labels("Bind", "Success", profile),
             False: points.labels("Bind", "Error", profile),
         }
-
-    def attempted(self, result: str, seconds: float) -> None:
-        """An attempt ended, a bind included; `result` is one of RESULTS."""
-        attempts, duration = self._attempts[result]
-        attempts.inc()
-        duration.observe(seconds)
-
-    def bound(self, seconds: float, *, success: bool) -> None:
-        """The Bind extension point ran."""
-        self._bind[success].observe(seconds)
 
 
 class Metrics:
@@ -76,6 +66,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._profiles: dict[str, ProfileMetrics] = {}
         self._sli: dict[int, Histogram] = {}
+        self._requests: dict[tuple[str, int], Counter] = {}
         self._attempts()
         self._queue()
         self._binding()
@@ -306,7 +297,12 @@ class Metrics:
 
     def api_request(self, method: str, status: int) -> None:
         """One exchange with the API server; `status` 0: no answer. Fits the transport's `observe`."""
-        self.api_requests_total.labels(method, str(status) if status else "<error>").inc()
+        try:
+            series = self._requests[method, status]
+        except KeyError:
+            series = self.api_requests_total.labels(method, str(status) if status else "<error>")
+            self._requests[method, status] = series
+        series.inc()
 
     def read_queue(self, counts: Callable[[], PendingCounts]) -> None:
         """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape."""

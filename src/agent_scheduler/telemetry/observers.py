@@ -114,7 +114,9 @@ class FastPathObserver:
         self._bind_seconds = metrics.bind_duration_seconds.labels()
         for kind in ("Pod", "Node"):
             metrics.malformed_objects_total.labels(kind)
-        self._outcomes: dict[Enum, Counter] = {}
+        # Series by what is reported, so that a report costs one lookup.
+        self._attempts: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
+        self._outcomes: dict[tuple[Enum, str], tuple[Counter, Histogram]] = {}
         # (kind, change type) -> what is recorded for each such change.
         self._changes: dict[tuple[str, Enum], tuple[Counter, Histogram]] = {}
         # worker -> (cycles, busy seconds). Grows to the configured number of workers.
@@ -140,7 +142,13 @@ class FastPathObserver:
             self._log.error("cycle failed", worker=worker, pod=pod.key, held_back=held, exc_info=error)
 
     def attempted(self, profile: str, result: str, started: float) -> None:
-        self._metrics.profile(profile).attempted(result, self._clock() - started)
+        try:
+            attempts, duration = self._attempts[profile, result]
+        except KeyError:
+            attempts, duration = self._metrics.profile(profile).attempts[result]
+            self._attempts[profile, result] = attempts, duration
+        attempts.inc()
+        duration.observe(self._clock() - started)
 
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         if conflicts:
@@ -156,13 +164,15 @@ class FastPathObserver:
     def bound(self, outcome: Enum, seconds: float, profile: str) -> None:
         """`outcome` is one of a closed set whose values are words."""
         try:
-            series = self._outcomes[outcome]
+            series, point = self._outcomes[outcome, profile]
         except KeyError:
             label = str(outcome.value).replace(" ", "_")
-            series = self._outcomes[outcome] = self._metrics.bind_outcomes_total.labels(label)
+            series = self._metrics.bind_outcomes_total.labels(label)
+            point = self._metrics.profile(profile).bind[outcome.value == "bound"]
+            self._outcomes[outcome, profile] = series, point
         series.inc()
+        point.observe(seconds)
         self._bind_seconds.observe(seconds)
-        self._metrics.profile(profile).bound(seconds, success=outcome.value == "bound")
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
         held = self._once.admit(f"bind {problem[:60]}")

@@ -137,7 +137,7 @@ async def test_a_check_that_does_not_exist_is_not_found(client: Client) -> None:
 
 
 async def test_metrics_are_prometheus_text(client: Client, world: World) -> None:
-    world.metrics.profile("a").attempted("scheduled", 0.1)
+    world.metrics.profile("a").attempts["scheduled"][0].inc()
     status, text = await client.get("/metrics")
     assert status == 200
     assert client.headers["Content-Type"].startswith("text/plain; version=")

@@ -69,7 +69,9 @@ def test_every_name_is_exposed_exactly_as_it_is_called(metrics: Metrics) -> None
 
 
 def test_an_attempt_counts_for_its_result_and_profile(metrics: Metrics) -> None:
-    metrics.profile("a").attempted("scheduled", 0.002)
+    attempts, duration = metrics.profile("a").attempts["scheduled"]
+    attempts.inc()
+    duration.observe(0.002)
     values = scrape(metrics)
     assert values['scheduler_schedule_attempts_total{profile="a",result="scheduled"}'] == 1
     assert values['scheduler_schedule_attempts_total{profile="a",result="error"}'] == 0
@@ -183,7 +185,7 @@ def test_a_wrong_number_of_labels_is_refused(metrics: Metrics) -> None:
 
 def test_two_instances_share_nothing() -> None:
     one, other = Metrics(version="1"), Metrics(version="1")
-    one.profile("a").attempted("error", 1)
+    one.profile("a").attempts["error"][0].inc()
     assert 'scheduler_schedule_attempts_total{profile="a",result="error"}' not in scrape(other)
 
 
