@@ -74,26 +74,31 @@ def get(path: str) -> bytes:
 
 
 class Client(asyncio.Protocol):
-    """Sends prepared requests one after another; reads only lengths and statuses."""
+    """One keep-alive connection: sends prepared requests one after another, reads only lengths and statuses."""
 
-    def __init__(self, requests: Iterator[bytes], done: asyncio.Future[None], wanted: int) -> None:
-        self._requests = requests
-        self._done = done
-        self._wanted = f"HTTP/1.1 {wanted} ".encode()
+    def __init__(self) -> None:
+        self._requests: Iterator[bytes] = iter(())
+        self._done: asyncio.Future[None] | None = None
+        self._wanted = b""
         self._buffer = bytearray()
-        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+
+    def run(self, requests: Iterator[bytes], wanted: int) -> asyncio.Future[None]:
+        """Send requests until there are no more; the future fails with the first unwanted answer."""
+        self._requests = requests
+        self._wanted = f"HTTP/1.1 {wanted} ".encode()
+        self._done = asyncio.get_running_loop().create_future()
         self._next()
+        return self._done
 
     def _next(self) -> None:
-        assert self._transport is not None
         request = next(self._requests, None)
-        if request is None:
-            self._transport.close()
-        else:
+        if request is not None:
             self._transport.write(request)
+        elif self._done is not None and not self._done.done():
+            self._done.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -104,25 +109,43 @@ class Client(asyncio.Protocol):
         length = int(self._buffer[start : self._buffer.find(b"\r\n", start)])
         if len(self._buffer) < end + 4 + length:
             return
-        if not self._buffer.startswith(self._wanted) and not self._done.done():
-            self._done.set_exception(RuntimeError(bytes(self._buffer[: end + 400]).decode()))
+        if not self._buffer.startswith(self._wanted):
+            self._fail(bytes(self._buffer[: end + 400]).decode())
+            return
         self._buffer.clear()
         self._next()
 
+    def _fail(self, why: str) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(RuntimeError(why))
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
+        self._fail(f"the server closed the connection: {exc}")
+
+    def close(self) -> None:
+        self._done = None
+        self._transport.close()
 
 
-async def send(port: int, requests: list[bytes], *, wanted: int = 201) -> None:
-    loop = asyncio.get_running_loop()
-    source = iter(requests)
-    ends = []
-    for _ in range(_CONNECTIONS):
-        done: asyncio.Future[None] = loop.create_future()
-        await loop.create_connection(lambda done=done: Client(source, done, wanted), "127.0.0.1", port)  # type: ignore[misc]
-        ends.append(done)
-    await asyncio.gather(*ends)
+class Load:
+    """A few connections that share the requests of a batch."""
+
+    def __init__(self, clients: list[Client]) -> None:
+        self._clients = clients
+
+    @classmethod
+    async def connect(cls, port: int) -> Load:
+        loop = asyncio.get_running_loop()
+        made = [await loop.create_connection(Client, "127.0.0.1", port) for _ in range(_CONNECTIONS)]
+        return cls([client for _, client in made])
+
+    async def send(self, requests: list[bytes], *, wanted: int = 201) -> None:
+        source = iter(requests)
+        await asyncio.gather(*[client.run(source, wanted) for client in self._clients])
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
 
 
 class Counter(asyncio.Protocol):
@@ -187,7 +210,7 @@ def batched(requests: list[bytes]) -> list[list[bytes]]:
     return [requests[start : start + _BATCH] for start in range(0, len(requests), _BATCH)]
 
 
-async def phase(pid: int, port: int, label: str, count: int, watchers: int) -> dict[str, Any]:
+async def phase(pid: int, port: int, load: Load, label: str, count: int, watchers: int) -> dict[str, Any]:
     """Costs at the present number of objects; adds 2 x `count` pods, and binds them."""
     loop = asyncio.get_running_loop()
     meter = Meter(pid)
@@ -200,9 +223,9 @@ async def phase(pid: int, port: int, label: str, count: int, watchers: int) -> d
     ]
     gets = [get(f"{pods}/{name}") for name in names[:count]]
     result: dict[str, Any] = {}
-    result["create_us"] = await meter(batched(creates), lambda batch: send(port, batch))
-    result["bind_us"] = await meter(batched(binds[:count]), lambda batch: send(port, batch))
-    result["get_us"] = await meter(batched(gets), lambda batch: send(port, batch, wanted=200))
+    result["create_us"] = await meter(batched(creates), load.send)
+    result["bind_us"] = await meter(batched(binds[:count]), load.send)
+    result["get_us"] = await meter(batched(gets), lambda batch: load.send(batch, wanted=200))
     version = await current_version(port)
     counters = []
     for _ in range(watchers):
@@ -215,7 +238,7 @@ async def phase(pid: int, port: int, label: str, count: int, watchers: int) -> d
     async def bind_watched(batch: list[bytes]) -> None:
         nonlocal due
         due += len(batch)
-        await send(port, batch)
+        await load.send(batch)
         deadline = time.monotonic() + 60
         while min(counter.events for counter in counters) < due:
             if time.monotonic() > deadline:
@@ -273,15 +296,19 @@ async def run(objects: int, count: int, watchers: int) -> dict[str, Any]:
     theirs.close()
     try:
         port = int(await asyncio.get_running_loop().run_in_executor(None, mine.recv, 64))
-        await send(port, [post("/api/v1/namespaces/default/pods", pod(f"warm-{n}")) for n in range(2000)])
-        result: dict[str, Any] = {"empty": await phase(child.pid, port, "a", count, watchers)}
+        load = await Load.connect(port)
+        await load.send([post("/api/v1/namespaces/default/pods", pod(f"warm-{n}")) for n in range(2000)])
+        result: dict[str, Any] = {"empty": await phase(child.pid, port, load, "a", count, watchers)}
         stored = 2000 + 2 * count
         filling = [
             post("/api/v1/namespaces/default/pods", pod(f"filler-{number:06d}"))
             for number in range(max(objects - stored, 0))
         ]
-        await send(port, filling)
-        result[f"{max(objects, stored)} pods stored"] = await phase(child.pid, port, "b", count, watchers)
+        await load.send(filling)
+        result[f"{max(objects, stored)} pods stored"] = await phase(
+            child.pid, port, load, "b", count, watchers
+        )
+        load.close()
         return result
     finally:
         child.terminate()
