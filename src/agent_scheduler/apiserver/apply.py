@@ -201,7 +201,7 @@ def _typed(config: Object, resource: Resource, root: source.Type) -> Object:
         name = (config.get("metadata") or {}).get("name", "")
         namespace = (config.get("metadata") or {}).get("namespace", "")
         what = f"{namespace}/{name}; {resource.api_version}, Kind={resource.kind}"
-        raise ApiError(500, "InternalError", f"failed to create typed patch object ({what}): {problem}")
+        raise ApiError(500, "", f"failed to create typed patch object ({what}): {problem}")
     return copy
 
 

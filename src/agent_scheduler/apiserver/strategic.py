@@ -28,8 +28,8 @@ Identity = Callable[[Any], Any]
 def strategic_merge_patch(doc: Object, patch: object, resource: Resource) -> Object:
     """Merge `patch` into a copy of `doc`, by the merge keys of the built-in type.
 
-    Raises 415 for custom resources, 400 for a patch that is no object or misuses a directive, 500 (as the real
-    server does) for a list item without its merge key.
+    Raises 415 for custom resources, 400 for a patch that is no object or has a directive of the wrong form, 500
+    (as the real server does) for an unknown directive and for a list item without its merge key.
     """
     if resource.custom:
         raise ApiError(
@@ -55,7 +55,7 @@ def _merge_map(original: Object, patch: Object, type_: source.Type) -> Object:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise bad_request(f"Unknown {_PATCH} value: {directive}")
+        raise _plain(f"unknown patch type {directive} in {_PATCH}")
     fields = _fields(type_)
     _retain_keys(original, patch)
     _set_element_orders(original, patch, fields, type_)
@@ -97,7 +97,7 @@ def _merge_list(original: list[Any], patch: list[Any], type_: source.Type) -> li
     replace = False
     for item in patch:
         if not isinstance(item, dict):
-            raise bad_request("invalid JSON document")
+            raise _plain(f"an item of a list that merges by {key} is no object")
         directive = item.get(_PATCH)
         if directive is None:
             items.append(item)
@@ -107,9 +107,9 @@ def _merge_list(original: list[Any], patch: list[Any], type_: source.Type) -> li
             gone = identity(item)
             original = [one for one in original if identity(one) != gone]
         elif directive == "merge":
-            raise bad_request("merging lists cannot yet be specified in the patch")
+            raise _plain("merging lists cannot yet be specified in the patch")
         else:
-            raise bad_request(f"Unknown {_PATCH} value: {directive}")
+            raise _plain(f"unknown patch type {directive} in {_PATCH}")
     if replace:
         return [_without_directives(item) for item in items]
 
@@ -127,13 +127,16 @@ def _merge_list(original: list[Any], patch: list[Any], type_: source.Type) -> li
     return _ordered(merged, items, original, identity)
 
 
+def _plain(message: str) -> ApiError:
+    """An error that a real server does not classify: 500 without a reason."""
+    return ApiError(500, "", message)
+
+
 def _identity(key: str) -> Identity:
     def identity(item: Any) -> Any:
         value = item.get(key) if isinstance(item, dict) else None
         if value is None:
-            raise ApiError(
-                500, "InternalError", f"map: {_shown(item)} does not contain declared merge key: {key}"
-            )
+            raise _plain(f"map: {_shown(item)} does not contain declared merge key: {key}")
         return value
 
     return identity
