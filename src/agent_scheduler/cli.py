@@ -63,6 +63,7 @@ def _run(args: argparse.Namespace) -> int:
     from agent_scheduler.config import ConfigurationError, load
     from agent_scheduler.kube.credentials import KubeConfigError
     from agent_scheduler.runtime import Runtime
+    from agent_scheduler.serving.http import ServingError
     from agent_scheduler.telemetry.logs import setup
 
     try:
@@ -80,7 +81,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
-    except KubeConfigError as error:
+    except (KubeConfigError, ServingError) as error:
         print(f"agent-scheduler run: {error}", file=sys.stderr)
         return 2
 

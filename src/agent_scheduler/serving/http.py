@@ -11,6 +11,7 @@ With an authorizer, everything but health asks for a bearer token that the API s
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,9 +116,9 @@ class HttpServer:
             await site.start()
         except OSError as error:
             await runner.cleanup()
-            raise ServingError(
-                f"cannot serve on {self._address} port {self._port}: {error.strerror}"
-            ) from None
+            # asyncio's own text names the address once more.
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise ServingError(f"cannot serve on {self._address} port {self._port}: {why}") from None
         self._runner = runner
         port: int = runner.addresses[0][1]
         return port
