@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
         self._unframed += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # Behind a whole answer this ends the connection and leaves the answer alone.
             self.fail(f"the answer is not HTTP/1.1: {str(error) or type(error).__name__}")
             return

@@ -1,0 +1,327 @@
+"""The parsing of answers, byte by byte and without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.kube.connection import Broken, Connection, Limits
+from agent_scheduler.kube.transport import Response
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Wire(asyncio.Transport):
+    """A transport without a socket: remembers what was written, and loses the connection when it is aborted."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection = connection
+        self.written: list[bytes] = []
+        self.aborted = False
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        if not self.aborted:
+            self.aborted = True
+            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
+
+
+def opened(limits: Limits | None = None) -> tuple[Connection, Wire]:
+    connection = Connection(limits or Limits(), opened=lambda _: None, lost=lambda _: None)
+    wire = Wire(connection)
+    connection.connection_made(wire)
+    return connection, wire
+
+
+async def exchanged(
+    pieces: Iterable[bytes],
+    *,
+    limits: Limits | None = None,
+    head_only: bool = False,
+    ends: bool = False,
+) -> tuple[Response | Broken, Connection]:
+    """What one request on a connection leads to if these pieces arrive; `ends`: and then the peer closes."""
+    connection, wire = opened(limits)
+    answer = connection.send(b"a request", 0.0, head_only=head_only)
+    assert wire.written == [b"a request"]
+    for piece in pieces:
+        if not wire.aborted:
+            connection.data_received(piece)
+    if ends:
+        connection.connection_lost(None)
+    if not answer.done():
+        connection.fail("no answer yet")
+    outcome = (await asyncio.gather(answer, return_exceptions=True))[0]
+    await asyncio.sleep(0)
+    assert isinstance(outcome, Response | Broken)
+    return outcome, connection
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted({min(cut, len(data)) for cut in cuts} - {0, len(data)}), len(data)]
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+def framed(body: bytes, sizes: list[int], *, trailer: bool) -> bytes:
+    """The body in chunks of the given sizes, the rest in a last one."""
+    out, left = b"", body
+    for size in [*sizes, len(body)]:
+        chunk, left = left[:size], left[size:]
+        if chunk:
+            out += b"%X;name=value\r\n%b\r\n" % (len(chunk), chunk)
+    return out + b"0\r\n" + (b"Checksum: 1\r\n" if trailer else b"") + b"\r\n"
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """One loop for all the examples of a property: making a loop takes longer than an example."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+answers = st.tuples(st.binary(max_size=60), st.lists(st.integers(1, 9), max_size=6), st.booleans())
+
+
+@given(answers, st.booleans(), st.booleans(), st.lists(st.integers(0, 400), max_size=12))
+def test_an_answer_is_the_same_however_it_is_cut(
+    runner: asyncio.Runner,
+    parts: tuple[bytes, list[int], bool],
+    chunked: bool,
+    informed: bool,
+    cuts: list[int],
+) -> None:
+    body, sizes, trailer = parts
+    data = b"HTTP/1.1 100 Continue\r\nSecret: 1\r\n\r\n" if informed else b""
+    data += b"HTTP/1.1 201 Created\r\nKind:  of \t\r\n"
+    if chunked:
+        data += b"Transfer-Encoding: chunked\r\n\r\n" + framed(body, sizes, trailer=trailer)
+    else:
+        data += b"Content-Length: %d\r\n\r\n" % len(body) + body
+    outcome, connection = runner.run(exchanged(cut(data, cuts)))
+    assert isinstance(outcome, Response)
+    assert (outcome.status, outcome.body) == (201, body)
+    assert outcome.headers["KIND"] == "of"
+    assert "Secret" not in outcome.headers
+    assert "Checksum" not in outcome.headers
+    assert outcome.headers.get("Content-Length") == (None if chunked else str(len(body)))
+    assert connection.reusable
+
+
+def test_a_chunked_answer_may_be_cut_at_every_byte(runner: asyncio.Runner) -> None:
+    data = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + framed(b"abcdefg", [2, 3], trailer=True)
+    for at in range(1, len(data)):
+        outcome, connection = runner.run(exchanged([data[:at], data[at:]]))
+        assert isinstance(outcome, Response)
+        assert outcome.body == b"abcdefg"
+        assert connection.reusable
+    outcome, _ = runner.run(exchanged(data[at : at + 1] for at in range(len(data))))
+    assert isinstance(outcome, Response)
+    assert outcome.body == b"abcdefg"
+
+
+@given(answers, st.lists(st.integers(0, 400), max_size=5), st.data())
+def test_an_answer_that_is_cut_short_is_never_taken_for_whole(
+    runner: asyncio.Runner, parts: tuple[bytes, list[int], bool], cuts: list[int], data: st.DataObject
+) -> None:
+    body, sizes, trailer = parts
+    whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + framed(body, sizes, trailer=trailer)
+    short = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    outcome, connection = runner.run(exchanged([p for p in cut(short, cuts) if p], ends=True))
+    assert isinstance(outcome, Broken)
+    assert outcome.unanswered == (not short)
+    assert not connection.reusable
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40) | st.sampled_from(OK.splitlines(keepends=True)), max_size=8)
+)
+def test_whatever_arrives_ends_in_an_answer_or_in_broken(runner: asyncio.Runner, pieces: list[bytes]) -> None:
+    outcome, _ = runner.run(exchanged(pieces, ends=True))
+    assert isinstance(outcome, Response | Broken)
+
+
+@given(st.binary(min_size=1, max_size=30), st.booleans())
+def test_what_follows_an_answer_costs_the_connection_and_not_the_answer(
+    runner: asyncio.Runner, more: bytes, together: bool
+) -> None:
+    # llhttp lets empty lines pass between answers, as RFC 9112 (2.2) asks of servers.
+    if not more.strip(b"\r\n") and together:
+        more += b"H"
+    outcome, connection = runner.run(exchanged([OK + more] if together else [OK, more]))
+    assert isinstance(outcome, Response)
+    assert outcome.body == b"ok"
+    assert not connection.reusable
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
+    ],
+)
+async def test_the_answer_to_head_has_no_body_whatever_it_announces(head: bytes) -> None:
+    connection, _ = opened()
+    for _ in range(2):
+        answer = connection.send(b"HEAD / HTTP/1.1\r\n\r\n", 0.0, head_only=True)
+        connection.data_received(head)
+        assert (await answer).body == b""
+        assert connection.reusable
+    answer = connection.send(b"GET / HTTP/1.1\r\n\r\n", 0.0)
+    connection.data_received(OK)
+    assert (await answer).body == b"ok"
+
+
+async def test_a_body_after_the_answer_to_head_ends_the_connection() -> None:
+    outcome, connection = await exchanged([OK], head_only=True)
+    assert isinstance(outcome, Response)
+    assert not connection.reusable
+
+
+@pytest.mark.parametrize("code", [204, 304])
+async def test_statuses_without_a_body_have_none(code: int) -> None:
+    length = b"Content-Length: 5\r\n" if code == 304 else b""
+    outcome, connection = await exchanged([b"HTTP/1.1 %d X\r\n%b\r\n" % (code, length)])
+    assert isinstance(outcome, Response)
+    assert (outcome.status, outcome.body) == (code, b"")
+    assert connection.reusable
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    ],
+)
+async def test_a_connection_that_the_server_gives_up_is_not_used_again(answer: bytes) -> None:
+    outcome, connection = await exchanged([answer])
+    assert isinstance(outcome, Response)
+    assert not connection.reusable
+
+
+async def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    outcome, connection = await exchanged([b"HTTP/1.1 200 OK\r\n\r\nsome", b" more"], ends=True)
+    assert isinstance(outcome, Response)
+    assert outcome.body == b"some more"
+    assert not connection.reusable
+
+
+async def test_an_offer_to_upgrade_is_no_upgrade() -> None:
+    offer = b"HTTP/1.1 200 OK\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nok"
+    outcome, connection = await exchanged([offer])
+    assert isinstance(outcome, Response)
+    assert connection.reusable
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"SSH-2.0-OpenSSH_9.9\r\n",
+        b"HTTP/1.1 OK\r\n\r\n",
+        b"HTTP/1.1 020 X\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+        b"HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
+    ],
+)
+async def test_what_is_not_an_answer_breaks_the_connection(bad: bytes) -> None:
+    outcome, connection = await exchanged([bad])
+    assert isinstance(outcome, Broken)
+    assert str(outcome) != "no answer yet"
+    assert not outcome.unanswered
+    assert not connection.reusable
+
+
+def _chunks(size: int) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * size
+
+
+@pytest.mark.parametrize("step", [1_000_000, 100, 1])
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 300 + b"\r\nContent-Length: 0\r\n\r\n", "head"),
+        (b"HTTP/1.1 200 OK\r\n" + b"A:\r\n" * 60 + b"Content-Length: 0\r\n\r\n", "head"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n" + b"x" * 101, "body"),
+        (_chunks(101) + b"0\r\n\r\n", "body"),
+    ],
+)
+async def test_an_answer_beyond_its_limits_is_refused_however_it_is_cut(
+    data: bytes, what: str, step: int
+) -> None:
+    pieces = [data[at : at + step] for at in range(0, len(data), step)]
+    outcome, connection = await exchanged(pieces, limits=Limits(head=200, body=100))
+    assert isinstance(outcome, Broken)
+    assert f"the answer's {what} is larger than" in str(outcome)
+    assert not connection.reusable
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"HTTP/1.1 200 ",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nA: ",
+        _chunks(1) + b"2;",
+        _chunks(1) + b"0\r\nA: ",
+    ],
+)
+async def test_what_never_ends_is_refused_before_it_fills_the_memory(start: bytes) -> None:
+    outcome, _ = await exchanged([start, *[b"A" * 50] * 10], limits=Limits(head=200, body=100))
+    assert isinstance(outcome, Broken)
+    assert "larger than 200 bytes" in str(outcome)
+
+
+async def test_informational_answers_without_end_are_refused() -> None:
+    outcome, _ = await exchanged([b"HTTP/1.1 100 Continue\r\n\r\n"] * 20, limits=Limits(head=200))
+    assert isinstance(outcome, Broken)
+    assert "larger than 200 bytes" in str(outcome)
+
+
+async def test_an_answer_at_its_limits_passes() -> None:
+    fields = b"A: " + b"x" * 172 + b"\r\nContent-Length: 100\r\n"
+    assert len(fields) == 198
+    data = b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n" + b"x" * 100
+    outcome, connection = await exchanged([data], limits=Limits(head=200, body=100))
+    assert isinstance(outcome, Response)
+    assert connection.reusable
+
+
+async def test_many_small_chunks_are_no_large_head() -> None:
+    data = _chunks(100) + b"0\r\n\r\n"
+    pieces = [data[at : at + 7] for at in range(0, len(data), 7)]
+    outcome, _ = await exchanged(pieces, limits=Limits(head=80, body=100))
+    assert isinstance(outcome, Response)
+
+
+@pytest.mark.parametrize("ask", [lambda h: h["retry-after"], lambda h: h.get("RETRY-AFTER")])
+async def test_of_several_headers_with_one_name_the_first_counts(ask: Callable[[Any], str]) -> None:
+    head = b"HTTP/1.1 200 OK\r\nRetry-After: 1\r\nretry-after: 2\r\nContent-Length: 0\r\n\r\n"
+    outcome, _ = await exchanged([head])
+    assert isinstance(outcome, Response)
+    assert ask(outcome.headers) == "1"
+    assert sorted(outcome.headers) == ["content-length", "retry-after"]
+    assert len(outcome.headers) == 2
+    assert outcome.headers.get("absent") is None
