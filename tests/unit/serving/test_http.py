@@ -214,7 +214,9 @@ async def test_a_port_that_is_taken_is_told(world: World) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         server = HttpServer(world.sources(), address="127.0.0.1", port=port)
-        with pytest.raises(ServingError, match=f"cannot serve on 127.0.0.1 port {port}: Address already in use$"):
+        with pytest.raises(
+            ServingError, match=f"cannot serve on 127.0.0.1 port {port}: Address already in use$"
+        ):
             await server.start()
     await server.stop()
 
