@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from . import schema_source
@@ -65,10 +66,14 @@ def age(since: str | None, now: str) -> str:
     if not since:
         return UNKNOWN
     try:
-        seconds = (parse(now) - parse(since)).total_seconds()
+        seconds = (_moment(now) - _moment(since)).total_seconds()
     except TimeFormatError:
         return UNKNOWN
     return human_duration(int(seconds))
+
+
+# A list asks for the same present for every row, and bursts share their seconds.
+_moment = lru_cache(maxsize=4096)(parse)
 
 
 def human_duration(seconds: int) -> str:
