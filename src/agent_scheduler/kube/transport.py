@@ -308,7 +308,6 @@ class AiohttpTransport:
         except TransportError:
             self._seen("WATCH", 0)
             raise
-        # Closed, not released: the rest of a watch that was left early cannot be drained.
         try:
             self._seen("WATCH", answer.status)
             if answer.status != 200:
@@ -320,6 +319,11 @@ class AiohttpTransport:
             async with aclosing(_chunks(answer, path)) as chunks, aclosing(split_lines(chunks)) as lines:
                 yield lines
         finally:
+            # Closed, not released: the rest of a watch that was left early cannot be drained. Aborted before, since
+            # over TLS closing waits for the peer, which nobody here would wait for: the socket would be left open.
+            connection = answer.connection
+            if connection is not None and connection.transport is not None:
+                connection.transport.abort()
             answer.close()
 
     async def close(self) -> None:

@@ -1,0 +1,274 @@
+"""Which connection is used, who waits for one, and what is left when a request or the client ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from contextlib import suppress
+
+import pytest
+
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
+
+from .raw_server import OK, End, Step, client, get, post, saying
+from .scripted import Answer, Hang, connected, eventually, in_order
+
+
+async def test_one_request_after_the_other_uses_one_connection() -> None:
+    async with saying([[OK]] * 9) as server, client(server.url) as transport:
+        for _ in range(5):
+            assert await get(transport) == b"ok"
+        assert server.connections == 1
+
+
+async def test_the_connection_used_last_is_used_first() -> None:
+    gate = asyncio.Event()
+    async with saying([[gate, OK]] + [[OK]] * 9) as server, client(server.url) as transport:
+        first = asyncio.create_task(get(transport, "/first"))
+        await server.arrived(1)
+        second = asyncio.create_task(get(transport, "/second"))
+        await server.arrived(2)
+        gate.set()
+        await asyncio.gather(first, second)
+        for _ in range(4):
+            await get(transport)
+        assert len({number for number, _ in server.requests[2:]}) == 1
+
+
+async def test_requests_wait_for_a_connection_in_the_order_in_which_they_came() -> None:
+    async with saying([[OK]] * 50) as server, client(server.url, pool_size=2) as transport:
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(get(transport, f"/{number}"))
+                await asyncio.sleep(0)
+        assert server.connections == 2
+        came = [int(line.removeprefix("GET /")) for line in server.lines]
+        # Two go at the same time, so a request may overtake its neighbour on the way, and no other.
+        assert all(abs(number - place) <= 1 for place, number in enumerate(came))
+
+
+async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
+    gate = asyncio.Event()
+    async with saying([[gate, OK]] + [[OK]] * 9) as server, client(server.url, pool_size=1) as transport:
+        first = asyncio.create_task(get(transport, "/first"))
+        await server.arrived(1)
+        waiting = asyncio.create_task(get(transport, "/waiting"))
+        await asyncio.sleep(0)
+        gate.set()
+        await first
+        await asyncio.gather(waiting, get(transport, "/newcomer"))
+        assert server.lines == ["GET /first", "GET /waiting", "GET /newcomer"]
+
+
+async def test_an_idle_connection_is_closed_after_its_time() -> None:
+    async with saying([[OK]] * 9) as server, client(server.url, keepalive=0.05) as transport:
+        await get(transport)
+        assert server.open == 1
+        await eventually(lambda: server.open == 0)
+        assert await get(transport) == b"ok"
+        assert server.connections == 2
+
+
+async def test_a_connection_that_was_idle_for_too_long_is_not_used_even_if_its_timer_is_late() -> None:
+    async with saying([[OK]] * 9) as server, client(server.url, keepalive=0.05) as transport:
+        await get(transport)
+        # The loop stands still, as it does when the process is suspended: its timers have not run.
+        time.sleep(0.1)  # noqa: ASYNC251
+        await asyncio.sleep(0)
+        assert await get(transport) == b"ok"
+        assert server.connections == 2
+
+
+async def test_a_connection_that_was_reset_while_idle_is_replaced() -> None:
+    async with saying([[OK, End.RESET]], [[OK]]) as server, client(server.url) as transport:
+        await get(transport)
+        await eventually(lambda: server.open == 0)
+        assert await post(transport) == 200
+
+
+async def test_what_a_server_says_unasked_is_not_taken_for_the_next_answer() -> None:
+    gate = asyncio.Event()
+    unasked = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"
+    async with saying([[OK, gate, unasked]], [[OK]]) as server, client(server.url) as transport:
+        await get(transport)
+        gate.set()
+        await eventually(lambda: server.open == 0)
+        assert await post(transport) == 200
+        assert server.connections == 2
+
+
+async def test_nor_if_it_lies_unread_when_the_next_request_is_made() -> None:
+    def serve_one() -> socket.socket:
+        peer, _ = listener.accept()
+        data = b""
+        while b"{}" not in data:
+            data += peer.recv(4096)
+        peer.sendall(OK)
+        return peer
+
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        async with client(f"http://127.0.0.1:{listener.getsockname()[1]}") as transport:
+            serving_first = loop.run_in_executor(None, serve_one)
+            assert await post(transport) == 200
+            peer = await serving_first
+            serving_second = loop.run_in_executor(None, serve_one)
+            peer.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+            assert await post(transport) == 200
+            (await serving_second).close()
+            peer.close()
+
+
+async def test_a_server_that_announces_to_close_is_believed() -> None:
+    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+    async with saying([[closing]]) as server, client(server.url) as transport:
+        assert await get(transport) == b"ok"
+        await eventually(lambda: server.open == 0)
+        assert await post(transport) == 200
+        assert server.connections == 2
+
+
+async def test_a_cancelled_request_takes_its_connection_with_it() -> None:
+    gate = asyncio.Event()
+    async with saying([[gate, OK]], [[OK]]) as server, client(server.url, pool_size=1) as transport:
+        task = asyncio.create_task(get(transport, "/first"))
+        await server.arrived(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await get(transport, "/second") == b"ok"
+        assert server.requests[1][0] == 1
+        gate.set()
+        await eventually(lambda: server.open == 1)
+
+
+async def test_a_place_in_the_queue_that_is_given_up_goes_to_the_next() -> None:
+    gate = asyncio.Event()
+    async with saying([[gate, OK]] + [[OK]] * 9) as server, client(server.url, pool_size=1) as transport:
+        first = asyncio.create_task(get(transport, "/first"))
+        await server.arrived(1)
+        given_up = asyncio.create_task(get(transport, "/given-up"))
+        last = asyncio.create_task(get(transport, "/last"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        gate.set()
+        assert await asyncio.gather(first, last) == [b"ok", b"ok"]
+        assert server.lines == ["GET /first", "GET /last"]
+
+
+@pytest.mark.parametrize("broken", [True, False])
+async def test_one_cancelled_in_the_moment_of_being_served_passes_its_place_on(broken: bool) -> None:
+    gate = asyncio.Event()
+    first_ends: list[Step] = [gate, End.CLOSE] if broken else [gate, OK]
+    async with (
+        saying([first_ends] + [[OK]] * 9, [[OK]] * 9) as server,
+        client(server.url, pool_size=1) as transport,
+    ):
+
+        async def take_away() -> None:
+            # Still in the step in which the connection, or its slot, was given to the next.
+            with suppress(OutcomeUnknown):
+                await post(transport, "/first")
+            unlucky.cancel()
+
+        first = asyncio.create_task(take_away())
+        await server.arrived(1)
+        unlucky = asyncio.create_task(get(transport, "/unlucky"))
+        last = asyncio.create_task(get(transport, "/last"))
+        await asyncio.sleep(0)
+        gate.set()
+        await first
+        assert await last == b"ok"
+        await asyncio.gather(unlucky, return_exceptions=True)
+        assert unlucky.cancelled()
+        assert server.lines == ["POST /first", "GET /last"]
+
+
+async def test_a_connection_that_breaks_lets_the_next_in_the_queue_open_one() -> None:
+    gate = asyncio.Event()
+    async with (
+        saying([[gate, End.RESET]], [[OK]] * 9) as server,
+        client(server.url, pool_size=1) as transport,
+    ):
+        first = asyncio.create_task(post(transport))
+        await server.arrived(1)
+        others = [asyncio.create_task(get(transport)) for _ in range(3)]
+        await asyncio.sleep(0)
+        gate.set()
+        with pytest.raises(OutcomeUnknown):
+            await first
+        assert await asyncio.gather(*others) == [b"ok"] * 3
+        assert server.connections == 2
+
+
+async def test_a_server_that_cannot_be_reached_costs_no_slot() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with client(f"http://127.0.0.1:{port}", pool_size=1) as transport:
+        failures = await asyncio.gather(*(post(transport) for _ in range(4)), return_exceptions=True)
+        assert {type(failure) for failure in failures} == {NotSent}
+        async with saying([[OK]] * 9, port=port):
+            assert await post(transport) == 200
+
+
+@pytest.mark.parametrize("limit", ["connect_timeout", "timeout"])
+async def test_a_handshake_that_takes_too_long_has_sent_nothing(limit: str) -> None:
+    async with saying([[]]) as server:
+        url = server.url.replace("http", "https")
+        connecting = 0.1 if limit == "connect_timeout" else 10
+        async with client(url, connect_timeout=connecting) as transport:
+            with pytest.raises(NotSent, match="timed out"):
+                await post(transport, timeout=0.1 if limit == "timeout" else 10)
+            await eventually(lambda: server.open == 0)
+
+
+async def test_a_cancelled_connection_attempt_leaves_nothing_open_and_costs_no_slot() -> None:
+    async with saying([[]]) as server, client(server.url.replace("http", "https"), pool_size=1) as transport:
+        for _ in range(2):
+            task = asyncio.create_task(post(transport))
+            await eventually(lambda: server.open == 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await eventually(lambda: server.open == 0)
+
+
+async def test_closing_ends_what_is_under_way_and_what_waits() -> None:
+    async with saying([[]]) as server:
+        transport = Http1Transport(Endpoint(server.url), pool_size=1)
+        under_way, waiting = (asyncio.create_task(post(transport)) for _ in range(2))
+        await server.arrived(1)
+        await transport.close()
+        async with asyncio.timeout(5):
+            outcomes = await asyncio.gather(under_way, waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, NotSent]
+        await eventually(lambda: server.open == 0)
+        assert server.lines == ["POST /"]
+        with pytest.raises(NotSent):
+            await post(transport)
+        await transport.close()
+
+
+async def test_closing_does_not_wait_for_a_handshake() -> None:
+    async with saying([[]]) as server:
+        transport = Http1Transport(Endpoint(server.url.replace("http", "https")))
+        connecting = asyncio.create_task(post(transport, timeout=60))
+        await eventually(lambda: server.open == 1)
+        async with asyncio.timeout(5):
+            await transport.close()
+            with pytest.raises(NotSent, match="the client is closing"):
+                await connecting
+        await eventually(lambda: server.open == 0)
+
+
+async def test_an_idle_transport_has_no_timers_left_after_its_end() -> None:
+    async with connected(in_order(Answer(), Hang()), kind=Http1Transport) as (server, transport):
+        await transport.request("GET", "/", timeout=5)
+        assert isinstance(transport, Http1Transport)
+        pool = transport._pool
+        await transport.close()
+        assert (pool._sweeper, pool._alarm, len(pool._open), pool._slots) == (None, None, 0, 0)
+        await eventually(lambda: server.open == 0)

@@ -1,0 +1,416 @@
+"""What is sent, and what a failure means, against servers that say exactly what a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+
+from agent_scheduler.apiserver.certificates import Certificates, make_certificates, server_context
+from agent_scheduler.kube.connection import Limits
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
+
+from .raw_server import OK, End, Step, client, get, post, saying
+from .scripted import Answer, eventually, in_order, serving
+
+# -- what is written
+
+
+async def test_a_request_is_written_as_http_has_it() -> None:
+    async with saying([[OK]]) as server, client(server.url, user_agent="me/1") as transport:
+        await transport.request(
+            "PATCH", "/a?b=c%20d", body=b"[]", content_type="application/json-patch+json", timeout=5
+        )
+        assert server.requests[0][1] == (
+            b"PATCH /a?b=c%20d HTTP/1.1\r\n"
+            b"Host: 127.0.0.1:" + str(server.port).encode() + b"\r\n"
+            b"Accept: application/json\r\nAccept-Encoding: identity\r\nUser-Agent: me/1\r\n"
+            b"Content-Type: application/json-patch+json\r\nContent-Length: 2\r\n\r\n[]"
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "says"), [("POST", True), ("PUT", True), ("GET", False), ("DELETE", False)]
+)
+async def test_a_request_without_a_body_says_so_where_one_is_expected(method: str, says: bool) -> None:
+    async with saying([[OK]]) as server, client(server.url) as transport:
+        await transport.request(method, "/", timeout=5)
+        assert (b"\r\nContent-Length: 0\r\n" in server.requests[0][1]) == says
+        assert b"Content-Type" not in server.requests[0][1]
+
+
+async def test_credentials_are_sent_as_they_are_at_the_time_even_if_their_mapping_is_changed_in_place() -> (
+    None
+):
+    given = {"Authorization": "Bearer one"}
+
+    async def headers() -> Mapping[str, str]:
+        return given
+
+    async with saying([[OK]] * 3) as server:
+        transport = Http1Transport(Endpoint(server.url, headers=headers))
+        await get(transport)
+        given["Authorization"] = "Bearer two"
+        await get(transport)
+        given.clear()
+        await get(transport)
+        await transport.close()
+        assert [b"Bearer one" in text for _, text in server.requests] == [True, False, False]
+        assert [b"Bearer two" in text for _, text in server.requests] == [False, True, False]
+
+
+async def test_a_given_header_replaces_the_common_one() -> None:
+    async def headers() -> Mapping[str, str]:
+        return {"user-agent": "given"}
+
+    async with saying([[OK]]) as server:
+        transport = Http1Transport(Endpoint(server.url, headers=headers), user_agent="common")
+        await get(transport)
+        await transport.close()
+        text = server.requests[0][1].lower()
+        assert b"user-agent: given\r\n" in text
+        assert text.count(b"user-agent") == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content_type"),
+    [
+        ("GET", "/a b", "text/plain"),
+        ("GET", "/\r\nEvil: 1", "text/plain"),
+        ("GET", "/\u00e9", "text/plain"),
+        ("GET", "relative", "text/plain"),
+        ("GET", "", "text/plain"),
+        ("get", "/", "text/plain"),
+        ("GET / HTTP/1.1\r\n", "/", "text/plain"),
+        ("POST", "/", "text/plain\r\nEvil: 1"),
+    ],
+)
+async def test_what_would_break_the_head_is_refused(method: str, path: str, content_type: str) -> None:
+    async with saying([[OK]]) as server, client(server.url) as transport:
+        with pytest.raises(ValueError, match=r"expected a method and|control character"):
+            await transport.request(method, path, body=b"", content_type=content_type, timeout=5)
+        assert server.connections == 0
+
+
+@pytest.mark.parametrize("header", [("A", "b\r\nEvil: 1"), ("A b", "c"), ("A", "b\0")])
+async def test_a_credential_that_would_break_the_head_is_refused(header: tuple[str, str]) -> None:
+    async def headers() -> Mapping[str, str]:
+        return dict([header])
+
+    async with saying([[OK]]) as server:
+        transport = Http1Transport(Endpoint(server.url, headers=headers))
+        with pytest.raises(ValueError, match=r"control character|is not the name of a header"):
+            await get(transport)
+        await transport.close()
+        assert server.connections == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://host",
+        "host:80",
+        "http://",
+        "http://u:p@host",
+        "http://host:99999",
+        "http://h/?q",
+        "http://h/a b",
+    ],
+)
+async def test_a_url_that_names_no_server_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="base_url"):
+        Http1Transport(Endpoint(url))
+
+
+async def test_requests_through_a_proxy_are_left_to_the_general_client() -> None:
+    async with serving(in_order(Answer(body={"a": 1}))) as proxy:
+        transport = Http1Transport(Endpoint("http://api.invalid:8080", proxy=proxy.url))
+        assert await get(transport, "/x") == b'{"a": 1}'
+        await transport.close()
+        assert proxy.requests[0].target == "http://api.invalid:8080/x"
+
+
+# -- answers
+
+
+async def test_an_answer_followed_by_more_counts_and_its_connection_does_not() -> None:
+    async with saying([[OK + OK]], [[OK]]) as server, client(server.url) as transport:
+        assert await get(transport) == b"ok"
+        assert await get(transport) == b"ok"
+        assert server.connections == 2
+
+
+async def test_informational_answers_are_passed_over() -> None:
+    hints = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+    async with saying([[hints, OK]]) as server, client(server.url) as transport:
+        assert await post(transport) == 200
+
+
+async def test_the_answer_to_head_ends_with_its_head() -> None:
+    async with saying([[OK[:-2]], [OK]]) as server, client(server.url) as transport:
+        answer = await transport.request("HEAD", "/", timeout=5)
+        assert (answer.status, answer.body) == (200, b"")
+        assert await get(transport) == b"ok"
+        assert server.connections == 1
+
+
+async def test_a_large_answer_comes_whole() -> None:
+    body = bytes(range(256)) * 40_000
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with saying([[head + body]]) as server, client(server.url) as transport:
+        assert await get(transport) == body
+
+
+async def test_a_large_request_goes_whole() -> None:
+    body = b"x" * 5_000_000
+    async with saying([[OK]]) as server, client(server.url) as transport:
+        await transport.request("POST", "/", body=body, timeout=10)
+        assert server.requests[0][1].endswith(b"\r\n\r\n" + body)
+
+
+# -- what a failure means
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [End.CLOSE],
+        [End.RESET],
+        [b"HTTP/1.1 201"],
+        [b"HTTP/1.1 201", End.CLOSE],
+        [OK[:-1], End.CLOSE],
+        [OK[:-1], End.RESET],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", End.CLOSE],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot a size\r\n"],
+        [b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001],
+        [b"HTTP/1.1 100 Continue\r\n\r\n"],
+        [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"],
+        [b"nonsense"],
+        [],
+    ],
+)
+async def test_without_a_whole_answer_the_outcome_is_unknown_and_the_connection_gone(
+    steps: list[Step],
+) -> None:
+    async with saying([steps], [[OK]]) as server, client(server.url, limits=Limits(body=1000)) as transport:
+        with pytest.raises(OutcomeUnknown, match=r"^POST /x: .* \(timeout 0\.3 s\)$"):
+            await post(transport, "/x", timeout=0.3)
+        await eventually(lambda: server.open == 0)
+        assert await post(transport) == 200
+        assert server.lines == ["POST /x", "POST /"]
+
+
+async def test_a_read_is_repeated_once_and_on_a_fresh_connection() -> None:
+    gate = asyncio.Event()
+    scripts = [[[gate, OK], [End.CLOSE]], [[gate, OK], [End.CLOSE]], [[End.CLOSE]], [[OK]]]
+    async with saying(*scripts) as server, client(server.url) as transport:
+        both = asyncio.gather(get(transport), get(transport))
+        await server.arrived(2)
+        gate.set()
+        await both
+        with pytest.raises(OutcomeUnknown):
+            await get(transport, "/again")
+        again = [number for number, text in server.requests if b"/again" in text]
+        assert len(again) == 2
+        assert again[1] == 2
+
+
+async def test_a_read_is_not_repeated_on_a_connection_that_was_fresh() -> None:
+    async with saying([[End.CLOSE]]) as server, client(server.url) as transport:
+        with pytest.raises(OutcomeUnknown):
+            await get(transport)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("steps", [[b"HTTP/1.1 200"], [b"HTTP/1.1 200", End.CLOSE], []])
+async def test_a_read_is_not_repeated_once_an_answer_began_or_time_is_over(steps: list[Step]) -> None:
+    async with saying([[OK], steps]) as server, client(server.url) as transport:
+        await get(transport)
+        with pytest.raises(OutcomeUnknown):
+            await get(transport, timeout=0.2)
+        assert len(server.requests) == 2
+
+
+async def test_a_read_whose_repetition_finds_no_server_has_not_been_sent() -> None:
+    gate = asyncio.Event()
+    async with saying([[OK], [gate, End.CLOSE]]) as server, client(server.url, pool_size=1) as transport:
+        await get(transport)
+        last = asyncio.create_task(get(transport, "/last"))
+        await server.arrived(2)
+        server.stop_listening()
+        gate.set()
+        with pytest.raises(NotSent, match="no connection to"):
+            await last
+        with pytest.raises(NotSent, match="no connection to"):
+            await post(transport)
+
+
+async def test_each_request_has_a_deadline_of_its_own() -> None:
+    gate = asyncio.Event()
+    scripts = [[[gate, OK]], [[]], [[OK]]]
+    async with saying(*scripts) as server, client(server.url) as transport:
+        long = asyncio.create_task(get(transport, "/long", timeout=10))
+        await server.arrived(1)
+        start = time.monotonic()
+        with pytest.raises(OutcomeUnknown, match="no answer came in time"):
+            await post(transport, timeout=0.1)
+        assert time.monotonic() - start >= 0.099
+        assert not long.done()
+        gate.set()
+        assert await long == b"ok"
+
+
+async def test_the_deadline_after_the_next_is_kept_too() -> None:
+    async with saying([[]]) as server, client(server.url) as transport:
+        done: list[float] = []
+
+        async def one(seconds: float) -> None:
+            with pytest.raises(OutcomeUnknown):
+                await post(transport, timeout=seconds)
+            done.append(seconds)
+
+        await asyncio.gather(one(0.3), one(0.1), one(0.2))
+        assert done == [0.1, 0.2, 0.3]
+        await eventually(lambda: server.open == 0)
+
+
+async def test_a_name_that_cannot_be_one_was_not_sent_anything() -> None:
+    async with client(f"http://{'x' * 64}.invalid") as transport:
+        with pytest.raises(NotSent):
+            await post(transport)
+
+
+async def test_credentials_that_cannot_be_had_send_nothing_and_are_observed() -> None:
+    async def headers() -> Mapping[str, str]:
+        raise NotSent("no token")
+
+    seen: list[tuple[str, int]] = []
+    async with saying([[OK]]) as server:
+        transport = Http1Transport(
+            Endpoint(server.url, headers=headers), observe=lambda *what: seen.append(what)
+        )
+        with pytest.raises(NotSent, match="no token"):
+            await post(transport)
+        await transport.close()
+        assert (seen, server.connections) == ([("POST", 0)], 0)
+
+
+# -- TLS and addresses
+
+
+@pytest.fixture(scope="module")
+def certificates() -> Certificates:
+    return make_certificates(["127.0.0.1", "api.example"], now=time.time())
+
+
+def trusting(certificates: Certificates) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=certificates.authority.decode())
+
+
+async def mixed(certificates: Certificates, tls: bool) -> None:
+    """A bit of everything, closed with one request under way, one waiting and one connecting."""
+    context = server_context(certificates) if tls else None
+    async with saying([[OK]] * 500 + [[b"HTTP/1.1 200"]], tls=context) as server:
+        endpoint = Endpoint(server.url, ssl_context=trusting(certificates) if tls else None)
+        transport = Http1Transport(endpoint, pool_size=4)
+        assert set(await asyncio.gather(*(post(transport) for _ in range(100)))) == {200}
+        assert set(await asyncio.gather(*(get(transport) for _ in range(100)))) == {b"ok"}
+        assert server.connections == 4
+        cancelled = asyncio.create_task(get(transport))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        assert await get(transport) == b"ok"
+        before = asyncio.all_tasks()
+        await transport.close()
+        await eventually(lambda: server.open == 0)
+        assert asyncio.all_tasks() <= before
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_it_works_on_either_event_loop(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], tls: bool, certificates: Certificates
+) -> None:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(mixed(certificates, tls))
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_kernel_watches_over_connections_whose_peer_vanished(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def options() -> list[int]:
+        async with saying([[OK]]) as server, client(server.url) as transport:
+            await get(transport)
+            connection = transport._pool.take()
+            assert connection is not None
+            assert connection._transport is not None
+            sock = connection._transport.get_extra_info("socket")
+            transport._pool.release(connection)
+            return [
+                sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+                sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            ]
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(options()) == [1, 1, 30]
+
+
+@pytest.mark.parametrize("how", ["another authority", "another name"])
+async def test_a_server_that_does_not_prove_who_it_is_is_sent_nothing(
+    how: str, certificates: Certificates
+) -> None:
+    trusted = certificates if how == "another name" else make_certificates(["127.0.0.1"], now=time.time())
+    name = "elsewhere.example" if how == "another name" else None
+    async with saying([[OK]], tls=server_context(certificates)) as server:
+        endpoint = Endpoint(server.url, ssl_context=trusting(trusted), server_hostname=name)
+        transport = Http1Transport(endpoint)
+        with pytest.raises(NotSent, match="certificate verify failed"):
+            await post(transport)
+        await transport.close()
+        assert server.requests == []
+
+
+async def test_the_name_in_the_certificate_may_be_another_than_that_of_the_address(
+    certificates: Certificates,
+) -> None:
+    async with saying([[OK]], tls=server_context(certificates)) as server:
+        endpoint = Endpoint(server.url, ssl_context=trusting(certificates), server_hostname="api.example")
+        transport = Http1Transport(endpoint)
+        assert await post(transport) == 200
+        await transport.close()
+
+
+async def test_an_ipv6_address_is_reached_and_named_in_brackets() -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    async with saying([[OK]], host="::1") as server, client(server.url) as transport:
+        assert await get(transport) == b"ok"
+        assert b"\r\nHost: [::1]:%d\r\n" % server.port in server.requests[0][1]
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://api.example", "api.example"),
+        ("http://api.example:80/", "api.example"),
+        ("http://api.example:8080", "api.example:8080"),
+        ("http://[fe80::1%25eth0]:8080", "[fe80::1]:8080"),
+        ("http://b\u00fccher.example", "xn--bcher-kva.example"),
+    ],
+)
+async def test_the_server_is_named_as_it_knows_itself(url: str, host: str) -> None:
+    async with client(url) as transport:
+        assert transport._common["Host"] == host
