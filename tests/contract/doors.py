@@ -32,7 +32,8 @@ class Client(Protocol):
 
 def api() -> Api:
     store = Store(clock=time.time, uid=lambda: str(uuid.uuid4()))
-    return Api(store, BUILTIN, token=TOKEN)
+    # The recorded cluster had no controller manager.
+    return Api(store, BUILTIN, token=TOKEN, controllers=False)
 
 
 class InProcess:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .builtin import priority
 from .errors import ApiError, not_found, qualified
-from .registry import Registry, Served
+from .registry import DEFINITIONS, Registry, Served
 from .resource import Object
 
 PODS = ("", "pods")
@@ -23,6 +23,16 @@ def admit_create(registry: Registry, served: Served, obj: Object) -> None:
             raise not_found("namespaces", "", namespace)
         if namespace in registry.terminating:
             _refuse_terminating(served, namespace, metadata.get("name", ""))
+    if served.resource.custom:
+        group, plural = served.name
+        definition = registry.stored(DEFINITIONS).table.records.get(f"{plural}.{group}")
+        if definition is not None and definition.deleting:
+            raise ApiError(
+                405,
+                "MethodNotAllowed",
+                "create not allowed while custom resource definition is terminating",
+                {"name": metadata.get("name", ""), "group": group, "kind": plural},
+            )
     if served.name == PODS:
         priority.admit(obj, registry.classes.get, lambda: registry.default_class)
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from .deletion import FOREGROUND, ORPHAN, delete_record, may_go, store_released
-from .registry import NAMESPACES, Registry, Served
+from .deletion import CLEANUP, FOREGROUND, ORPHAN, delete_record, may_go, store_released
+from .registry import DEFINITIONS, NAMESPACES, Registry, Served
 from .resource import Object
 from .store import Event
 from .subresources import NODES, PODS
@@ -29,9 +29,13 @@ _FINALIZERS = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
 
 
 class Collector:
-    """Pending jobs over one registry. `wake` is called when the first one is queued."""
+    """Pending jobs over one registry. `wake` is called when the first one is queued.
 
-    def __init__(self, registry: Registry) -> None:
+    With `definitions_only` it does no more than the API server itself does in a real cluster: remove the objects
+    of a definition that is deleted.
+    """
+
+    def __init__(self, registry: Registry, *, definitions_only: bool = False) -> None:
         self._registry = registry
         self.wake: Callable[[], None] = _nobody
         #: Jobs in order of arrival, each at most once. A job that is running has left it, so that an event
@@ -42,9 +46,16 @@ class Collector:
         self._waiting: dict[str, tuple[Name, str]] = {}
         self._followed: set[Name] = set()
         registry.orphaned = self._definition_gone
-        registry.added = self._follow
-        for served in registry.tables():
-            self._follow(served.name)
+        #: Custom kinds whose definition is being deleted.
+        self._ending: dict[Name, str] = {}
+        #: Their tables, which are followed from the first deletion on.
+        self._counted: set[Name] = set()
+        definitions = registry.stored(DEFINITIONS)
+        definitions.table.subscribers.append(self._definition_changed)
+        if not definitions_only:
+            registry.added = self._follow
+            for served in registry.tables():
+                self._follow(served.name)
 
     @property
     def busy(self) -> bool:
@@ -89,6 +100,28 @@ class Collector:
     def _definition_gone(self, name: Name) -> None:
         self._add(("definition", name, ""))
 
+    def _definition_changed(self, event: Event) -> None:
+        plural, _, group = event.record.name.partition(".")
+        name = (group, plural)
+        if event.type == "DELETED":
+            self._ending.pop(name, None)
+        elif event.record.deleting and name not in self._ending:
+            self._ending[name] = event.record.name
+            self._add(("definition", name, event.record.name))
+            table = self._registry.store.tables.get(name)
+            if table is not None and name not in self._counted:
+                self._counted.add(name)
+                table.subscribers.append(self._counting(name))
+
+    def _counting(self, name: Name) -> Callable[[Event], None]:
+        table = self._registry.store.tables[name]
+
+        def note(event: Event) -> None:
+            if event.type == "DELETED" and not table.records and name in self._ending:
+                self._add(("definition", name, self._ending[name]))
+
+        return note
+
     def _noting(self, name: Name) -> Callable[[Event], None]:
         registry, waiting = self._registry, self._waiting
         terminating, dependents = registry.terminating, registry.store.dependents
@@ -124,7 +157,7 @@ class Collector:
             return self._owner_waits(name, subject)
         if kind == "namespace":
             return self._empty_namespace(subject)
-        return self._remove_all(name)
+        return self._remove_all(name, subject)
 
     def _dependents(self, uid: str) -> list[tuple[Served, str]]:
         """Where the objects are that name this owner, in a fixed order."""
@@ -254,13 +287,33 @@ class Collector:
             store_released(self._registry, owner, current, obj)
             yield
 
-    def _remove_all(self, name: Name) -> Iterator[None]:
-        store = self._registry.store
-        table = store.tables[name]
-        for record in list(table.scan("")):
-            if table.records.get(record.key) is record:
-                store.remove(name, record)
+    def _remove_all(self, name: Name, definition: str) -> Iterator[None]:
+        """Delete the objects of a custom kind, and then let its definition go."""
+        served = next((served for served in self._registry.tables() if served.name == name), None)
+        table = self._registry.store.tables.get(name)
+        if table is not None:
+            for record in list(table.scan("")):
+                if table.records.get(record.key) is not record:
+                    continue
+                if served is not None:
+                    delete_record(self._registry, served, record, {})
+                else:
+                    self._registry.store.remove(name, record)  # its definition went first: nobody serves it
                 yield
+            if table.records:
+                return  # the last object that goes queues this job again
+        owner = self._registry.stored(DEFINITIONS)
+        current = owner.table.records.get(definition)
+        if current is not None and current.deleting:
+            obj = owner.stored.decode(current.data)
+            left = [kept for kept in obj["metadata"].get("finalizers", ()) if kept != CLEANUP]
+            if left == obj["metadata"].get("finalizers", []):
+                return
+            obj["metadata"]["finalizers"] = left
+            if not left:
+                del obj["metadata"]["finalizers"]
+            store_released(self._registry, owner, current, obj)
+            yield
 
 
 def _nobody() -> None:

@@ -17,7 +17,7 @@ import orjson
 from .bodies import delete_options
 from .builtin.pods import effective_grace
 from .errors import conflict, forbidden, not_found
-from .registry import NAMESPACES, Registry, Served
+from .registry import DEFINITIONS, NAMESPACES, Registry, Served
 from .requests import Request, Response, check_dry_run, success
 from .resource import Object
 from .selectors import compile_selector
@@ -26,6 +26,8 @@ from .views import now_text
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
+#: What keeps a definition until the objects of its kind are gone.
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 #: Namespaces that the lifecycle admission never lets go.
 _IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 
@@ -47,7 +49,9 @@ def delete(registry: Registry, served: Served, namespace: str, name: str, reques
         details["kind"] = resource.plural
         details["uid"] = old.uid
         return success(200, details)
-    return Response(200, served.view.object(data))
+    # 202 tells clients of the old option that dependents are still to go.
+    status = 202 if not gone and options.get("orphanDependents") is False else 200
+    return Response(status, served.view.object(data))
 
 
 def delete_collection(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
@@ -88,6 +92,10 @@ def delete_record(registry: Registry, served: Served, old: Record, options: Obje
 
     if served.name == NAMESPACES:
         return _delete_namespace(registry, served, old, obj, dry=dry)
+
+    if served.name == DEFINITIONS and not old.deleting:
+        finalizers = _terminate_definition(registry, obj, finalizers)
+        changed = True
 
     grace = served.resource.grace
     marked, waits = False, False
@@ -176,6 +184,23 @@ def _mark_with_grace(registry: Registry, served: Served, obj: Object, options: O
     # What was asked counts only where there is something to stop.
     _mark(registry, metadata, served.resource.grace(obj) if asked is None else effective_grace(obj, asked))
     return True, False
+
+
+def _terminate_definition(registry: Registry, definition: Object, finalizers: list[str]) -> list[str]:
+    """Hold a definition back until the objects of its kind are gone, and say so in its status."""
+    condition = {
+        "type": "Terminating",
+        "status": "True",
+        "lastTransitionTime": registry.now(),
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    }
+    status = definition.setdefault("status", {})
+    status["conditions"] = [*(status.get("conditions") or ()), condition]
+    if CLEANUP not in finalizers:
+        finalizers = [*finalizers, CLEANUP]
+    definition["metadata"]["finalizers"] = finalizers
+    return finalizers
 
 
 def _delete_namespace(

@@ -41,14 +41,22 @@ def _page_not_found() -> Response:
 class Api:
     """The verbs over one store.
 
-    `token`, if set, must come as the bearer token of every request but health checks and /version. The store
-    must be fresh, or one that an `Api` has filled.
+    `token`, if set, must come as the bearer token of every request but health checks and /version. Without
+    `controllers` it behaves like a bare API server, whose cluster has no controller manager: dependents and the
+    contents of namespaces are then left to others. The store must be fresh, or one that an `Api` has filled.
     """
 
-    def __init__(self, store: Store, resources: Iterable[Resource], *, token: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        resources: Iterable[Resource],
+        *,
+        token: str | None = None,
+        controllers: bool = True,
+    ) -> None:
         self.store = store
         self.registry = Registry(store, resources)
-        self.collector = Collector(self.registry)
+        self.collector = Collector(self.registry, definitions_only=not controllers)
         self._token = f"Bearer {token}".encode() if token is not None else None
         self._pods = self.registry.stored(subresources.PODS)
         self._templates = PodTemplates(self.registry, self._pods)

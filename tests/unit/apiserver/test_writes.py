@@ -316,3 +316,41 @@ def test_several_clients_that_update_by_version_lose_no_increment(world: World) 
             copy["data"]["n"] = str(int(copy["data"]["n"]) + 1)
         applied += 1
     assert world.ok("GET", f"{MAPS}/counter")["data"]["n"] == str(applied)
+
+
+def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    boxes = "/apis/example.com/v1/namespaces/default/boxes"
+    for _ in range(2):
+        world.ok("POST", definitions, definition())
+        box = {"apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": "b"}}
+        held = {**box, "metadata": {"name": "held", "finalizers": ["example.com/x"]}}
+        world.ok("POST", boxes, box)
+        world.ok("POST", boxes, held)
+        answer = world.ok("DELETE", f"{definitions}/boxes.example.com")
+        assert answer["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+        assert answer["status"]["conditions"][-1]["type"] == "Terminating"
+        assert world.refused("POST", boxes, {**box, "metadata": {"name": "c"}}) == (405, "MethodNotAllowed")
+        world.collect()
+        assert world.names(boxes) == ["held"]
+        world.ok("PATCH", f"{boxes}/held", {"metadata": {"finalizers": None}}, kind=MERGE)
+        world.collect()
+        assert world.names(definitions) == []
+        assert world.send("GET", boxes).status == 404
+
+
+def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> None:
+    world = World(controllers=False)
+    owner = world.ok("POST", MAPS, config_map("owner"))["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    world.ok("POST", MAPS, config_map("dependent", ownerReferences=[reference]))
+    world.ok("DELETE", f"{MAPS}/owner")
+    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "t"}})
+    world.ok("DELETE", "/api/v1/namespaces/t")
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    world.ok("POST", definitions, definition())
+    world.ok("DELETE", f"{definitions}/boxes.example.com")
+    world.collect()
+    assert world.names(MAPS) == ["dependent"]
+    assert world.ok("GET", "/api/v1/namespaces/t")["status"]["phase"] == "Terminating"
+    assert world.names(definitions) == []

@@ -20,7 +20,7 @@ JSON_PATCH = "application/json-patch+json"
 class World:
     """One API in the test's hands. `call` gives the status and the decoded body."""
 
-    def __init__(self, *, history: int = 1000, token: str | None = None) -> None:
+    def __init__(self, *, history: int = 1000, token: str | None = None, controllers: bool = True) -> None:
         self.now = 1_800_000_000.0
         numbers = itertools.count(1)
         self.store = Store(
@@ -28,7 +28,7 @@ class World:
             uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}",
             history=history,
         )
-        self.api = Api(self.store, BUILTIN, token=token)
+        self.api = Api(self.store, BUILTIN, token=token, controllers=controllers)
 
     def send(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", **more: Any
