@@ -240,6 +240,8 @@ class AiohttpTransport:
         self, session: aiohttp.ClientSession, method: str, path: str, **options: Any
     ) -> aiohttp.ClientResponse:
         """The status line and headers of an answer. Raises NotSent or OutcomeUnknown."""
+        if session.closed:
+            raise NotSent(f"{method} {path}: the transport is closed")
         url = URL(self._base + path, encoded=True)
         headers = options.pop("headers", {})
         for _ in range(_STALE_RETRIES):
@@ -312,7 +314,10 @@ class AiohttpTransport:
             self._seen("WATCH", answer.status)
             if answer.status != 200:
                 try:
-                    content = await asyncio.wait_for(answer.read(), self._connect_timeout)
+                    # Not wait_for, which before Python 3.12 loses a cancellation that comes with the answer.
+                    # Not wait_for, which before Python 3.12 loses a cancellation that comes with the answer.
+                    async with asyncio.timeout(self._connect_timeout):
+                        content = await answer.read()
                 except (aiohttp.ClientError, TimeoutError, OSError):
                     content = b""
                 raise StreamRefused(Response(answer.status, content, answer.headers))

@@ -161,7 +161,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedServer]:
     tasks: set[asyncio.Task[None]] = set()
-    errors: list[BaseException] = []
+    errors: list[Exception] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -171,7 +171,7 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
             await server._serve(reader, writer)
         except asyncio.CancelledError:
             pass
-        except BaseException as error:
+        except Exception as error:
             errors.append(error)
         finally:
             tasks.discard(task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ class Server:
         return actions.pop(0) if len(actions) > 1 else actions[0]
 
 
-POLICY = BindPolicy(request_timeout=0.1, deadline=60, backoff=Backoff(initial=1, cap=8, jitter=0))
+POLICY = BindPolicy(request_timeout=10, deadline=60, backoff=Backoff(initial=1, cap=8, jitter=0))
+#: For servers that do not answer; the timeout is the transport's and runs in real time.
+IMPATIENT = replace(POLICY, request_timeout=0.5)
 
 
 async def bound(
@@ -58,7 +60,8 @@ async def bound(
     time = time or FakeTime()
     script = Server(posts, gets) if gets else Server(posts)
     async with connected(script) as (server, transport):
-        options = {"policy": POLICY, "timing": time.timing} | options
+        hangs = any(isinstance(action, Hang) for action in posts + (gets or []))
+        options = {"policy": IMPATIENT if hangs else POLICY, "timing": time.timing} | options
         result = await bind(transport, namespace="t", name="p", uid="u", node="n1", **options)
         return result, server.requests, time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from functools import partial
 from itertools import pairwise
 
@@ -267,6 +267,37 @@ async def test_leaving_a_stream_early_closes_its_connection(connected: Connected
             await anext(batches)
             assert server.open == 1
         await eventually(lambda: server.open == 0)
+
+
+async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost(
+    connected: Connected,
+) -> None:
+    """asyncio.wait_for loses it before Python 3.12, and a watch that cannot be stopped goes on for ever."""
+    async with connected(in_order(status(410, "Expired"))) as (_, transport):
+
+        async def for_ever() -> None:
+            while True:
+                with suppress(StreamRefused):
+                    await read(transport)
+
+        for turns in range(60):
+            task = asyncio.create_task(for_ever())
+            await asyncio.sleep(0.004)
+            for _ in range(turns % 9):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=5)
+            assert done, f"cancelled after {turns % 9} turns, and goes on"
+
+
+async def test_a_transport_that_is_closed_sends_nothing(connected: Connected) -> None:
+    async with connected(in_order(Answer())) as (server, transport):
+        await transport.close()
+        with pytest.raises(NotSent, match="closed"):
+            await transport.request("POST", "/", body=b"{}", timeout=5)
+        with pytest.raises(NotSent, match="closed"):
+            await read(transport)
+        assert server.requests == []
 
 
 def test_a_pool_without_connections_is_refused(kind: Kind) -> None:
