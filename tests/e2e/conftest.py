@@ -1,0 +1,164 @@
+"""One control plane for the whole run, one scheduler for all tests that can share it.
+
+AGENT_SCHEDULER_E2E_KUBECONFIG names the control plane: any, even a bare kube-apiserver without kubelets and
+controllers. Without it an embedded one is started, with TLS and a token and without kubelets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.http1 import Http1Transport
+
+from .plane import ControlPlane, Run
+from .processes import Process, Scheduler
+
+VARIABLE = "AGENT_SCHEDULER_E2E_KUBECONFIG"
+_TOKEN = "e2e-token"
+_numbers = itertools.count(1)
+
+#: Wide enough that no test waits for a budget that it is not about.
+BUDGETS: dict[str, Any] = {"events": {"qps": 5000}, "statusWrites": {"qps": 5000}}
+
+
+@pytest.fixture(scope="session")
+def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The control plane's kubeconfig."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        file = Path(given).expanduser().resolve()
+        assert file.exists(), f"{VARIABLE}: there is no file {file}"
+        yield file
+        return
+    folder = tmp_path_factory.mktemp("cluster")
+    file = folder / "kubeconfig"
+    # Two nodes that are nobody's: tests must neither use nor mind them.
+    arguments = ["--port", "0", "--nodes", "2", "--no-kubelets", "--tls", "--token", _TOKEN]
+    cluster = Process("cluster", ["cluster", *arguments, "--kubeconfig-out", str(file)], folder=folder)
+    try:
+        asyncio.run(cluster.until(lambda: "cluster ready" in cluster.said(), "greeting"))
+        yield file
+        cluster.check()
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture(scope="session")
+def e2e_run(e2e_kubeconfig: Path) -> Iterator[Run]:
+    """The run's namespace, ready for pods; it is gone afterwards."""
+    run = Run(kubeconfig=e2e_kubeconfig, embedded=VARIABLE not in os.environ, id=uuid.uuid4().hex[:8])
+    asyncio.run(_with_plane(run, _make_namespace))
+    try:
+        yield run
+    finally:
+        asyncio.run(_with_plane(run, _remove_namespace))
+
+
+async def _with_plane(run: Run, action: Callable[[ControlPlane], Any]) -> None:
+    transport = Http1Transport(load_endpoint(kubeconfig=run.kubeconfig))
+    try:
+        await action(ControlPlane(transport, run, run.id))
+    finally:
+        await transport.close()
+
+
+async def _make_namespace(plane: ControlPlane) -> None:
+    await plane.ask(
+        "POST",
+        "/api/v1/namespaces",
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plane.namespace}},
+    )
+    # A controller makes it, if there is one; admission refuses pods without it.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await plane.ask("POST", f"/api/v1/namespaces/{plane.namespace}/serviceaccounts", account, also=(409,))
+
+
+async def _remove_namespace(plane: ControlPlane) -> None:
+    path = f"/api/v1/namespaces/{plane.namespace}"
+    for collection in (
+        f"{path}/events",
+        f"{path}/serviceaccounts",
+        f"{path.replace('/api/v1', '/apis/coordination.k8s.io/v1')}/leases",
+    ):
+        await plane.ask("DELETE", collection)
+    await plane.ask("DELETE", path)
+    answer = await plane.call("GET", path)
+    if answer.status == 200:
+        # Without a namespace controller nobody else takes the finalizer out. With one, this does its work early:
+        # nothing of ours is left in the namespace.
+        namespace = await plane.ask("GET", path, also=(404,))
+        if namespace["kind"] == "Namespace":
+            namespace["spec"] = {"finalizers": []}
+            await plane.ask("PUT", f"{path}/finalize", namespace, also=(404, 409))
+
+
+@pytest.fixture(scope="session")
+def scheduler(e2e_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
+    """The scheduler that tests share. Its second profile, `<name>-spread`, is kube-scheduler's own."""
+    config = {
+        "profiles": [
+            {"schedulerName": e2e_run.scheduler_name},
+            {"schedulerName": f"{e2e_run.scheduler_name}-spread", "base": "default-scheduler"},
+        ],
+        "workerCount": 4,
+        **BUDGETS,
+    }
+    folder = tmp_path_factory.mktemp("scheduler")
+    running = Scheduler("scheduler", folder=folder, kubeconfig=e2e_run.kubeconfig, config=config)
+    try:
+        asyncio.run(running.ready())
+        yield running
+        running.check()
+        assert "Traceback" not in running.said()
+    finally:
+        running.kill()
+
+
+@pytest.fixture
+async def plane(e2e_run: Run) -> AsyncIterator[ControlPlane]:
+    """The control plane, followed: pods of this test, and events of the run. What the test makes is removed."""
+    transport = Http1Transport(load_endpoint(kubeconfig=e2e_run.kubeconfig))
+    plane = ControlPlane(transport, e2e_run, f"{e2e_run.id}-{next(_numbers)}")
+    try:
+        async with plane.pods, plane.events:
+            try:
+                yield plane
+            finally:
+                await plane.clean_up()
+    finally:
+        await transport.close()
+
+
+Start = Callable[..., Scheduler]
+
+
+@pytest.fixture
+def start(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> Iterator[Start]:
+    """Starts a scheduler for this test alone: `start(name, config={...}, flags=[...], kubeconfig=...)`.
+
+    It answers for pods of this test; the shared one leaves them alone.
+    """
+    plane.scheduler_name = f"e2e-{plane.test}"
+    started: list[Scheduler] = []
+
+    def begin(name: str = "scheduler", *, config: dict[str, Any] | None = None, **more: Any) -> Scheduler:
+        settings = {"profiles": [{"schedulerName": plane.scheduler_name}], **BUDGETS, **(config or {})}
+        more.setdefault("kubeconfig", e2e_run.kubeconfig)
+        running = Scheduler(name, folder=tmp_path, config=settings, **more)
+        started.append(running)
+        return running
+
+    try:
+        yield begin
+    finally:
+        for running in started:
+            running.kill()

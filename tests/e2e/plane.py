@@ -1,0 +1,348 @@
+"""What a test says to the control plane, whichever it is: the embedded one, or a bare kube-apiserver with etcd.
+
+Everything is made for one test and carries its label, so that other nodes and pods of the cluster neither disturb
+nor are disturbed: pods ask for nodes of their test by nodeSelector. Nothing is expected of kubelets and
+controllers, but if there are any, they do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from agent_scheduler.kube.transport import NotSent, Response, Transport
+
+from .picture import Object, Picture
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+#: Label of everything that a test made; its value is the test's id.
+OF = "e2e.agent-scheduler/of"
+_AT_ONCE = 16
+
+#: kube-scheduler's words.
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+CORDONED = "node(s) were unschedulable"
+TAINTED = "node(s) had untolerated taint(s)"
+PORTS = "node(s) didn't have free ports for the requested pod ports"
+
+#: A real control plane may taint nodes that have no kubelet.
+_NO_KUBELET = [
+    {"key": f"node.kubernetes.io/{problem}", "operator": "Exists"} for problem in ("not-ready", "unreachable")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the suite against one control plane."""
+
+    kubeconfig: Path
+    embedded: bool
+    id: str
+
+    @property
+    def namespace(self) -> str:
+        return f"agent-scheduler-e2e-{self.id}"
+
+    @property
+    def scheduler_name(self) -> str:
+        """Of the scheduler that all tests share; unique, so that another one in the cluster keeps out."""
+        return f"e2e-{self.id}"
+
+
+def container(
+    *,
+    cpu: str = "100m",
+    memory: str = "16Mi",
+    more: Mapping[str, str] | None = None,
+    name: str = "c",
+    ports: list[Object] | None = None,
+) -> Object:
+    """A container. `more`: extended resources."""
+    resources: Object = {"requests": {"cpu": cpu, "memory": memory, **(more or {})}}
+    if more:
+        # They cannot be overcommitted: limits have to equal requests.
+        resources["limits"] = dict(more)
+    made: Object = {"name": name, "image": "registry.invalid/none:1", "resources": resources}
+    if ports:
+        made["ports"] = ports
+    return made
+
+
+class ControlPlane:
+    """A user with admin rights, for one test. Names are short ones; on the server each ends in the test's id."""
+
+    def __init__(self, transport: Transport, run: Run, test: str) -> None:
+        self.transport = transport
+        self.run = run
+        self.test = test
+        self.namespace = run.namespace
+        #: The scheduler that pods ask for unless they say otherwise.
+        self.scheduler_name = run.scheduler_name
+        self.pods = Picture(
+            transport, f"/api/v1/namespaces/{run.namespace}/pods", {"labelSelector": f"{OF}={test}"}
+        )
+        self.events = Picture(transport, f"/api/v1/namespaces/{run.namespace}/events")
+        self._cluster_objects: list[str] = []
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    # ---- requests
+
+    async def call(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+    ) -> Response:
+        """One exchange, repeated while the server is too busy for it."""
+        data = None if body is None else json.dumps(body).encode()
+        for attempt in range(100):
+            try:
+                async with self._slots:
+                    answer = await self.transport.request(
+                        method, path, body=data, content_type=content_type, timeout=60
+                    )
+            except NotSent:
+                if attempt == 99:
+                    raise
+                pause = 0.1
+            else:
+                if answer.status != 429:
+                    return answer
+                pause = float(answer.headers.get("Retry-After", "0.2"))
+            await asyncio.sleep(min(pause, 2.0))
+        raise AssertionError(f"{method} {path}: still too many requests")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        also: Collection[int] = (),
+    ) -> Any:
+        """The answer's object; a status that is neither 2xx nor in `also` fails the test."""
+        answer = await self.call(method, path, body, content_type=content_type)
+        assert answer.status < 300 or answer.status in also, (method, path, answer.status, answer.body[:2000])
+        return json.loads(answer.body)
+
+    # ---- names
+
+    def full(self, name: str) -> str:
+        return f"{name}-{self.test}"
+
+    def short(self, name: str) -> str:
+        return name.removesuffix(f"-{self.test}")
+
+    def pod_path(self, name: str, subresource: str = "") -> str:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.full(name)}"
+        return f"{path}/{subresource}" if subresource else path
+
+    def node_path(self, name: str) -> str:
+        return f"/api/v1/nodes/{self.full(name)}"
+
+    # ---- nodes
+
+    async def add_node(
+        self,
+        name: str,
+        *,
+        cpu: str = "4",
+        memory: str = "8Gi",
+        pods: str = "110",
+        more: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        taints: list[Object] | None = None,
+        unschedulable: bool = False,
+    ) -> None:
+        """A node of this test. `more`: extended resources."""
+        wanted = taints or []
+        amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})}
+        status = {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "none"}],
+        }
+        spec: Object = {"taints": wanted} if wanted else {}
+        if unschedulable:
+            spec["unschedulable"] = True
+        marks = {OF: self.test, "kubernetes.io/hostname": self.full(name), **(labels or {})}
+        node = await self.ask(
+            "POST",
+            "/api/v1/nodes",
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": self.full(name), "labels": marks},
+                "spec": spec,
+                "status": status,
+            },
+        )
+        if (node.get("status") or {}).get("allocatable") != amounts:
+            await self.change_node_status(name, status)
+        # Admission taints a node that no kubelet has called ready, and a cordoned one.
+        if (node["spec"].get("taints") or []) != wanted:
+            await self.change_node(name, {"spec": {"taints": wanted or None}})
+
+    async def change_node(self, name: str, change: Object) -> None:
+        """`change`: a merge patch."""
+        await self.ask("PATCH", self.node_path(name), change, content_type=MERGE)
+
+    async def change_node_status(self, name: str, status: Object) -> None:
+        await self.ask("PATCH", f"{self.node_path(name)}/status", {"status": status}, content_type=STRATEGIC)
+
+    # ---- pods
+
+    def pod(
+        self,
+        name: str,
+        *,
+        cpu: str = "100m",
+        memory: str = "16Mi",
+        scheduler_name: str | None = None,
+        select: Mapping[str, str] | None = None,
+        tolerations: Iterable[Object] = (),
+        labels: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> Object:
+        """A manifest: one container unless `containers` says otherwise; `select`: further node labels."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": self.full(name),
+                "namespace": self.namespace,
+                "labels": {OF: self.test, **(labels or {})},
+            },
+            "spec": {
+                "schedulerName": scheduler_name or self.scheduler_name,
+                "containers": [container(cpu=cpu, memory=memory)],
+                "nodeSelector": {OF: self.test, **(select or {})},
+                "tolerations": [*_NO_KUBELET, *tolerations],
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": 0,
+                **spec,
+            },
+        }
+
+    async def add_pod(self, name: str, **pod: Any) -> Object:
+        """Creates `pod(name, ...)`; the object as the server answered it."""
+        made: Object = await self.ask(
+            "POST", f"/api/v1/namespaces/{self.namespace}/pods", self.pod(name, **pod)
+        )
+        return made
+
+    async def add_pods(self, names: Iterable[str], **pod: Any) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(self.add_pod(name, **pod))
+
+    async def delete_pod(self, name: str) -> None:
+        # A bound pod's deletion otherwise waits for a kubelet.
+        await self.ask("DELETE", self.pod_path(name), {"gracePeriodSeconds": 0, **_DELETE_OPTIONS})
+
+    async def bind(self, name: str, node: str) -> None:
+        """As another scheduler would."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": self.full(name)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.full(node)},
+        }
+        await self.ask("POST", self.pod_path(name, "binding"), body)
+
+    def placed(self) -> dict[str, str]:
+        """Pod -> node, of the pods that have one."""
+        return {
+            self.short(pod["metadata"]["name"]): self.short(pod["spec"]["nodeName"])
+            for pod in self.pods.objects.values()
+            if pod["spec"].get("nodeName")
+        }
+
+    def condition(self, name: str) -> Object | None:
+        """The PodScheduled condition of a pod."""
+        pod = self.pods.named(self.full(name)) or {}
+        conditions = (pod.get("status") or {}).get("conditions") or []
+        return next((each for each in conditions if each["type"] == "PodScheduled"), None)
+
+    async def bound(self, *names: str) -> dict[str, str]:
+        """`placed()`, once all of these are."""
+        await self.pods.until(
+            lambda: self.placed().keys() >= set(names), f"{len(names)} pods on nodes: {', '.join(names[:10])}"
+        )
+        return self.placed()
+
+    async def refused(self, name: str, *, message: str | None = None) -> str:
+        """The message of a pod's refusal, once it is (once it has exactly this `message`, if given)."""
+
+        def told() -> str:
+            condition = self.condition(name) or {}
+            if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
+                return ""
+            return str(condition["message"]) if message in (None, condition["message"]) else ""
+
+        return await self.pods.until(told, f"the refusal of {name}, {message or 'whatever it says'}")
+
+    async def fit_error(self, reasons: Mapping[str, int]) -> str:
+        """What kube-scheduler says when this test's nodes refuse for `reasons` (node counts).
+
+        All others of the cluster refuse for the first reason that holds of them, the selector at last.
+        """
+        counts = dict(reasons)
+        nodes = (await self.ask("GET", "/api/v1/nodes"))["items"]
+        for node in nodes:
+            if node["metadata"].get("labels", {}).get(OF) == self.test:
+                continue
+            taints = [taint for taint in node["spec"].get("taints") or () if _refuses(taint)]
+            if node["spec"].get("unschedulable"):
+                reason = CORDONED
+            else:
+                reason = TAINTED if taints else AFFINITY
+            counts[reason] = counts.get(reason, 0) + 1
+        told = sorted(f"{count} {reason}" for reason, count in counts.items())
+        return f"0/{len(nodes)} nodes are available: {', '.join(told)}."
+
+    # ---- events
+
+    def told(self, name: str, reason: str) -> list[Object]:
+        """The events about a pod, with this reason, oldest first. `events` must be followed."""
+        found = [
+            event
+            for event in self.events.objects.values()
+            if event["involvedObject"].get("name") == self.full(name) and event["reason"] == reason
+        ]
+        return sorted(found, key=lambda event: str(event.get("eventTime") or event.get("firstTimestamp")))
+
+    async def event(self, name: str, reason: str) -> Object:
+        events = await self.events.until(lambda: self.told(name, reason), f"a {reason} event of {name}")
+        return events[-1]
+
+    # ---- what is left
+
+    async def add_cluster_object(self, collection: str, obj: Object) -> Response:
+        """Creates an object outside of namespaces, under its short name, and deletes it in the end."""
+        obj = {**obj, "metadata": {"name": self.full(obj["metadata"]["name"]), "labels": {OF: self.test}}}
+        answer = await self.call("POST", collection, obj)
+        if answer.status < 300:
+            self._cluster_objects.append(f"{collection}/{obj['metadata']['name']}")
+        return answer
+
+    async def clean_up(self) -> None:
+        """Deletes all that this test made: pods before the nodes that they are on."""
+        of = urlencode({"labelSelector": f"{OF}={self.test}"})
+        at_once = {"gracePeriodSeconds": 0, **_DELETE_OPTIONS}
+        await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?{of}", at_once)
+        await self.ask("DELETE", f"/api/v1/nodes?{of}", at_once)
+        for path in self._cluster_objects:
+            await self.ask("DELETE", path, _DELETE_OPTIONS, also=(404,))
+
+
+_DELETE_OPTIONS: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+
+
+def _refuses(taint: Mapping[str, str]) -> bool:
+    tolerated = any(toleration["key"] == taint["key"] for toleration in _NO_KUBELET)
+    return taint["effect"] in ("NoSchedule", "NoExecute") and not tolerated

@@ -1,0 +1,171 @@
+"""The program's own processes, started as a user starts them, watched while they are waited for, and always ended.
+
+Output goes to a file, so that a process never blocks on a pipe; what a process said last becomes part of the
+failure of the test that waited for it in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent_scheduler.demo.processes import free_port
+
+T = TypeVar("T")
+
+PROGRAM = (sys.executable, "-m", "agent_scheduler")
+#: Longer than anything takes, even on a machine that is busy with something else.
+PATIENCE = 60.0
+_TAIL = 4000
+
+
+class Process:
+    """`python -m agent_scheduler ARGUMENTS`, from construction until `kill`."""
+
+    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*PROGRAM, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        """All that it printed so far."""
+        return self.log.read_text(errors="replace")
+
+    def records(self, event: str) -> list[dict[str, Any]]:
+        """Its log records of one kind, oldest first; a line that is still being written is left out."""
+        found = []
+        for line in self.said().splitlines():
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and record.get("event") == event:
+                    found.append(record)
+        return found
+
+    def check(self) -> None:
+        """Fails the test if the process has ended."""
+        code = self.process.poll()
+        assert code is None, f"{self.name} ended with {code}; its last words:\n{self.said()[-_TAIL:]}"
+
+    async def until(self, probe: Callable[[], T | None], what: str) -> T:
+        """The first true answer of `probe`, asked in a thread while the process runs."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            answer = await asyncio.to_thread(probe)
+            if answer:
+                return answer
+            self.check()
+            assert time.monotonic() < end, (
+                f"{self.name}: no {what} after {PATIENCE:g} s, but {answer!r}; its last words:\n"
+                f"{self.said()[-_TAIL:]}"
+            )
+            await asyncio.sleep(0.02)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Its exit code, once it ends."""
+        return await asyncio.to_thread(self.ended_now)
+
+    def ended_now(self) -> int:
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"{self.name} still runs after {PATIENCE:g} s; its last words:\n{self.said()[-_TAIL:]}"
+            ) from None
+
+    async def terminate(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Its exit code after a signal that it may handle."""
+        self.send(number)
+        return await self.ended()
+
+    def kill(self) -> None:
+        """Ends it, whatever state it is in. Idempotent."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Scheduler(Process):
+    """`agent-scheduler run`, with its HTTP server on a free port."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        folder: Path,
+        kubeconfig: Path,
+        config: Mapping[str, Any] | None = None,
+        flags: Sequence[str] = (),
+        port: int | None = None,
+    ) -> None:
+        """`config`: settings of a configuration file; apiVersion and kind are added."""
+        self.port = port or free_port()
+        arguments = ["run", "--kubeconfig", str(kubeconfig), "--port", str(self.port), *flags]
+        if config is not None:
+            file = folder / f"{name}.yaml"
+            document = {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration", **config}
+            file.write_text(yaml.safe_dump(document))
+            arguments += ["--config", str(file)]
+        super().__init__(name, arguments, folder=folder)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of one page; (0, why) while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def json(self, path: str) -> Any:
+        status, text = self.get(path)
+        assert status == 200, (path, status, text)
+        return json.loads(text)
+
+    def waiting(self, namespace: str) -> dict[str, dict[str, Any]]:
+        """Pods in the queue by full name, as /debug/queue shows them."""
+        page = self.json(f"/debug/queue?namespace={namespace}&limit=1000")
+        return {item["key"].partition("/")[2]: item for item in page["items"]}
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the samples called `name` that have `labels`."""
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def is_ready(self) -> bool:
+        return self.get("/readyz")[0] == 200
+
+    async def ready(self) -> None:
+        await self.until(self.is_ready, "readyness")
