@@ -212,10 +212,7 @@ class ConnectionPool:
     def _on_lost(self, connection: Connection) -> None:
         self._open.discard(connection)
         self._note_emptied()
-        # One that is not idle is held by a request, which will release it.
-        with suppress(ValueError):
-            self._idle.remove(connection)
-            self._free_slot()
+        # Its slot is freed by whoever holds it: the request that it serves, or `take` and `_sweep` if it is idle.
 
     def _sweep(self) -> None:
         """Closes what was idle for too long. The idle are in order of age, so the first tells when to look again."""

@@ -165,6 +165,14 @@ def test_what_follows_an_answer_costs_the_connection_and_not_the_answer(
     assert not connection.reusable
 
 
+@pytest.mark.parametrize("more", [b"H", b"HTTP/1.1 204 No Content\r\n\r\n", OK[:-2], OK])
+async def test_a_second_answer_or_its_beginning_ends_the_connection(more: bytes) -> None:
+    outcome, connection = await exchanged([OK + more])
+    assert isinstance(outcome, Response)
+    assert outcome.body == b"ok"
+    assert not connection.reusable
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -99,27 +99,48 @@ async def test_what_a_server_says_unasked_is_not_taken_for_the_next_answer() -> 
         assert server.connections == 2
 
 
-async def test_nor_if_it_lies_unread_when_the_next_request_is_made() -> None:
-    def serve_one() -> socket.socket:
-        peer, _ = listener.accept()
-        data = b""
-        while b"{}" not in data:
-            data += peer.recv(4096)
-        peer.sendall(OK)
-        return peer
+def serve_one(listener: socket.socket) -> socket.socket:
+    """Reads a POST on a new connection, from another thread."""
+    peer, _ = listener.accept()
+    data = b""
+    while b"{}" not in data:
+        data += peer.recv(4096)
+    return peer
 
+
+async def test_nor_if_it_lies_unread_when_the_next_request_is_made() -> None:
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(10)
         async with client(f"http://127.0.0.1:{listener.getsockname()[1]}") as transport:
-            serving_first = loop.run_in_executor(None, serve_one)
-            assert await post(transport) == 200
-            peer = await serving_first
-            serving_second = loop.run_in_executor(None, serve_one)
+            first = asyncio.create_task(post(transport))
+            peer = await loop.run_in_executor(None, serve_one, listener)
+            peer.sendall(OK)
+            assert await first == 200
+            # The loop does not run between this and the next request.
             peer.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
-            assert await post(transport) == 200
-            (await serving_second).close()
+            second = asyncio.create_task(post(transport))
+            other = await loop.run_in_executor(None, serve_one, listener)
+            other.sendall(OK)
+            assert await second == 200
             peer.close()
+            other.close()
+
+
+async def test_a_connection_that_is_closed_as_it_is_handed_on_is_replaced() -> None:
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        async with client(f"http://127.0.0.1:{listener.getsockname()[1]}", pool_size=1) as transport:
+            first, waiting = (asyncio.create_task(post(transport)) for _ in range(2))
+            peer = await loop.run_in_executor(None, serve_one, listener)
+            peer.sendall(OK)
+            peer.close()
+            assert await first == 200
+            other = await loop.run_in_executor(None, serve_one, listener)
+            other.sendall(OK)
+            assert await waiting == 200
+            other.close()
 
 
 async def test_a_server_that_announces_to_close_is_believed() -> None:
