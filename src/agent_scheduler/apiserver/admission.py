@@ -1,21 +1,25 @@
-"""Admission that needs other objects: is the namespace there, which priority has the pod's class.
+"""Admission that needs other objects: is the namespace there, what do the pod's or claim's classes say.
 
-Follows the admission plugins NamespaceLifecycle and Priority, in their order. What a kind can decide alone is
-in its `Resource`.
+Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass and RuntimeClass, in their order.
+What a kind can decide alone is in its `Resource`.
 """
 
 from __future__ import annotations
 
-from .builtin import priority
+from .builtin import priority, runtime, storage
 from .errors import ApiError, not_found, qualified
-from .registry import DEFINITIONS, Registry, Served
+from .registry import DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from .resource import Object
 
 PODS = ("", "pods")
+CLAIMS = ("", "persistentvolumeclaims")
+STORAGE_CLASSES = ("storage.k8s.io", "storageclasses")
 
 
 def admit_create(registry: Registry, served: Served, obj: Object) -> None:
-    """Raises 404 for a missing namespace, 403 for one that is being deleted; completes a pod's priority."""
+    """Raises 404 for a missing namespace, 403 for one that is being deleted or for a class that is not there or is
+    contradicted. Completes a pod from its classes, and a claim from the default storage class.
+    """
     metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
     if namespace:
@@ -35,6 +39,14 @@ def admit_create(registry: Registry, served: Served, obj: Object) -> None:
             )
     if served.name == PODS:
         priority.admit(obj, registry.classes.get, lambda: registry.default_class)
+        spec = obj["spec"]
+        if "runtimeClassName" in spec or "overhead" in spec:
+            runtime.admit(obj, lambda name: registry.object(RUNTIME_CLASSES, name))
+    elif served.name == CLAIMS and storage.wants_default_class(obj):
+        classes = registry.stored(STORAGE_CLASSES)
+        storage.use_default_class(
+            obj, (classes.stored.decode(record.data) for record in classes.table.scan(""))
+        )
 
 
 def _refuse_terminating(served: Served, namespace: str, name: str) -> None:

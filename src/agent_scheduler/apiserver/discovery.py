@@ -38,6 +38,7 @@ _GROUP_ORDER = (
     "node.k8s.io",
     "discovery.k8s.io",
     "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
 )
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _STATUS_VERBS = ("get", "patch", "update")

@@ -12,10 +12,11 @@ from urllib.parse import unquote
 
 import orjson
 
-from . import deletion, discovery, openapi, reading, subresources, writing
+from . import deletion, discovery, openapi, reading, scale, subresources, tokens, writing
+from .builtin.coordination import SYSTEM_CLASSES
 from .collector import Collector
 from .errors import ApiError, method_not_allowed, not_found_path
-from .registry import DEFINITIONS, NAMESPACES, Registry, Served
+from .registry import CLASSES, DEFINITIONS, NAMESPACES, Registry, Served
 from .requests import Request, Response, Stream, refusal
 from .resource import Object, Resource
 from .store import Store
@@ -25,12 +26,12 @@ _HEALTH = frozenset({"healthz", "readyz", "livez"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _PAGE_NOT_FOUND = b"404 page not found\n"
 _SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_SYSTEM_CLASSES = (
-    ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but "
-     "can be moved to another node if necessary."),
-    ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their "
-     "current node."),
-)  # fmt: skip
+#: What is posted below an object, by table and path.
+_POSTED = {
+    (subresources.PODS, "binding"): subresources.bind,
+    (subresources.PODS, "eviction"): subresources.evict,
+    (tokens.SERVICE_ACCOUNTS, "token"): tokens.request_token,
+}
 USER = "system:admin"
 
 
@@ -66,9 +67,8 @@ class Api:
         """What a real server makes for itself when it first starts."""
         for name in _SYSTEM_NAMESPACES:
             self.create(NAMESPACES, {"metadata": {"name": name}})
-        classes = ("scheduling.k8s.io", "priorityclasses")
-        for name, value, description in _SYSTEM_CLASSES:
-            self.create(classes, {"metadata": {"name": name}, "value": value, "description": description})
+        for priority_class in SYSTEM_CLASSES:
+            self.create(CLASSES, priority_class)
 
     def create(self, name: tuple[str, str], obj: Object) -> Object | None:
         """Create an object from inside the process, by all the rules of a POST; None if its name is taken.
@@ -215,10 +215,10 @@ class Api:
         self, request: Request, served: Served, namespace: str, name: str, *, subresource: str
     ) -> Response:
         method, registry = request.method, self.registry
-        if served.name == subresources.PODS and subresource in ("binding", "eviction"):
+        post = _POSTED.get((served.name, subresource))
+        if post is not None:
             if method != "POST":
                 raise method_not_allowed()
-            post = subresources.bind if subresource == "binding" else subresources.evict
             return post(registry, served, namespace, name, request)
         if served.name == NAMESPACES and subresource == "finalize":
             if method != "PUT":
@@ -229,6 +229,8 @@ class Api:
                 raise not_found_path()
         elif not any(subresource == below.name for below in served.resource.subresources):
             raise not_found_path()
+        if subresource == "scale":
+            return scale.respond(registry, served, namespace, name, request)
         if method in ("GET", "HEAD"):
             return reading.get(registry, served, namespace, name, request)
         if method == "PUT":

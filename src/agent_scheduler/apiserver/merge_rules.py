@@ -104,6 +104,8 @@ LISTS: dict[str, dict[str, ListRule]] = {
     "V1ValidatingWebhook": {"matchConditions": _NAME},
     "V1MutatingWebhook": {"matchConditions": _NAME},
     "V2HorizontalPodAutoscalerStatus": {"conditions": _TYPE},
+    "V1FlowSchemaStatus": {"conditions": _TYPE},
+    "V1PriorityLevelConfigurationStatus": {"conditions": _TYPE},
 }
 
 #: Structs and maps that server-side apply owns as one value.

@@ -22,6 +22,7 @@ from .watch import Hub
 _INDEXED = ("spec.nodeName",)
 NAMESPACES = ("", "namespaces")
 CLASSES = ("scheduling.k8s.io", "priorityclasses")
+RUNTIME_CLASSES = ("node.k8s.io", "runtimeclasses")
 DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
@@ -49,6 +50,7 @@ class Registry:
         #: Priority classes by name, decoded: every pod that is created asks. Kept by `_class_changed`.
         self.classes: dict[str, Object] = {}
         self.default_class: Object | None = None
+        #: The version of the last change of a class, of either kind, that pods are completed from.
         self.classes_version = 0
         #: Called with the table's name when a definition goes and its objects must too.
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
@@ -65,6 +67,8 @@ class Registry:
             self._stored[NAMESPACES].table.subscribers.append(self._namespace_changed)
         if CLASSES in self._stored:
             self._stored[CLASSES].table.subscribers.append(self._class_changed)
+        if RUNTIME_CLASSES in self._stored:
+            self._stored[RUNTIME_CLASSES].table.subscribers.append(self._runtime_class_changed)
         if DEFINITIONS in self._stored:
             self._stored[DEFINITIONS].table.subscribers.append(self._definition_changed)
 
@@ -150,6 +154,9 @@ class Registry:
             self.classes[event.record.name] = orjson.loads(event.record.data)
         defaults = [found for found in self.classes.values() if found.get("globalDefault")]
         self.default_class = min(defaults, key=lambda found: int(found.get("value", 0)), default=None)
+
+    def _runtime_class_changed(self, event: Event) -> None:
+        self.classes_version = event.rv
 
     def _definition_changed(self, event: Event) -> None:
         definition = self._stored[DEFINITIONS].stored.decode(event.record.data)

@@ -73,8 +73,8 @@ class Resource:
     subresource "" the status, with "status" everything but status and some metadata; it also raises
     `metadata.generation` where the kind keeps one. By then the metadata of a create is complete (name, uid,
     creationTimestamp). `validate(obj, old)` returns the causes of a 422; `old` is None on create.
-    `validate_status` takes its place
-    for a write to the status subresource, where it is set. `fields(obj)` gives every field that a field
+    `validate_status` takes its place for a write to the status subresource, where it is set, and
+    `validate_resize` for one to `resize`. `fields(obj)` gives every field that a field
     selector may name, as strings; `field_names` is the full list, so that a bad selector is refused also where
     no object exists.
 
@@ -101,6 +101,7 @@ class Resource:
     prepare_update: Callable[[Object, Object, str], None] = _prepare_update
     validate: Callable[[Object, Object | None], list[Cause]] = _nothing
     validate_status: Callable[[Object, Object], list[Cause]] | None = None
+    validate_resize: Callable[[Object, Object], list[Cause]] | None = None
     field_names: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     fields: Callable[[Object], dict[str, str]] = _metadata_fields
     subresources: tuple[Subresource, ...] = ()

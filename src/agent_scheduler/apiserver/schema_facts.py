@@ -140,6 +140,10 @@ V1ValidatingWebhook failurePolicy matchPolicy sideEffects timeoutSeconds
 V1MutatingWebhook failurePolicy matchPolicy sideEffects timeoutSeconds reinvocationPolicy
 V1RuleWithOperations scope
 V1IngressSpec ingressClassName
+V1IngressClassParametersReference apiGroup scope namespace
+V1LimitedPriorityLevelConfiguration nominalConcurrencyShares lendablePercent borrowingLimitPercent
+V1ExemptPriorityLevelConfiguration nominalConcurrencyShares lendablePercent
+V1TokenRequestSpec expirationSeconds
 V1HTTPIngressPath pathType
 V1IngressPortStatus error
 V1NetworkPolicyPort protocol endPort
@@ -219,6 +223,13 @@ V1Endpoint conditions
 V1Ingress spec status
 V1IngressStatus loadBalancer
 V1NetworkPolicy spec
+V1NetworkPolicySpec podSelector
+V1IngressClass spec
+V1FlowSchema spec status
+V1FlowSchemaSpec priorityLevelConfiguration
+V1PriorityLevelConfiguration spec status
+V1LimitedPriorityLevelConfiguration limitResponse
+AuthenticationV1TokenRequest spec status
 V1HorizontalPodAutoscaler spec status
 V2HorizontalPodAutoscaler spec status
 V1Scale spec status
@@ -236,6 +247,9 @@ V1DaemonSetCondition lastTransitionTime
 V1StatefulSetCondition lastTransitionTime
 V1ReplicationControllerCondition lastTransitionTime
 V1JobCondition lastProbeTime lastTransitionTime
+V1FlowSchemaCondition lastTransitionTime
+V1PriorityLevelConfigurationCondition lastTransitionTime
+V1TokenRequestStatus expirationTimestamp
 V1PersistentVolumeClaimCondition lastProbeTime lastTransitionTime
 V1CustomResourceDefinitionCondition lastTransitionTime
 V2HorizontalPodAutoscalerCondition lastTransitionTime
@@ -255,6 +269,7 @@ CoreV1Event reportingComponent reportingInstance
 V1PriorityClass value
 V1PodDisruptionBudgetStatus disruptionsAllowed currentHealthy desiredHealthy expectedPods
 V1StatefulSetStatus availableReplicas
+V1FlowSchemaSpec matchingPrecedence
 """
 
 _MICRO_TIMES = """
@@ -343,6 +358,7 @@ V1ReplicationControllerStatus observedGeneration
 V1JobSpec activeDeadlineSeconds
 V1CronJobSpec startingDeadlineSeconds
 V1ControllerRevision revision
+V1TokenRequestSpec expirationSeconds
 V1CustomResourceDefinitionStatus observedGeneration
 V1CustomResourceDefinitionCondition observedGeneration
 V1JSONSchemaProps maxItems maxLength maxProperties minItems minLength minProperties

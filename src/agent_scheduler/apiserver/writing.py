@@ -176,7 +176,7 @@ def update(
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
     resource.default(obj)
-    return _commit(
+    return commit(
         registry, served, old, obj, subresource=subresource, manager=manager, dry=dry, warnings=warnings
     )
 
@@ -222,7 +222,7 @@ def patched(
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
-    return _commit(
+    return commit(
         registry, served, old, new, subresource=subresource, manager=manager, dry=dry, warnings=warnings
     )
 
@@ -306,12 +306,12 @@ def _apply(
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
-    return _commit(
+    return commit(
         registry, served, old, new, subresource=subresource, manager=None, dry=dry, warnings=warnings
     )
 
 
-def _commit(
+def commit(
     registry: Registry,
     served: Served,
     old: Record,
@@ -348,6 +348,8 @@ def _commit(
     resource.prepare_update(new, before, subresource)
     if subresource == "status" and resource.validate_status is not None:
         causes = resource.validate_status(new, before)
+    elif subresource == "resize" and resource.validate_resize is not None:
+        causes = resource.validate_resize(new, before)
     else:
         causes = resource.validate(new, before)
     if causes:

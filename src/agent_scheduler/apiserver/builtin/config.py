@@ -7,7 +7,7 @@ import json
 from base64 import b64decode, b64encode
 
 from ..errors import Cause
-from ..resource import Object, Resource
+from ..resource import Object, Resource, Subresource
 from . import names
 from .amounts import check_amount
 from .causes import forbidden, immutable, invalid, required, too_long
@@ -148,6 +148,7 @@ CONFIG: tuple[Resource, ...] = (
         plural="serviceaccounts",
         namespaced=True,
         short_names=("sa",),
+        subresources=(Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1"),),
         returns_deleted=True,
     ),
     builtin(

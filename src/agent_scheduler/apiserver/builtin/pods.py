@@ -12,6 +12,7 @@ from .kind import builtin
 from .metadata import carry_over, check, check_update, raise_generation
 from .placement import merge_label_keys
 from .pod_defaults import default_pod
+from .pod_resize import check_resize, resized
 from .pod_resources import qos_class
 from .pod_spec import check_pod_spec
 from .pod_update import check_pod_status, check_spec_update
@@ -72,6 +73,13 @@ def _prepare_update(pod: Object, old: Object, subresource: str) -> None:
         pod["spec"].pop("ephemeralContainers", None)
         if added:
             pod["spec"]["ephemeralContainers"] = added
+    if subresource == "resize":
+        pod["spec"] = resized(pod.get("spec") or {}, old["spec"])
+        for field in ("labels", "annotations", "finalizers", "ownerReferences"):
+            if field in old["metadata"]:
+                pod["metadata"][field] = old["metadata"][field]
+            else:
+                pod["metadata"].pop(field, None)
     pod["status"] = old["status"]
     spec, before = pod["spec"], old["spec"]
     for field in ("priority", "preemptionPolicy"):
@@ -136,6 +144,12 @@ def _validate_status(pod: Object, old: Object) -> list[Cause]:
     return check_update(pod["metadata"], old["metadata"]) + check_pod_status(pod, old)
 
 
+def _validate_resize(pod: Object, old: Object) -> list[Cause]:
+    causes = check_update(pod["metadata"], old["metadata"])
+    causes += check_pod_spec(pod["spec"], "spec", is_pod=True)
+    return causes + check_resize(pod["spec"], old["spec"], old["status"].get("qosClass"))
+
+
 def _fields(pod: Object) -> dict[str, str]:
     spec, status = pod["spec"], pod.get("status") or {}
     return {
@@ -179,6 +193,7 @@ _BASE = builtin(
         Subresource("binding", "Binding", ("create",)),
         Subresource("ephemeralcontainers", "Pod", ("get", "patch", "update")),
         Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
+        Subresource("resize", "Pod", ("get", "patch", "update")),
     ),
     returns_deleted=True,
     grace=grace,
@@ -192,6 +207,7 @@ PODS = replace(
     prepare_update=_prepare_update,
     validate=_validate,
     validate_status=_validate_status,
+    validate_resize=_validate_resize,
     field_names=("metadata.name", "metadata.namespace", *_FIELDS),
     fields=_fields,
 )

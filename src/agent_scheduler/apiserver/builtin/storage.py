@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from agent_scheduler.objects.quantity import milli_value
@@ -16,6 +17,15 @@ from .selectors import check_label_selector, check_node_selector
 from .volumes import check_access_modes, check_claim_spec, check_driver_name, check_host_path, check_nfs
 
 _GROUP = "storage.k8s.io"
+#: Annotations: the class of a claim in its first form, and that a class is the default one.
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+_DEFAULT_CLASS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+#: The finalizers that hold a claim and a volume while they are in use.
+CLAIM_PROTECTION = "kubernetes.io/pvc-protection"
+VOLUME_PROTECTION = "kubernetes.io/pv-protection"
 #: Fields of a PersistentVolume's spec that are not its source.
 _NOT_SOURCES = frozenset(
     {
@@ -55,7 +65,7 @@ def _protect(finalizer: str, obj: Object) -> None:
 
 
 def _create_claim(claim: Object) -> None:
-    _protect("kubernetes.io/pvc-protection", claim)
+    _protect(CLAIM_PROTECTION, claim)
 
 
 def _check_claim(claim: Object, old: Object | None) -> list[Cause]:
@@ -86,6 +96,29 @@ def _check_claim(claim: Object, old: Object | None) -> list[Cause]:
     return causes
 
 
+def wants_default_class(claim: Object) -> bool:
+    """Whether a new claim leaves its class open. An empty name is a choice: no class."""
+    annotations = claim["metadata"].get("annotations") or {}
+    return claim["spec"].get("storageClassName") is None and _BETA_CLASS not in annotations
+
+
+def use_default_class(claim: Object, classes: Iterable[Object]) -> None:
+    """The DefaultStorageClass admission plugin: of several defaults the newest counts, of equal age the first
+    by name. Without any the claim stays open until one is made."""
+    defaults = [
+        found
+        for found in classes
+        if any((found["metadata"].get("annotations") or {}).get(key) == "true" for key in _DEFAULT_CLASS)
+    ]
+    if defaults:
+        newest = max(found["metadata"]["creationTimestamp"] for found in defaults)
+        claim["spec"]["storageClassName"] = min(
+            found["metadata"]["name"]
+            for found in defaults
+            if found["metadata"]["creationTimestamp"] == newest
+        )
+
+
 def _default_volume(volume: Object) -> None:
     spec = volume.setdefault("spec", {})
     if not spec.get("persistentVolumeReclaimPolicy"):
@@ -100,7 +133,7 @@ def _default_volume(volume: Object) -> None:
 def _create_volume(volume: Object) -> None:
     created = volume["metadata"].get("creationTimestamp")
     volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": created}
-    _protect("kubernetes.io/pv-protection", volume)
+    _protect(VOLUME_PROTECTION, volume)
 
 
 def _update_volume_status(volume: Object, old: Object) -> None:

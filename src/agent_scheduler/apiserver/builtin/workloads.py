@@ -1,4 +1,5 @@
-"""Controllers' kinds: Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, PodTemplates.
+"""Controllers' kinds: Deployments, ReplicaSets, StatefulSets, DaemonSets and their revisions,
+ReplicationControllers, PodTemplates.
 
 They are stored, defaulted and checked as a real server does; no controller acts on them here. kubectl reads them
 to drain a node and to describe a pod, and manifests that hold them apply.
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Resource
+from ..resource import Object, Resource, Subresource
 from .causes import check_not_negative, check_one_of, immutable, invalid, required
 from .eviction import matches
 from .kind import builtin
@@ -203,9 +204,21 @@ def _check_pod_template(obj: Object, old: Object | None) -> list[Cause]:
     return check_template(obj.get("template") or {}, "template", restart=())
 
 
+def _check_revision(revision: Object, old: Object | None) -> list[Cause]:
+    number, data = revision.get("revision", 0), revision.get("data")
+    causes = check_not_negative("revision", number)
+    if data is None:
+        causes.append(required("data", "data is mandatory"))
+    if old is not None and data != old.get("data"):
+        causes.append(immutable("data", data))
+    return causes
+
+
 def _replica_set_fields(obj: Object) -> dict[str, str]:
     return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
 
+
+_SCALABLE = (Subresource("scale", "Scale", ("get", "patch", "update"), "autoscaling", "v1"),)
 
 _apps = partial(
     builtin, group="apps", version="v1", namespaced=True, categories=("all",), generation=True, status=True
@@ -216,6 +229,7 @@ WORKLOADS: tuple[Resource, ...] = (
         kind="Deployment",
         plural="deployments",
         short_names=("deploy",),
+        subresources=_SCALABLE,
         default=_default_deployment,
         check=partial(_check_selected, more=_check_deployment),
         first_status={},
@@ -224,6 +238,7 @@ WORKLOADS: tuple[Resource, ...] = (
         kind="ReplicaSet",
         plural="replicasets",
         short_names=("rs",),
+        subresources=_SCALABLE,
         default=_default_replica_set,
         check=partial(_check_selected, more=_nothing_more),
         first_status={"replicas": 0},
@@ -234,6 +249,7 @@ WORKLOADS: tuple[Resource, ...] = (
         kind="StatefulSet",
         plural="statefulsets",
         short_names=("sts",),
+        subresources=_SCALABLE,
         default=_default_stateful_set,
         check=partial(_check_selected, more=_check_stateful_set),
         first_status={"replicas": 0, "availableReplicas": 0},
@@ -252,6 +268,14 @@ WORKLOADS: tuple[Resource, ...] = (
         },
     ),
     builtin(
+        group="apps",
+        version="v1",
+        kind="ControllerRevision",
+        plural="controllerrevisions",
+        namespaced=True,
+        check=_check_revision,
+    ),
+    builtin(
         group="",
         version="v1",
         kind="ReplicationController",
@@ -259,6 +283,7 @@ WORKLOADS: tuple[Resource, ...] = (
         namespaced=True,
         short_names=("rc",),
         categories=("all",),
+        subresources=_SCALABLE,
         default=_default_replication_controller,
         check=_check_replication_controller,
         generation=True,

@@ -1,0 +1,206 @@
+"""Jobs and CronJobs (batch/v1): stored, defaulted and checked; no controller makes pods of them here.
+
+Policies that only the job controller acts on (podFailurePolicy, successPolicy) are stored as they come.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..errors import Cause
+from ..resource import Object, Resource
+from .causes import check_not_negative, check_one_of, immutable, invalid, required
+from .eviction import matches
+from .kind import builtin
+from .pod_defaults import default_pod_spec
+from .selectors import check_label_selector
+from .workloads import check_template
+
+Spec = dict[str, Any]
+
+_MAX_INT32 = 2**31 - 1
+_PREFIX = "batch.kubernetes.io/"
+_RESTART = ("OnFailure", "Never")
+_NUMBERS = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "ttlSecondsAfterFinished",
+)
+#: The names that cron knows beside five fields (robfig/cron, which the CronJob controller parses with).
+_DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
+#: A CronJob's name and eleven characters more must fit into a Job's, whose pods' host names have 63.
+_LONGEST_CRON_NAME = 52
+
+
+def _default_template(spec: Spec) -> None:
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def _default_job(job: Object) -> None:
+    spec = job.setdefault("spec", {})
+    _default_template(spec)
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    for field, value in (
+        ("parallelism", 1),
+        ("backoffLimit", 6 if spec.get("backoffLimitPerIndex") is None else _MAX_INT32),
+        ("completionMode", "NonIndexed"),
+        ("suspend", False),
+        ("manualSelector", False),
+        ("podReplacementPolicy", "TerminatingOrFailed" if not spec.get("podFailurePolicy") else "Failed"),
+    ):
+        if spec.get(field) is None:
+            spec[field] = value
+
+
+def _select_own_pods(job: Object) -> None:
+    """Unless it brings a selector, a job selects its pods by its own uid (pkg/registry/batch/job)."""
+    spec, metadata = job["spec"], job["metadata"]
+    labels = spec["template"]["metadata"].get("labels") or {}
+    if not spec.get("manualSelector"):
+        uid, name = metadata.get("uid", ""), metadata["name"]
+        own = {"controller-uid": uid, "job-name": name}
+        labels = {**labels, **own, **{f"{_PREFIX}{key}": value for key, value in own.items()}}
+        spec["template"]["metadata"]["labels"] = labels
+        if spec.get("selector") is None:
+            spec["selector"] = {"matchLabels": {f"{_PREFIX}controller-uid": uid}}
+    if labels and not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
+
+
+def _check_job(job: Object, old: Object | None) -> list[Cause]:
+    spec = job.get("spec") or {}
+    causes = [
+        cause
+        for field in _NUMBERS
+        if (number := spec.get(field)) is not None
+        for cause in check_not_negative(f"spec.{field}", number)
+    ]
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    if selector is None:
+        causes.append(required("spec.selector"))
+    else:
+        causes += check_label_selector(selector, "spec.selector")
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        if not matches(selector, labels):
+            detail = "`selector` does not match template `labels`"
+            causes.append(invalid("spec.template.metadata.labels", labels, detail))
+    causes += check_one_of("spec.completionMode", spec.get("completionMode"), ("NonIndexed", "Indexed"))
+    if spec.get("completionMode") == "Indexed":
+        if spec.get("completions") is None:
+            detail = "when completion mode is Indexed"
+            causes.append(required("spec.completions", detail))
+    elif spec.get("backoffLimitPerIndex") is not None:
+        detail = "requires indexed completion mode"
+        causes.append(invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
+    policy = spec.get("podReplacementPolicy")
+    causes += check_one_of("spec.podReplacementPolicy", policy, ("Failed", "TerminatingOrFailed"))
+    causes += check_template(template, "spec.template", restart=_RESTART)
+    if old is not None:
+        causes += _check_job_update(spec, old.get("spec") or {})
+    return causes
+
+
+def _check_job_update(spec: Spec, before: Spec) -> list[Cause]:
+    fixed = ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"]
+    # An indexed job may grow and shrink while its parallelism follows (elastic indexed jobs).
+    elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    if not elastic:
+        fixed.append("completions")
+    if not before.get("suspend"):
+        # A suspended job's template may still be told where to run (KEP-2926).
+        fixed.append("template")
+    return [
+        immutable(f"spec.{field}", spec.get(field)) for field in fixed if spec.get(field) != before.get(field)
+    ]
+
+
+def _default_cron_job(cron_job: Object) -> None:
+    spec = cron_job.setdefault("spec", {})
+    job = spec.setdefault("jobTemplate", {})
+    job.setdefault("metadata", {})
+    _default_template(job.setdefault("spec", {}))
+    if not spec.get("concurrencyPolicy"):
+        spec["concurrencyPolicy"] = "Allow"
+    for field, value in (
+        ("suspend", False),
+        ("successfulJobsHistoryLimit", 3),
+        ("failedJobsHistoryLimit", 1),
+    ):
+        if spec.get(field) is None:
+            spec[field] = value
+
+
+def _check_cron_job(cron_job: Object, old: Object | None) -> list[Cause]:
+    spec, name = cron_job.get("spec") or {}, cron_job["metadata"].get("name") or ""
+    causes: list[Cause] = []
+    if old is None and len(name) > _LONGEST_CRON_NAME:
+        causes.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+    schedule = spec.get("schedule", "")
+    if not schedule:
+        causes.append(required("spec.schedule"))
+    elif "TZ" in schedule and (old is None or schedule != (old.get("spec") or {}).get("schedule")):
+        detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        causes.append(invalid("spec.schedule", schedule, detail))
+    elif not _is_schedule(schedule):
+        detail = f"expected exactly 5 fields, found {len(schedule.split())}: [{schedule}]"
+        causes.append(invalid("spec.schedule", schedule, detail))
+    allowed = ("Allow", "Forbid", "Replace")
+    causes += check_one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), allowed)
+    for field in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        if (number := spec.get(field)) is not None:
+            causes += check_not_negative(f"spec.{field}", number)
+    job = (spec.get("jobTemplate") or {}).get("spec") or {}
+    at = "spec.jobTemplate.spec"
+    if job.get("manualSelector"):
+        causes.append(invalid(f"{at}.manualSelector", True, "must not be true"))
+    return causes + check_template(job.get("template") or {}, f"{at}.template", restart=_RESTART)
+
+
+def _is_schedule(text: str) -> bool:
+    """Whether cron could take the text for a schedule; the fields themselves are not looked into."""
+    if text.startswith("@"):
+        return text in _DESCRIPTORS or text.startswith("@every ")
+    return len(text.split()) == 5
+
+
+def _job_fields(job: Object) -> dict[str, str]:
+    return {"status.successful": str((job.get("status") or {}).get("succeeded", 0))}
+
+
+_batch = partial(
+    builtin,
+    group="batch",
+    version="v1",
+    namespaced=True,
+    categories=("all",),
+    generation=True,
+    status=True,
+    first_status={},
+)
+
+BATCH: tuple[Resource, ...] = (
+    _batch(
+        kind="Job",
+        plural="jobs",
+        default=_default_job,
+        check=_check_job,
+        on_create=_select_own_pods,
+        field_names=("status.successful",),
+        fields=_job_fields,
+    ),
+    _batch(
+        kind="CronJob",
+        plural="cronjobs",
+        short_names=("cj",),
+        default=_default_cron_job,
+        check=_check_cron_job,
+    ),
+)

@@ -1,0 +1,145 @@
+"""RuntimeClasses (node.k8s.io/v1), and the admission that makes a pod of one carry its overhead (KEP-688, KEP-585).
+
+`admit` follows plugin/pkg/admission/runtimeclass: the class's overhead becomes the pod's, and what the class says
+of scheduling is merged into the pod's node selector and tolerations, so that a scheduler sees all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ApiError, Cause
+from ..errors import forbidden as refused
+from ..resource import Object, Resource
+from . import names
+from .amounts import check_amount
+from .causes import duplicate, immutable, invalid
+from .kind import builtin
+from .metadata import check_labels
+from .placement import check_tolerations
+
+Toleration = dict[str, Any]
+
+
+def _check(runtime_class: Object, old: Object | None) -> list[Cause]:
+    handler = runtime_class.get("handler", "")
+    causes = [invalid("handler", handler, problem) for problem in names.label(handler)]
+    for name, amount in ((runtime_class.get("overhead") or {}).get("podFixed") or {}).items():
+        at = f"overhead.podFixed[{name}]"
+        causes += [invalid(at, name, problem) for problem in names.qualified(name)]
+        causes += check_amount(name, amount, at)
+    scheduling = runtime_class.get("scheduling") or {}
+    causes += check_labels(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
+    tolerations = scheduling.get("tolerations") or []
+    causes += check_tolerations(tolerations, "scheduling.tolerations")
+    causes += [
+        duplicate(f"scheduling.tolerations[{index}]", toleration)
+        for index, toleration in enumerate(tolerations)
+        if toleration in tolerations[:index]
+    ]
+    if old is not None and handler != old.get("handler"):
+        causes.append(immutable("handler", handler))
+    return causes
+
+
+def admit(pod: Object, find: Callable[[str], Object | None]) -> None:
+    """Complete a new pod from its RuntimeClass, in place; `find(name)` gives a class.
+
+    Raises 403 for a class that is not there, for an overhead or a node selector that contradicts the class, and
+    for an overhead that no class defines.
+    """
+    spec = pod["spec"]
+    name = spec.get("runtimeClassName")
+    if not name:
+        if spec.get("overhead"):
+            raise _rejected(
+                pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            )
+        return
+    runtime_class = find(name)
+    if runtime_class is None:
+        raise _rejected(pod, f'pod rejected: RuntimeClass "{name}" not found')
+    overhead = runtime_class.get("overhead")
+    if overhead is not None:
+        fixed = overhead.get("podFixed") or {}
+        if spec.get("overhead") and spec["overhead"] != fixed:
+            raise _rejected(pod, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        if fixed:
+            spec["overhead"] = dict(fixed)
+    elif spec.get("overhead"):
+        raise _rejected(
+            pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        )
+    scheduling = runtime_class.get("scheduling")
+    if scheduling is not None:
+        _merge_scheduling(pod, scheduling)
+
+
+def _rejected(pod: Object, why: str) -> ApiError:
+    return refused("pods", "", pod["metadata"].get("name", ""), why)
+
+
+def _merge_scheduling(pod: Object, scheduling: dict[str, Any]) -> None:
+    spec = pod["spec"]
+    selector = dict(spec.get("nodeSelector") or {})
+    for key, value in (scheduling.get("nodeSelector") or {}).items():
+        if selector.setdefault(key, value) != value:
+            why = (
+                f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+                f"pod.spec.nodeSelector[{key}] = {selector[key]}"
+            )
+            raise _rejected(pod, why)
+    if selector:
+        spec["nodeSelector"] = selector
+    given = scheduling.get("tolerations")
+    if given:
+        spec["tolerations"] = merge_tolerations(spec.get("tolerations") or [], given)
+
+
+def merge_tolerations(first: list[Toleration], second: list[Toleration]) -> list[Toleration]:
+    """Both lists in order, without those that another one of them covers; of equal ones the first stays."""
+    everything = [*first, *second]
+    merged: list[Toleration] = []
+    for index, toleration in enumerate(everything):
+        if any(covers(kept, toleration) for kept in merged):
+            continue
+        if any(other != toleration and covers(other, toleration) for other in everything[index + 1 :]):
+            continue
+        merged.append(dict(toleration))
+    return merged
+
+
+def covers(wide: Toleration, narrow: Toleration) -> bool:
+    """Whether `wide` tolerates every taint that `narrow` does, for as long."""
+    if wide == narrow:
+        return True
+    operator = wide.get("operator") or "Equal"
+    everything = not wide.get("key") and operator == "Exists"
+    if (narrow.get("key") or "") != (wide.get("key") or "") and not everything:
+        return False
+    effect = wide.get("effect") or ""
+    if effect and effect != narrow.get("effect"):
+        return False
+    most = wide.get("tolerationSeconds")
+    if effect == "NoExecute" and most is not None:
+        seconds = narrow.get("tolerationSeconds")
+        if seconds is None or seconds > most:
+            return False
+    if operator == "Exists":
+        return True
+    return (narrow.get("operator") or "Equal") == operator and narrow.get("value", "") == wide.get(
+        "value", ""
+    )
+
+
+RUNTIME_CLASSES = builtin(
+    group="node.k8s.io",
+    version="v1",
+    kind="RuntimeClass",
+    plural="runtimeclasses",
+    namespaced=False,
+    check=_check,
+)
+
+RUNTIME: tuple[Resource, ...] = (RUNTIME_CLASSES,)

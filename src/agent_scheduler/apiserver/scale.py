@@ -1,0 +1,120 @@
+"""The `scale` below workloads: how many replicas are wanted and are there (autoscaling/v1 Scale).
+
+A Scale is a view of the object: reading makes one, writing sets the object's `spec.replicas` by all the rules of
+an update. Server-side apply of a Scale is not offered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from . import patch, schema, writing
+from .bodies import media_type, parse
+from .builtin.causes import check_not_negative
+from .errors import bad_request, conflict, invalid, method_not_allowed, not_found, unsupported_media_type
+from .printing import label_selector, labels
+from .registry import Registry, Served
+from .requests import Request, Response
+from .resource import Object
+
+_GROUP, _VERSION, _KIND = "autoscaling", "v1", "Scale"
+_PATCHES = {
+    "application/json-patch+json": patch.json_patch,
+    "application/merge-patch+json": patch.merge_patch,
+    # A Scale has no lists, so both merges do the same.
+    "application/strategic-merge-patch+json": patch.merge_patch,
+}
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def respond(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
+    """GET, PUT or PATCH of an object's scale."""
+    old = served.table.get(namespace, name)
+    if old is None:
+        raise not_found(served.resource.plural, served.name[0], name)
+    current = served.stored.decode(old.data)
+    if request.method in ("GET", "HEAD"):
+        return Response(200, orjson.dumps(scale_of(current)))
+    if request.method == "PUT":
+        sent: Any = parse(request, _KIND)
+        dry = request.dry_run("UpdateOptions")
+    elif request.method == "PATCH":
+        sent = _patched(scale_of(current), request)
+        dry = request.dry_run("PatchOptions")
+    else:
+        raise method_not_allowed()
+    wanted = _decoded(sent, served, namespace, name)
+    metadata = wanted["metadata"]
+    if metadata.get("uid") and metadata["uid"] != old.uid:
+        why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}"
+        raise conflict(served.resource.plural, served.name[0], name, why)
+    current.setdefault("spec", {})["replicas"] = wanted["spec"].get("replicas", 0)
+    # The version is the caller's precondition; without one any will do.
+    current["metadata"]["resourceVersion"] = metadata.get("resourceVersion") or str(old.rv)
+    answer = writing.commit(
+        registry,
+        served,
+        old,
+        current,
+        subresource="",
+        manager=request.parameters.get("fieldManager", ""),
+        dry=dry,
+        warnings=(),
+    )
+    return Response(200, orjson.dumps(scale_of(orjson.loads(answer.body))))
+
+
+def scale_of(obj: Object) -> Object:
+    """The Scale of a workload."""
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    wanted = spec.get("replicas", 0)
+    selector: Any = spec.get("selector")
+    if selector:
+        # The selector of a ReplicationController is a plain map.
+        typed = "matchLabels" in selector or "matchExpressions" in selector
+        text = label_selector(selector) if typed else labels(selector)
+    else:
+        text = ""
+    return {
+        "kind": _KIND,
+        "apiVersion": f"{_GROUP}/{_VERSION}",
+        "metadata": {field: metadata[field] for field in _METADATA if field in metadata},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {"replicas": status.get("replicas", 0), **({"selector": text} if text else {})},
+    }
+
+
+def _patched(scale: Object, request: Request) -> Object:
+    apply = _PATCHES.get(media_type(request))
+    if apply is None:
+        raise unsupported_media_type()
+    try:
+        body = orjson.loads(request.body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    return apply(scale, body)
+
+
+def _decoded(sent: Any, served: Served, namespace: str, name: str) -> Object:
+    """What was sent, as a Scale of this object. Raises 400 for another kind or name, 422 for a bad number."""
+    if not isinstance(sent, dict) or sent.get("kind", _KIND) != _KIND:
+        shown = sent.get("kind") if isinstance(sent, dict) else type(sent).__name__
+        raise bad_request(f"the body must be a Scale, not {shown}")
+    sent.setdefault("kind", _KIND)
+    sent.setdefault("apiVersion", f"{_GROUP}/{_VERSION}")
+    schema.check_kind(_GROUP, _VERSION, _KIND, sent)
+    metadata = sent["metadata"] if isinstance(sent.get("metadata"), dict) else {}
+    sent["metadata"] = metadata
+    given = metadata.setdefault("name", name)
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    if metadata.get("namespace") not in (None, "", namespace):
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    causes = check_not_negative("spec.replicas", sent["spec"].get("replicas", 0))
+    if causes:
+        raise invalid(_KIND, _GROUP, name, causes)
+    return dict(sent)
