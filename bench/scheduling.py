@@ -25,9 +25,13 @@ from typing import NamedTuple
 
 import uvloop
 
-from agent_scheduler.demo.client import Client, ClientError, Endpoint
+from agent_scheduler.demo.asking import ask
 from agent_scheduler.demo.measure import Exposition, usage
 from agent_scheduler.demo.processes import child, free_port
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, Transport
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -50,8 +54,8 @@ class Run(NamedTuple):
 
 
 @asynccontextmanager
-async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tuple[Client, int, int, int]]:
-    """A cluster without kubelets and a scheduler beside it: client, the two PIDs, the scheduler's port."""
+async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tuple[Transport, int, int, int]]:
+    """A cluster without kubelets and a scheduler beside it: a way to it, the two PIDs, the scheduler's port."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kubeconfig, port = folder / "kubeconfig", free_port()
@@ -78,8 +82,8 @@ async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tup
             return kubeconfig.exists()
 
         await cluster.ready(serving, seconds=120)
-        client = Client(Endpoint.from_kubeconfig(kubeconfig))
-        stack.push_async_callback(client.close)
+        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
+        stack.push_async_callback(transport.close)
         configuration = folder / "scheduler.yaml"
         configuration.write_text(
             "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
@@ -92,26 +96,27 @@ async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tup
                 log=folder / "scheduler.log",
             )
         )
-        probe = Client(Endpoint(f"http://127.0.0.1:{port}"))
+        probe = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"))
         stack.push_async_callback(probe.close)
 
         async def ready() -> bool:
             try:
-                return (await probe.request("GET", "/readyz")).status == 200
-            except ClientError:
+                await ask(probe, "GET", "/readyz")
+            except RequestFailed:
                 return False
+            return True
 
         await scheduler.ready(ready, seconds=120)
-        yield client, cluster.pid, scheduler.pid, port
+        yield transport, cluster.pid, scheduler.pid, port
 
 
 async def run(shape: Shape, *, workers: int, policy: str) -> Run:
-    async with plane(shape, workers=workers, policy=policy) as (client, cluster, scheduler, port):
+    async with plane(shape, workers=workers, policy=policy) as (transport, cluster, scheduler, port):
         before, server_before = usage(scheduler), usage(cluster)
         assert before is not None and server_before is not None
         began = time.monotonic()
-        await create(client, shape)
-        metrics = Client(Endpoint(f"http://127.0.0.1:{port}"), connections=1)
+        await create(transport, shape)
+        metrics = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=1)
         try:
             exposition = await settled(metrics, shape.pods)
         finally:
@@ -119,7 +124,7 @@ async def run(shape: Shape, *, workers: int, policy: str) -> Run:
         took = time.monotonic() - began
         after, server_after = usage(scheduler), usage(cluster)
         assert after is not None and server_after is not None
-        await audit(client, shape)
+        await audit(transport, shape)
         return Run(
             cpu_ms=(after.cpu_seconds - before.cpu_seconds) / shape.pods * 1000,
             pods_per_second=shape.pods / took,
@@ -130,7 +135,7 @@ async def run(shape: Shape, *, workers: int, policy: str) -> Run:
         )
 
 
-async def create(client: Client, shape: Shape) -> None:
+async def create(transport: Transport, shape: Shape) -> None:
     numbers = iter(range(shape.pods))
 
     async def sender() -> None:
@@ -146,19 +151,17 @@ async def create(client: Client, shape: Shape) -> None:
                 "metadata": {"name": f"pod-{number:06d}"},
                 "spec": {"schedulerName": "agent-scheduler", "containers": [container]},
             }
-            answer = await client.request("POST", PODS, body=json.dumps(pod).encode())
-            if answer.status != 201:
-                raise RuntimeError(f"create was answered {answer.status}: {answer.body[:300]!r}")
+            await ask(transport, "POST", PODS, body=json.dumps(pod).encode())
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(16):
             tasks.create_task(sender())
 
 
-async def settled(client: Client, pods: int) -> Exposition:
+async def settled(transport: Transport, pods: int) -> Exposition:
     """Waits until the scheduler has bound every pod and written every event; its metrics then."""
     for _ in range(6000):
-        exposition = Exposition((await client.request("GET", "/metrics")).body.decode())
+        exposition = Exposition((await ask(transport, "GET", "/metrics")).decode())
         scheduled = exposition.by("scheduler_schedule_attempts_total", "result").get("scheduled", 0)
         events = sum(exposition.by("agent_scheduler_events_total", "result").values())
         if scheduled >= pods and events >= pods:
@@ -167,9 +170,9 @@ async def settled(client: Client, pods: int) -> Exposition:
     raise RuntimeError(f"only {scheduled:g} of {pods} pods were scheduled in 20 minutes")
 
 
-async def audit(client: Client, shape: Shape) -> None:
+async def audit(transport: Transport, shape: Shape) -> None:
     """By the API's own objects: all bound, none over."""
-    body = json.loads((await client.request("GET", "/api/v1/pods")).body)
+    body = json.loads(await ask(transport, "GET", "/api/v1/pods"))
     nodes: dict[str, int] = {}
     for pod in body["items"]:
         name = pod["spec"].get("nodeName")

@@ -7,9 +7,10 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from agent_scheduler.apiserver import kubelet
 from agent_scheduler.apiserver.builtin import BUILTIN
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.server import Server
@@ -78,6 +79,13 @@ class EmbeddedCluster:
             if pod["spec"].get("nodeName")
         }
 
+    async def bind(self, pod: str, node: str) -> None:
+        await self.ask(
+            "POST",
+            f"{PODS}/{pod}/binding",
+            {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}},
+        )
+
     async def condition(self, name: str) -> dict[str, Any] | None:
         """The PodScheduled condition of a pod."""
         pod = await self.ask("GET", f"{PODS}/{name}")
@@ -99,13 +107,21 @@ async def until(what: Callable[[], Any], *, seconds: float = 20.0) -> Any:
 
 
 @asynccontextmanager
-async def embedded_cluster(**server: Any) -> AsyncIterator[EmbeddedCluster]:
+async def embedded_cluster(*, kubelets: bool = False, **server: Any) -> AsyncIterator[EmbeddedCluster]:
+    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`."""
     numbers = itertools.count(1)
     store = Store(clock=time.time, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
     api = Api(store, BUILTIN)
-    async with Server(api, **server) as listening:
-        transport = Http1Transport(Endpoint(listening.url))
-        try:
-            yield EmbeddedCluster(api, listening, transport)
-        finally:
-            await transport.close()
+    playing = asyncio.create_task(kubelet.run(kubelet.Kubelets(store), clock=time.time)) if kubelets else None
+    try:
+        async with Server(api, **server) as listening:
+            transport = Http1Transport(Endpoint(listening.url))
+            try:
+                yield EmbeddedCluster(api, listening, transport)
+            finally:
+                await transport.close()
+    finally:
+        if playing is not None:
+            playing.cancel()
+            with suppress(asyncio.CancelledError):
+                await playing

@@ -1,6 +1,7 @@
 """Judges a run by the API's own objects alone: LIST nodes, LIST pods, and sums.
 
-It shares no code with the scheduler, on purpose. It says
+How pods and nodes are reckoned is written here anew, on purpose: a fault in the scheduler's own reckoning must not
+hide itself. It says
 
 * that no node holds more than its allocatable, in any resource, pod count and host ports included;
 * that no pod was left out: an unbound pod that fits some node as things stand is a failure, named with the
@@ -23,8 +24,10 @@ from urllib.parse import quote
 
 import orjson
 
+from agent_scheduler.kube.transport import Transport
+
 from ..objects.quantity import resource_value
-from .client import Client, ClientError
+from .asking import ask
 from .specs import GPU_MILLI, GPU_SHARE_ANNOTATION, cards_hold
 
 Object = dict[str, Any]
@@ -323,23 +326,20 @@ def _judge_unbound(audit: Audit, books: Mapping[str, _Node], unbound: Iterable[O
             audit.refused[_why_unbound(pod)] += 1
 
 
-async def fetch(client: Client, path: str) -> list[Object]:
-    """Every object of a list, page by page, all of one version. Raises `ClientError`."""
+async def fetch(transport: Transport, path: str) -> list[Object]:
+    """Every object of a list, page by page, all of one version. Raises `RequestFailed`."""
     items: list[Object] = []
     token = ""
     while True:
         page = f"{path}?limit={_PAGE}" + (f"&continue={quote(token)}" if token else "")
-        response = await client.request("GET", page)
-        if response.status != 200:
-            raise ClientError(f"GET {path}: {response.status} {response.body[:200]!r}")
-        body = orjson.loads(response.body)
+        body = orjson.loads(await ask(transport, "GET", page))
         items += body.get("items") or []
         token = (body.get("metadata") or {}).get("continue") or ""
         if not token:
             return items
 
 
-async def audit_cluster(client: Client) -> Audit:
+async def audit_cluster(transport: Transport) -> Audit:
     """Judges what the API server holds now, pods first: a pod that ends meanwhile only frees what was counted."""
-    pods = await fetch(client, "/api/v1/pods")
-    return judge(await fetch(client, "/api/v1/nodes"), pods)
+    pods = await fetch(transport, "/api/v1/pods")
+    return judge(await fetch(transport, "/api/v1/nodes"), pods)

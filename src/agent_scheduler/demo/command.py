@@ -19,7 +19,7 @@ from .workloads import agent_burst
 
 # The libraries of the live view and the report are large and only `main` needs them; a process that merely offers
 # the command must not carry them, but has to know at once that one is missing.
-for _library in ("httptools", "rich", "matplotlib"):
+for _library in ("rich", "matplotlib"):
     if find_spec(_library) is None:
         raise ModuleNotFoundError(f"No module named {_library!r}", name=_library)
 

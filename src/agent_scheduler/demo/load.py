@@ -11,30 +11,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-import orjson
+from agent_scheduler.kube.errors import RequestFailed, classify
+from agent_scheduler.kube.transport import Transport, TransportError
 
-from .client import ClientError, Response
+from .asking import PATIENCE, ask, first_of
 from .manifests import node_object, pod_object
 from .specs import NodeSpec, PodSpec
-
-
-class Transport(Protocol):
-    """The one way to the API server: an exchange that raises where no answer came."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str = ...,
-    ) -> Response: ...
-
-
-class LoadError(Exception):
-    """Objects that the demo cannot go on without were refused."""
 
 
 @dataclass(slots=True)
@@ -59,14 +42,6 @@ class LoadResult:
     latest: float = 0.0
 
 
-def _reason(response: Response) -> str:
-    try:
-        status = orjson.loads(response.body)
-        return f"{response.status} {status.get('reason', '')}: {str(status.get('message', ''))[:160]}"
-    except (orjson.JSONDecodeError, AttributeError):
-        return f"{response.status} {response.body[:80]!r}"
-
-
 async def _for_each(
     items: Iterable[bytes], send: Callable[[bytes], Awaitable[None]], *, parallel: int
 ) -> None:
@@ -83,20 +58,15 @@ async def _for_each(
 
 
 async def create_nodes(transport: Transport, nodes: Sequence[NodeSpec], *, parallel: int = 16) -> None:
-    """Creates the nodes, ready and without taints. Raises `LoadError` with the first refusal."""
+    """Creates the nodes, ready and without taints. Raises `RequestFailed` for the first refusal."""
 
     async def send(body: bytes) -> None:
-        response = await transport.request("POST", "/api/v1/nodes", body=body)
-        if response.status != 201:
-            raise LoadError(f"a node was refused: {_reason(response)}")
+        await ask(transport, "POST", "/api/v1/nodes", body=body)
 
     try:
         await _for_each((node_object(node) for node in nodes), send, parallel=parallel)
-    except* (LoadError, ClientError) as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise LoadError(str(first)) from None
+    except* RequestFailed as failures:
+        raise first_of(failures) from None
 
 
 class PodLoad:
@@ -147,14 +117,15 @@ class PodLoad:
             times.sent = self._clock()
             result.latest = max(result.latest, times.sent - times.due)
             try:
-                response = await self._transport.request("POST", path, body=body)
-            except ClientError as error:
+                response = await self._transport.request("POST", path, body=body, timeout=PATIENCE)
+            except TransportError as error:
                 # The pod may or may not exist; the audit reads what is really there.
                 result.errors[str(error)[:200]] += 1
                 continue
             times.answered = self._clock()
             result.answers[response.status] += 1
-            if response.status == 201:
+            failure = classify(response)
+            if failure is None:
                 result.created += 1
             else:
-                result.errors[_reason(response)] += 1
+                result.errors[str(failure)[:200]] += 1

@@ -11,12 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .client import Client, ClientError
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.transport import Transport
+
+from .asking import ask
 
 _SERIES = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)", re.MULTILINE)
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+#: A scrape that takes longer than this would be older than the next sample.
+_SCRAPE_SECONDS = 5.0
 
 PENDING = "scheduler_pending_pods"
 ATTEMPTS = "scheduler_schedule_attempts_total"
@@ -96,13 +101,13 @@ class Sample:
 
 
 class Sampler:
-    """Takes samples and keeps them all. `metrics` is a client of the scheduler's own port, if it has one."""
+    """Takes samples and keeps them all. `metrics` leads to the scheduler's own port, if it has one."""
 
     def __init__(
         self,
         *,
         clock: Callable[[], float],
-        metrics: Client | None,
+        metrics: Transport | None,
         scheduler_pid: int | None,
         server_pid: int | None,
     ) -> None:
@@ -127,10 +132,9 @@ class Sampler:
         text = Exposition("")
         if self._metrics is not None:
             try:
-                response = await self._metrics.request("GET", "/metrics")
-                if response.status == 200:
-                    text = Exposition(response.body.decode(errors="replace"))
-            except ClientError:
+                body = await ask(self._metrics, "GET", "/metrics", within=_SCRAPE_SECONDS)
+                text = Exposition(body.decode(errors="replace"))
+            except RequestFailed:
                 pass
         sample = Sample(
             at=self._clock() - self._start,

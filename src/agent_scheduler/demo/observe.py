@@ -14,9 +14,15 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from .client import Client, ClientError
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
+
+from .asking import ask
 from .load import LoadResult
 from .specs import NodeSpec, PodSpec
+
+#: Seconds without a word after which a watch is opened anew; a quiet server sends a bookmark about every minute.
+_SILENCE = 150.0
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -96,14 +102,14 @@ class Observer:
 
     def __init__(
         self,
-        client: Client,
+        transport: Transport,
         *,
         namespace: str,
         load: LoadResult,
         pods: Iterable[PodSpec],
         clock: Callable[[], float],
     ) -> None:
-        self._client = client
+        self._transport = transport
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._load = load
         self._cpu = {pod.name: pod.requests.get("cpu", 0) for pod in pods}
@@ -121,22 +127,21 @@ class Observer:
                 if not version:
                     version = await self._relist()
                 path = f"{self._path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}"
-                async with self._client.stream(path) as batches:
+                async with self._transport.stream(path, read_timeout=_SILENCE) as batches:
                     self.ready.set()
                     async for lines in batches:
                         version = self._take(lines) or version
             except _Expired:
                 version = ""
-            except ClientError:
+            except (RequestFailed, StreamRefused, TransportError) as error:
+                if isinstance(error, StreamRefused) and error.response.status == 410:
+                    version = ""
                 # The server may be short of breath, or gone: the run as a whole decides, not the observer.
                 await asyncio.sleep(0.2)
             self.observation.reconnects += 1
 
     async def _relist(self) -> str:
-        response = await self._client.request("GET", self._path)
-        if response.status != 200:
-            raise ClientError(f"GET {self._path}: {response.status}")
-        listed = _decode_list(response.body)
+        listed = _decode_list(await ask(self._transport, "GET", self._path))
         now = self._clock()
         for pod in listed.items:
             self._observe(pod, now)

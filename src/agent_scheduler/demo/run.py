@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, Transport
+
+from .asking import ask, first_of
 from .audit import Audit, audit_cluster
-from .client import Client, ClientError, Endpoint
-from .load import LoadError, LoadResult, PodLoad, create_nodes
+from .load import LoadResult, PodLoad, create_nodes
 from .measure import Sample, Sampler, Usage, rate, usage
 from .observe import Observation, Observer, node_fill, percentiles
 from .outcome import Outcome
@@ -57,7 +62,7 @@ class _Interrupted(Exception):
 async def run(settings: Settings, *, view: View, folder: Path) -> Outcome:
     """Runs it. `folder` is for the children's logs and the kubeconfig.
 
-    Raises `ProcessError` or `LoadError` when it could not even begin.
+    Raises `ProcessError` or `RequestFailed` when it could not even begin.
     """
     config = folder / "kubeconfig"
     view.say("starting the cluster")
@@ -68,36 +73,37 @@ async def run(settings: Settings, *, view: View, folder: Path) -> Outcome:
             return config.exists()
 
         await cluster.ready(written, seconds=30)
-        client = Client(Endpoint.from_kubeconfig(config))
+        transport = Http1Transport(load_endpoint(kubeconfig=config))
         try:
-            await _prepare(client, cluster, settings.nodes)
+            await _prepare(transport, cluster, settings.nodes)
             view.say(f"{len(settings.nodes):,} nodes created; starting the scheduler")
-            return await _with_scheduler(settings, cluster, client, view=view, folder=folder, config=config)
+            return await _with_scheduler(
+                settings, cluster, transport, view=view, folder=folder, config=config
+            )
         finally:
-            await client.close()
+            await transport.close()
 
 
-async def _prepare(client: Client, cluster: Child, nodes: Sequence[NodeSpec]) -> None:
+async def _prepare(transport: Transport, cluster: Child, nodes: Sequence[NodeSpec]) -> None:
     async def answers() -> bool:
-        return await _is_ok(client, "/readyz")
+        return await _is_ok(transport, "/readyz")
 
     await cluster.ready(answers, seconds=30)
     body = b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"%s"}}' % NAMESPACE.encode()
-    response = await client.request("POST", "/api/v1/namespaces", body=body)
-    if response.status != 201:
-        raise LoadError(f"the namespace {NAMESPACE} was refused: {response.status} {response.body[:200]!r}")
-    await create_nodes(client, nodes)
+    await ask(transport, "POST", "/api/v1/namespaces", body=body)
+    await create_nodes(transport, nodes)
 
 
-async def _is_ok(client: Client, path: str) -> bool:
+async def _is_ok(transport: Transport, path: str) -> bool:
     try:
-        return (await client.request("GET", path)).status == 200
-    except ClientError:
+        await ask(transport, "GET", path)
+    except RequestFailed:
         return False
+    return True
 
 
 async def _with_scheduler(
-    settings: Settings, cluster: Child, client: Client, *, view: View, folder: Path, config: Path
+    settings: Settings, cluster: Child, transport: Transport, *, view: View, folder: Path, config: Path
 ) -> Outcome:
     port = free_port()
     arguments = [
@@ -110,14 +116,14 @@ async def _with_scheduler(
         *settings.scheduler_arguments,
     ]
     async with child("scheduler", arguments, log=folder / "scheduler.log") as scheduler:
-        metrics = Client(Endpoint(f"http://127.0.0.1:{port}"), connections=2, patience=5.0)
+        metrics = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=2)
 
         async def answers() -> bool:
             return await _is_ok(metrics, "/readyz")
 
         try:
             await scheduler.ready(answers, seconds=60)
-            return await _Run(settings, cluster, scheduler, client, metrics, view).outcome()
+            return await _Run(settings, cluster, scheduler, transport, metrics, view).outcome()
         finally:
             await metrics.close()
 
@@ -130,20 +136,22 @@ class _Run:
         settings: Settings,
         cluster: Child,
         scheduler: Child,
-        client: Client,
-        metrics: Client,
+        transport: Transport,
+        metrics: Transport,
         view: View,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._scheduler = scheduler
-        self._client = client
+        self._transport = transport
         self._view = view
         clock = time.monotonic
         self._clock = clock
-        self._load = PodLoad(client, namespace=NAMESPACE, scheduler_name=settings.scheduler_name, clock=clock)
+        self._load = PodLoad(
+            transport, namespace=NAMESPACE, scheduler_name=settings.scheduler_name, clock=clock
+        )
         self._observer = Observer(
-            client, namespace=NAMESPACE, load=self._load.result, pods=settings.workload.pods, clock=clock
+            transport, namespace=NAMESPACE, load=self._load.result, pods=settings.workload.pods, clock=clock
         )
         self._sampler = Sampler(
             clock=clock, metrics=metrics, scheduler_pid=scheduler.pid, server_pid=cluster.pid
@@ -178,15 +186,12 @@ class _Run:
                 loading.cancel()
                 for task in watching:
                     task.cancel()
-        except* (ProcessError, _Interrupted, ClientError) as errors:
-            first: BaseException = errors
-            while isinstance(first, BaseExceptionGroup):
-                first = first.exceptions[0]
-            interruption = str(first)
+        except* (ProcessError, _Interrupted, RequestFailed) as errors:
+            interruption = str(first_of(errors))
         scheduler_after, server_after = usage(self._scheduler.pid), usage(self._cluster.pid)
         try:
-            audit = await audit_cluster(self._client)
-        except ClientError as error:
+            audit = await audit_cluster(self._transport)
+        except RequestFailed as error:
             audit = Audit()
             interruption = interruption or f"the audit could not be made: {error}"
         refusals = Refusals(self._settings.nodes)
@@ -244,7 +249,7 @@ class _Run:
 
     async def _nothing_fits(self) -> bool:
         """Whether the audit would find nothing left out, and the scheduler has said of each refusal why."""
-        audit = await audit_cluster(self._client)
+        audit = await audit_cluster(self._transport)
         return not audit.left_out and not any(why.startswith("(") for why in audit.refused)
 
     async def _sample(self) -> Sample:

@@ -13,9 +13,9 @@ import orjson
 import uvloop
 from rich.console import Console
 
-from .client import ClientError
+from agent_scheduler.kube.errors import RequestFailed
+
 from .command import workload_of
-from .load import LoadError
 from .outcome import Outcome
 from .processes import ProcessError
 from .report import write_report
@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     except _Terminated:
         print("agent-scheduler demo: terminated", file=sys.stderr)
         return 143
-    except (ProcessError, LoadError, ClientError, OSError) as error:
+    except (ProcessError, RequestFailed, OSError) as error:
         print(f"agent-scheduler demo: {error}", file=sys.stderr)
         return 1
     return _finish(args, console, outcome)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import orjson
 import pytest
 
 from agent_scheduler.demo.audit import audit_cluster
-from agent_scheduler.demo.load import LoadError, PodLoad, create_nodes
+from agent_scheduler.demo.load import PodLoad, create_nodes
 from agent_scheduler.demo.observe import Observer, node_fill, percentiles
 from agent_scheduler.demo.specs import NodeSpec, PodSpec
-
-from .conftest import Embedded
+from agent_scheduler.kube.errors import RequestFailed
+from tests.embedded import PODS, EmbeddedCluster, until
 
 NODES = (
     NodeSpec(
@@ -25,20 +24,18 @@ NODES = (
 )
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - there is no event: it is what another process sees
-            await asyncio.sleep(0.005)
-
-
-def load_of(embedded: Embedded) -> PodLoad:
-    return PodLoad(embedded.client, namespace="default", scheduler_name="s", clock=time.monotonic, parallel=4)
+def load_of(embedded: EmbeddedCluster) -> PodLoad:
+    return PodLoad(
+        embedded.transport, namespace="default", scheduler_name="s", clock=time.monotonic, parallel=4
+    )
 
 
 @asynccontextmanager
-async def observing(embedded: Embedded, load: PodLoad, pods: tuple[PodSpec, ...]) -> AsyncIterator[Observer]:
+async def observing(
+    embedded: EmbeddedCluster, load: PodLoad, pods: tuple[PodSpec, ...]
+) -> AsyncIterator[Observer]:
     observer = Observer(
-        embedded.client, namespace="default", load=load.result, pods=pods, clock=time.monotonic
+        embedded.transport, namespace="default", load=load.result, pods=pods, clock=time.monotonic
     )
     task = asyncio.create_task(observer.run())
     try:
@@ -49,9 +46,9 @@ async def observing(embedded: Embedded, load: PodLoad, pods: tuple[PodSpec, ...]
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_nodes_arrive_as_they_were_specified(embedded: Embedded) -> None:
-    await create_nodes(embedded.client, NODES)
-    node = orjson.loads((await embedded.client.request("GET", "/api/v1/nodes/a")).body)
+async def test_nodes_arrive_as_they_were_specified(embedded: EmbeddedCluster) -> None:
+    await create_nodes(embedded.transport, NODES)
+    node = await embedded.ask("GET", "/api/v1/nodes/a")
     assert node["status"]["allocatable"] == {
         "cpu": "4",
         "memory": "1Gi",
@@ -60,11 +57,11 @@ async def test_nodes_arrive_as_they_were_specified(embedded: Embedded) -> None:
     }
     assert node["metadata"]["labels"]["model"] == "x"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "a"
-    with pytest.raises(LoadError, match=r"a node was refused: 409 AlreadyExists"):
-        await create_nodes(embedded.client, NODES)
+    with pytest.raises(RequestFailed, match=r"POST /api/v1/nodes: 409 AlreadyExists"):
+        await create_nodes(embedded.transport, NODES)
 
 
-async def test_every_answer_is_counted_and_no_refusal_is_lost(embedded: Embedded) -> None:
+async def test_every_answer_is_counted_and_no_refusal_is_lost(embedded: EmbeddedCluster) -> None:
     pods = (
         PodSpec(name="good", requests={"cpu": 100, "example.com/gpu": 1}, affinity={"model": ("x",)}),
         PodSpec(name="Bad_Name", requests={"cpu": 100}),
@@ -76,7 +73,7 @@ async def test_every_answer_is_counted_and_no_refusal_is_lost(embedded: Embedded
     ((error, count),) = load.result.errors.items()
     assert count == 1
     assert error.startswith("422 Invalid")
-    pod = orjson.loads((await embedded.client.request("GET", "/api/v1/namespaces/default/pods/good")).body)
+    pod = await embedded.ask("GET", f"{PODS}/good")
     assert pod["spec"]["schedulerName"] == "s"
     assert pod["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "100m", "example.com/gpu": "1"},
@@ -84,7 +81,7 @@ async def test_every_answer_is_counted_and_no_refusal_is_lost(embedded: Embedded
     }
 
 
-async def test_a_load_without_a_server_reports_every_pod_as_failed(embedded: Embedded) -> None:
+async def test_a_load_without_a_server_reports_every_pod_as_failed(embedded: EmbeddedCluster) -> None:
     await embedded.server.stop()
     load = load_of(embedded)
     await load.run([PodSpec(name=f"p{number}", requests={}) for number in range(5)])
@@ -92,7 +89,7 @@ async def test_a_load_without_a_server_reports_every_pod_as_failed(embedded: Emb
     assert sum(load.result.errors.values()) == 5
 
 
-async def test_pods_are_sent_when_they_are_due(embedded: Embedded) -> None:
+async def test_pods_are_sent_when_they_are_due(embedded: EmbeddedCluster) -> None:
     load = load_of(embedded)
     await load.run([PodSpec(name="now", requests={}), PodSpec(name="later", requests={}, arrival=0.1)])
     times = load.result.times
@@ -100,8 +97,8 @@ async def test_pods_are_sent_when_they_are_due(embedded: Embedded) -> None:
     assert times["later"].sent >= times["later"].due
 
 
-async def test_a_run_is_seen_from_create_to_end(embedded: Embedded) -> None:
-    await create_nodes(embedded.client, NODES)
+async def test_a_run_is_seen_from_create_to_end(embedded: EmbeddedCluster) -> None:
+    await create_nodes(embedded.transport, NODES)
     pods = (
         PodSpec(name="short", requests={"cpu": 1000}, life=0.05),
         PodSpec(name="long", requests={"cpu": 1000}),
@@ -111,8 +108,8 @@ async def test_a_run_is_seen_from_create_to_end(embedded: Embedded) -> None:
     async with observing(embedded, load, pods) as observer:
         await load.run(pods)
         seen = observer.observation
-        assert await embedded.bind("short", "a") == 201
-        assert await embedded.bind("long", "b") == 201
+        await embedded.bind("short", "a")
+        await embedded.bind("long", "b")
         await until(lambda: seen.ended == 1 and seen.running == 1)
         assert seen.bound == 2
         assert len(seen.created_to_bound) == 2
@@ -120,28 +117,28 @@ async def test_a_run_is_seen_from_create_to_end(embedded: Embedded) -> None:
         assert node_fill(seen, NODES) == [0.0, 0.5]
         assert not seen.rebound
         assert not seen.kubelet_refusals
-        await embedded.client.request("DELETE", "/api/v1/namespaces/default/pods/long")
+        await embedded.ask("DELETE", f"{PODS}/long", {"gracePeriodSeconds": 0})
         await until(lambda: seen.deleted == 1)
         assert node_fill(seen, NODES) == [0.0, 0.0]
-    audit = await audit_cluster(embedded.client)
+    audit = await audit_cluster(embedded.transport)
     assert audit.ok
     assert audit.refused == {"(the scheduler has written no condition)": 1}
 
 
-async def test_an_overcommit_is_seen_in_what_the_kubelet_refuses(embedded: Embedded) -> None:
-    await create_nodes(embedded.client, NODES)
+async def test_an_overcommit_is_seen_in_what_the_kubelet_refuses(embedded: EmbeddedCluster) -> None:
+    await create_nodes(embedded.transport, NODES)
     pods = tuple(PodSpec(name=name, requests={"cpu": 1500}) for name in ("first", "second"))
     load = load_of(embedded)
     async with observing(embedded, load, pods) as observer:
         await load.run(pods)
         for pod in pods:
-            assert await embedded.bind(pod.name, "b") == 201
+            await embedded.bind(pod.name, "b")
         await until(lambda: bool(observer.observation.kubelet_refusals))
         assert observer.observation.kubelet_refusals == {"OutOfcpu": 1}
 
 
-async def test_the_observer_goes_on_where_a_watch_was_cut(embedded: Embedded) -> None:
-    await create_nodes(embedded.client, NODES)
+async def test_the_observer_goes_on_where_a_watch_was_cut(embedded: EmbeddedCluster) -> None:
+    await create_nodes(embedded.transport, NODES)
     pods = tuple(PodSpec(name=name, requests={"cpu": 100}) for name in ("before", "after"))
     load = load_of(embedded)
     async with observing(embedded, load, pods) as observer:
@@ -164,10 +161,10 @@ async def test_the_observer_goes_on_where_a_watch_was_cut(embedded: Embedded) ->
         assert not seen.rebound
 
 
-async def test_unbound_pods_that_fit_are_found_through_the_api(embedded: Embedded) -> None:
-    await create_nodes(embedded.client, NODES)
+async def test_unbound_pods_that_fit_are_found_through_the_api(embedded: EmbeddedCluster) -> None:
+    await create_nodes(embedded.transport, NODES)
     await load_of(embedded).run([PodSpec(name="p", requests={"cpu": 2500})])
-    audit = await audit_cluster(embedded.client)
+    audit = await audit_cluster(embedded.transport)
     assert audit.left_out == ["p is not bound, but fits a"]
 
 

@@ -17,12 +17,17 @@ import orjson
 import pytest
 
 from agent_scheduler.apiserver import cluster
-from agent_scheduler.apiserver.assembly import ClusterError, NodeShape, nodes
+from agent_scheduler.apiserver.assembly import ClusterError, NodeShape, kubeconfig, nodes, write_kubeconfig
 from agent_scheduler.apiserver.builtin import BUILTIN
+from agent_scheduler.apiserver.certificates import make_certificates, server_context
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.loading import LoadError, load_files
 from agent_scheduler.apiserver.requests import Request, Response
+from agent_scheduler.apiserver.server import Server
 from agent_scheduler.apiserver.store import Store
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import NotSent
 
 
 @pytest.fixture
@@ -172,6 +177,27 @@ def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         port = taken.getsockname()[1]
         assert cluster.main(arguments("--port", str(port))) == 1
     assert f"cannot listen on 127.0.0.1, port {port}: " in capsys.readouterr().err
+
+
+async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp_path: Path) -> None:
+    api = Api(Store(clock=time.time, uid=lambda: "uid"), BUILTIN, token="secret")
+    certificates = make_certificates(("127.0.0.1",), now=time.time())
+    async with Server(api, tls=server_context(certificates)) as server:
+
+        async def status(token: str, authority: str) -> int:
+            file = tmp_path / "config"
+            write_kubeconfig(file, kubeconfig(server.url, authority=authority, token=token))
+            assert file.stat().st_mode & 0o777 == 0o600
+            transport = Http1Transport(load_endpoint(kubeconfig=file))
+            try:
+                return (await transport.request("GET", "/api/v1/nodes", timeout=10)).status
+            finally:
+                await transport.close()
+
+        assert await status("secret", certificates.authority) == 200
+        assert await status("guess", certificates.authority) == 401
+        with pytest.raises(NotSent, match="certificate verify failed"):
+            await status("secret", make_certificates(("127.0.0.1",), now=time.time()).authority)
 
 
 @pytest.mark.e2e
