@@ -13,12 +13,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote
 
 from agent_scheduler.kube.transport import NotSent, Response, Transport
 
 from .picture import Object, Picture
 
+JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 #: Label of everything that a test made; its value is the test's id.
@@ -130,6 +131,11 @@ class ControlPlane:
         return json.loads(answer.body)
 
     # ---- names
+
+    @property
+    def selector(self) -> str:
+        """The label selector of what this test made, as a query's value."""
+        return quote(f"{OF}={self.test}", safe="")
 
     def full(self, name: str) -> str:
         return f"{name}-{self.test}"
@@ -332,7 +338,7 @@ class ControlPlane:
 
     async def clean_up(self) -> None:
         """Deletes all that this test made: pods before the nodes that they are on."""
-        of = urlencode({"labelSelector": f"{OF}={self.test}"})
+        of = f"labelSelector={self.selector}"
         at_once = {"gracePeriodSeconds": 0, **_DELETE_OPTIONS}
         await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?{of}", at_once)
         await self.ask("DELETE", f"/api/v1/nodes?{of}", at_once)

@@ -1,0 +1,175 @@
+"""Replicas with a lease: one schedules, the others wait, and one of them follows when it ends, however it ends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from .conftest import Start
+from .picture import Picture
+from .plane import ControlPlane
+from .processes import Scheduler
+
+pytestmark = pytest.mark.e2e
+
+#: Whole seconds, and long enough that a busy machine does not make a leader miss it.
+DURATION = 5
+
+
+@pytest.fixture
+async def lease(plane: ControlPlane) -> AsyncIterator[Picture]:
+    """The leases of the run's namespace."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{plane.namespace}/leases"
+    async with Picture(plane.transport, path) as leases:
+        yield leases
+
+
+class Replicas:
+    """Schedulers that share one lease."""
+
+    def __init__(self, plane: ControlPlane, start: Start, leases: Picture) -> None:
+        self.plane = plane
+        self._start = start
+        self.leases = leases
+
+    async def start(self, name: str) -> Scheduler:
+        """One more; ready, and not yet necessarily leading."""
+        replica = self._start(
+            name,
+            flags=[
+                "--leader-elect",
+                *("--leader-elect-lease-duration", f"{DURATION}s"),
+                *("--leader-elect-renew-deadline", "4s"),
+                *("--leader-elect-retry-period", "300ms"),
+                *("--leader-elect-resource-namespace", self.plane.namespace),
+            ],
+        )
+        await replica.ready()
+        return replica
+
+    def states(self) -> list[dict[str, Any]]:
+        """Every state of the lease that was seen, as its spec. Its name is the scheduler's by default."""
+        return [
+            each["spec"]
+            for each in self.leases.history
+            if each["metadata"]["name"] == self.plane.scheduler_name
+        ]
+
+    def holders(self) -> list[str]:
+        """Who held the lease, in order, "" for nobody."""
+        found: list[str] = []
+        for spec in self.states():
+            holder = spec.get("holderIdentity") or ""
+            if not found or found[-1] != holder:
+                found.append(holder)
+        return found
+
+    async def followed(self, count: int) -> str:
+        """The holder, once the lease has had so many holders, nobody not counted."""
+
+        def holder() -> str:
+            known = [each for each in self.holders() if each]
+            return known[-1] if len(known) >= count and self.holders()[-1] else ""
+
+        return await self.leases.until(holder, f"holder number {count}")
+
+    async def bind_one(self, name: str) -> str:
+        """Who bound a pod that was just made: the instance in its event."""
+        await self.plane.add_pod(name)
+        await self.plane.bound(name)
+        event = await self.plane.event(name, "Scheduled")
+        return str(event["reportingInstance"])
+
+
+def writes(scheduler: Scheduler) -> float:
+    """Binds, conditions and events that it has sent."""
+    return (
+        scheduler.metric("agent_scheduler_bind_outcomes_total")
+        + scheduler.metric("agent_scheduler_status_writes_total")
+        + scheduler.metric("agent_scheduler_events_total")
+    )
+
+
+def instant(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def leads(scheduler: Scheduler) -> bool:
+    return scheduler.metric("leader_election_master_status") == 1
+
+
+@pytest.fixture
+async def replicas(plane: ControlPlane, start: Start, lease: Picture) -> Replicas:
+    await plane.add_node("n", cpu="16")
+    return Replicas(plane, start, lease)
+
+
+async def test_a_standby_writes_nothing_and_follows_at_once_when_the_leader_ends_in_good_order(
+    replicas: Replicas,
+) -> None:
+    first = await replicas.start("first")
+    leader = await replicas.followed(1)
+    second = await replicas.start("second")
+    assert await replicas.bind_one("a") == leader
+    assert leads(first)
+    assert not leads(second)
+    assert writes(second) == 0
+    assert await first.terminate() == 0
+    follower = await replicas.followed(2)
+    assert await replicas.bind_one("b") == follower
+    assert leads(second)
+    # It was handed over, not waited for.
+    assert replicas.holders() == [leader, "", follower]
+
+
+async def test_a_killed_leader_is_followed_when_its_lease_has_run_out_and_not_before(
+    replicas: Replicas,
+) -> None:
+    first = await replicas.start("first")
+    leader = await replicas.followed(1)
+    second = await replicas.start("second")
+    assert await replicas.bind_one("a") == leader
+    await first.terminate(signal.SIGKILL)
+    # Made while nobody leads; the standby has seen it before it leads.
+    await replicas.plane.add_pod("between")
+    follower = await replicas.followed(2)
+    await replicas.plane.bound("between")
+    event = await replicas.plane.event("between", "Scheduled")
+    assert event["reportingInstance"] == follower
+    assert leads(second)
+    assert replicas.holders() == [leader, follower]
+    last = [spec for spec in replicas.states() if spec["holderIdentity"] == leader][-1]
+    took = next(spec for spec in replicas.states() if spec["holderIdentity"] == follower)
+    assert instant(took["acquireTime"]) - instant(last["renewTime"]) >= DURATION
+    assert took["leaseTransitions"] == last["leaseTransitions"] + 1
+
+
+async def test_a_leader_that_stood_still_for_too_long_writes_nothing_more_and_ends(
+    replicas: Replicas,
+) -> None:
+    first = await replicas.start("first")
+    leader = await replicas.followed(1)
+    second = await replicas.start("second")
+    assert await replicas.bind_one("a") == leader
+    first.send(signal.SIGSTOP)
+    try:
+        names = [f"p{number}" for number in range(20)]
+        await replicas.plane.add_pods(names)
+        follower = await replicas.followed(2)
+    finally:
+        first.send(signal.SIGCONT)
+    # A supervisor starts it anew, with nothing of its old picture.
+    assert await first.ended() == 1
+    assert first.records("lease lost")
+    await replicas.plane.bound(*names)
+    for name in names:
+        event = await replicas.plane.event(name, "Scheduled")
+        assert event["reportingInstance"] == follower
+        assert len(replicas.plane.told(name, "Scheduled")) == 1
+    assert second.metric("agent_scheduler_bind_outcomes_total", outcome="bound") == 20
+    assert second.metric("agent_scheduler_bind_outcomes_total") == 20
+    assert replicas.holders() == [leader, follower]

@@ -1,0 +1,117 @@
+"""The API server goes away, or falls silent, and comes back: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Start
+from .plane import ControlPlane
+from .proxy import Proxy
+from .test_stopping import assert_never_moved
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_what_happened_during_an_outage_is_made_up_for(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    async with Proxy(plane.run.kubeconfig) as proxy:
+        scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
+        await scheduler.ready()
+        await plane.add_node("n", cpu="4")
+        await plane.add_node("small", cpu="1")
+        await plane.add_pod("before", cpu="4")
+        await plane.bound("before")
+        await plane.add_pod("waits", cpu="4")
+        await plane.refused("waits")
+        proxy.refuse()
+        await plane.add_pod("during", cpu="1")
+        await plane.add_pod("gone", cpu="1")
+        await plane.delete_pod("gone")
+        await plane.delete_pod("before")
+        # It notices by itself that its watches are gone, and goes on trying.
+        await scheduler.until(
+            lambda: scheduler.metric("agent_scheduler_api_requests_total", code="<error>") >= 4,
+            "failed requests",
+        )
+        assert scheduler.get("/livez")[0] == 200
+        proxy.accept()
+        assert await plane.bound("during", "waits") == {"during": "small", "waits": "n"}
+        await plane.add_pod("after", cpu="99")
+        await plane.refused("after", message=await plane.fit_error({"Insufficient cpu": 2}))
+        assert_never_moved(plane)
+
+
+async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    async with Proxy(plane.run.kubeconfig) as proxy:
+        scheduler = start(
+            kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"),
+            config={"clientConnection": {"qps": 40, "burst": 20}, "bindConcurrency": 8},
+        )
+        await scheduler.ready()
+        for number in range(2):
+            await plane.add_node(f"n{number}", cpu="6")
+        # The burst makes connections that the binds after it find open: no answers, no new connections.
+        warm = [f"warm{number}" for number in range(20)]
+        await plane.add_pods(warm, cpu="200m")
+        await plane.bound(*warm)
+        names = [f"p{number}" for number in range(40)]
+        await plane.add_pods(names, cpu="200m")
+        # The binds after the hold are carried out, and none of their answers arrives.
+        await plane.pods.until(lambda: len(plane.placed()) > 20, "one more pod on its node")
+        proxy.hold_answers()
+        before = len(plane.placed())
+        await plane.pods.until(lambda: len(plane.placed()) > before, "a bind without an answer")
+        proxy.cut()
+        proxy.let_answers_pass()
+        await plane.bound(*warm, *names)
+        assert_never_moved(plane)
+        await scheduler.until(
+            lambda: scheduler.metric("agent_scheduler_bind_outcomes_total", outcome="bound") == 60,
+            "60 outcomes",
+        )
+        for name in names:
+            await plane.event(name, "Scheduled")
+            assert len(plane.told(name, "Scheduled")) == 1
+        # Its picture is whole again: the room that is left is 0.
+        await plane.add_pod("one-more", cpu="200m")
+        await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 2}))
+
+
+async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    async with Proxy(plane.run.kubeconfig) as proxy:
+        proxy.refuse()
+        scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
+        await scheduler.until(
+            lambda: (
+                scheduler.metric("agent_scheduler_api_requests_total", code="<error>") >= 4
+                if scheduler.get("/livez")[0] == 200
+                else False
+            ),
+            "failed requests",
+        )
+        status, text = scheduler.get("/readyz")
+        assert status == 500
+        assert "[-]sched-handler-sync failed" in text
+        await plane.add_node("n")
+        await plane.add_pod("a")
+        proxy.accept()
+        assert await plane.bound("a") == {"a": "n"}
+        assert scheduler.is_ready()
+
+
+async def test_a_scheduler_that_never_reached_the_api_server_ends_at_a_signal(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    async with Proxy(plane.run.kubeconfig) as proxy:
+        proxy.refuse()
+        scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
+        await scheduler.until(lambda: scheduler.get("/livez")[0] == 200, "answer")
+        assert await scheduler.terminate() == 0
+        assert "Traceback" not in scheduler.said()

@@ -1,0 +1,82 @@
+"""A scheduler that is asked to stop ends in good order, and one that is not asked loses nothing either."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+
+import pytest
+
+from .conftest import Start
+from .plane import ControlPlane
+
+pytestmark = pytest.mark.e2e
+
+PODS = 60
+#: Binds take their time, so that there are some under way whenever the test looks.
+SLOWLY = {"clientConnection": {"qps": 40, "burst": 1}, "bindConcurrency": 8, "workerCount": 4}
+
+
+async def prepared(plane: ControlPlane) -> list[str]:
+    """Room for all of the pods, and the pods."""
+    for number in range(3):
+        await plane.add_node(f"n{number}", cpu="16")
+    names = [f"p{number}" for number in range(PODS)]
+    await plane.add_pods(names)
+    return names
+
+
+def assert_never_moved(plane: ControlPlane) -> None:
+    """In all that was seen, a pod had one node at most."""
+    nodes = defaultdict(set)
+    for pod in plane.pods.history:
+        if pod["spec"].get("nodeName"):
+            nodes[pod["metadata"]["uid"]].add(pod["spec"]["nodeName"])
+    assert {len(each) for each in nodes.values()} <= {1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_binds_under_way_end_and_exits_0(
+    plane: ControlPlane, start: Start, number: signal.Signals
+) -> None:
+    scheduler = start(config=SLOWLY)
+    await scheduler.ready()
+    await prepared(plane)
+    await plane.pods.until(lambda: len(plane.placed()) >= 10, "10 pods on nodes")
+    assert await scheduler.terminate(number) == 0
+    (stopping,) = scheduler.records("stopping")
+    assert stopping["binds_in_flight"] > 0
+    assert scheduler.records("stopped")
+    assert not scheduler.records("grace is over")
+    # What it began it finished, and told; what it had not begun it left.
+    answer = await plane.ask(
+        "GET", f"/api/v1/namespaces/{plane.namespace}/pods?labelSelector={plane.selector}"
+    )
+    bound = {
+        plane.short(pod["metadata"]["name"]): plane.short(pod["spec"]["nodeName"])
+        for pod in answer["items"]
+        if pod["spec"].get("nodeName")
+    }
+    assert 10 <= len(bound) < PODS
+    for name in bound:
+        await plane.event(name, "Scheduled")
+    assert_never_moved(plane)
+
+
+async def test_the_next_scheduler_goes_on_where_a_killed_one_ended(plane: ControlPlane, start: Start) -> None:
+    first = start("first", config=SLOWLY)
+    await first.ready()
+    names = await prepared(plane)
+    await plane.add_pod("hopeless", cpu="99")
+    await plane.pods.until(lambda: len(plane.placed()) >= 10, "10 pods on nodes")
+    assert await first.terminate(signal.SIGKILL) == -signal.SIGKILL
+    second = start("second", config={"workerCount": 4})
+    placed = await plane.bound(*names)
+    assert placed.keys() == set(names)
+    await plane.refused("hopeless", message=await plane.fit_error({"Insufficient cpu": 3}))
+    assert_never_moved(plane)
+    # It bound what was left, and tried nothing that was bound.
+    done = second.metric("agent_scheduler_bind_outcomes_total", outcome="bound")
+    assert done == second.metric("agent_scheduler_bind_outcomes_total") <= PODS - 10
+    for name in names:
+        assert len(plane.told(name, "Scheduled")) <= 1
