@@ -41,6 +41,15 @@ class Placement:
         self.assumed = assumed
 
 
+def _takes_the_same(one: PodClass, other: PodClass) -> bool:
+    """Whether a node's columns cannot tell pods of the two classes apart."""
+    return one is other or (
+        one.requests == other.requests
+        and one.nonzero == other.nonzero
+        and one.host_ports == other.host_ports
+    )
+
+
 class Ledger:
     """Single-threaded: called only between awaits of one loop."""
 
@@ -149,7 +158,7 @@ class Ledger:
         """
         placement = self.placements.get(uid)
         if placement is not None:
-            if placement.node_name == node_name and placement.cls.requests == cls.requests:
+            if placement.node_name == node_name and _takes_the_same(placement.cls, cls):
                 self.confirm(uid)
                 return False
             self.remove_pod(uid)

@@ -70,7 +70,11 @@ class Cluster:
         self.pods[pod.uid] = pod
         if pod.node_name:
             self._set_assigned(pod, old)
-        elif self._is_ours(pod):
+            return
+        if old is not None and old.node_name and self.ledger.remove_pod(pod.uid) is not None:
+            # Only a store that was restored from a backup takes a binding back.
+            self.queue.assigned_pod_deleted(old)
+        if self._is_ours(pod):
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             self.queue.update(old, pod)
@@ -81,13 +85,17 @@ class Cluster:
     def _set_assigned(self, pod: PodInfo, old: PodInfo | None) -> None:
         if pod.cls.error and (old is None or old.cls is not pod.cls):
             self._observer.malformed("Pod", pod.key, pod.cls.error)
-        self.ledger.set_pod(pod.uid, pod.node_name, pod.cls)
-        if old is None or not old.node_name:
-            if old is not None:
-                self._leave_queue(old)
-            self.queue.assigned_pod_added(pod)
-        else:
+        before = self.ledger.placements.get(pod.uid)
+        changed = self.ledger.set_pod(pod.uid, pod.node_name, pod.cls)
+        if old is not None and old.node_name == pod.node_name:
             self.queue.assigned_pod_updated(old, pod)
+            return
+        if old is not None and not old.node_name:
+            self._leave_queue(old)
+        self.queue.assigned_pod_added(pod)
+        if before is not None and changed:
+            # It was assumed on another node, or at another size: some of that room is free now.
+            self.queue.assigned_pod_deleted(old or pod)
 
     def _leave_queue(self, pod: PodInfo) -> None:
         self.queue.delete(pod.uid)

@@ -1,0 +1,190 @@
+"""How a change in the cluster reaches ledger and queue: no room leaks, and whoever it helps is woken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.fastpath.cluster import Cluster
+from tests.unit.engine.world import node, pod_json, read_pod
+from tests.unit.engine.world import World as Engine
+
+from .running import AGENT, Reports
+
+
+class World:
+    """A picture of a cluster on its own; pods are told apart by version, as the API server does it."""
+
+    def __init__(self, *nodes: str, cpu: str = "1") -> None:
+        self.reports = Reports()
+        self.now = 100.0
+        self.ledger = Ledger()
+        self.settled: list[str] = []
+        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+            clock=lambda: self.now,
+            hint_maps={"agent-scheduler": AGENT.hint_map()},
+            pre_enqueue={"agent-scheduler": AGENT.pre_enqueue},
+            recorder=self.reports,
+            is_pending=lambda uid: self.cluster.waits(uid),
+        )
+        self.cluster = Cluster(
+            ledger=self.ledger,
+            queue=self.queue,
+            profiles=("agent-scheduler",),
+            observer=self.reports,
+            settled=lambda pod: self.settled.append(pod.name),
+        )
+        self.classes = Engine().classes
+        self._version = 0
+        for name in nodes:
+            self.cluster.set_node(node(name, cpu=cpu))
+
+    def seen(self, body: dict[str, Any], **spec: Any) -> PodInfo:
+        """The watch shows `body`, changed by `spec`."""
+        self._version += 1
+        body["spec"].update(spec)
+        body["metadata"]["resourceVersion"] = str(self._version)
+        pod = read_pod(body, self.classes)
+        self.cluster.set_pod(pod)
+        return pod
+
+    def refused(self, name: str, *, by: str = "NodeResourcesFit", cpu: str = "1") -> PodInfo:
+        """A pod that was tried and got no node."""
+        pod = self.seen(pod_json(name, requests={"cpu": cpu}))
+        entry = self.queue.pop()
+        assert entry is not None and entry.uid == pod.uid
+        self.queue.add_unschedulable(entry, unschedulable_plugins={by})
+        assert self.queue.pending().unschedulable == 1
+        return pod
+
+    def assumed(self, body: dict[str, Any], node_name: str) -> PodInfo:
+        """A pod whose bind is under way."""
+        pod = self.seen(body)
+        entry = self.queue.pop()
+        assert entry is not None and entry.uid == pod.uid
+        self.ledger.assume(pod.uid, pod.cls, self.ledger.rows[node_name])
+        return pod
+
+    def cpu(self, node_name: str) -> int:
+        """Millicores taken."""
+        assert self.ledger.check() == []
+        self.queue.check_invariants()
+        return int(self.ledger.columns.requested[0, self.ledger.rows[node_name]])
+
+    def woken(self) -> bool:
+        return self.queue.pending().unschedulable == 0
+
+
+def test_a_pod_that_another_scheduler_bound_elsewhere_frees_the_room_that_was_assumed_for_it() -> None:
+    world = World("n1", "n2")
+    body = pod_json("a", requests={"cpu": "1"})
+    world.assumed(body, "n1")
+    world.refused("b")
+    world.seen(body, nodeName="n2")
+    assert (world.cpu("n1"), world.cpu("n2")) == (0, 1000)
+    assert world.woken()
+
+
+def test_an_assumed_pod_that_turns_out_smaller_frees_the_difference() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"})
+    world.assumed(body, "n1")
+    world.refused("b", cpu="500m")
+    body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "500m"
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 500
+    assert world.woken()
+
+
+def test_a_confirmed_pod_wakes_nobody() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"})
+    world.assumed(body, "n1")
+    world.refused("b")
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 1000
+    assert not world.woken()
+
+
+def test_a_pod_whose_bind_was_undone_by_a_restore_waits_again() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"}, nodeName="n1")
+    world.seen(body)
+    assert world.cpu("n1") == 1000
+    world.refused("b")
+    world.seen(body, nodeName=None)
+    assert world.cpu("n1") == 0
+    assert world.woken()
+    assert world.queue.pending().active >= 1
+
+
+def test_a_late_event_of_a_pod_that_was_bound_meanwhile_keeps_its_room() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"})
+    pod = world.assumed(body, "n1")
+    world.ledger.confirm(pod.uid)
+    world.queue.done(pod.uid)
+    world.seen(body)
+    assert world.cpu("n1") == 1000
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 1000
+    assert sum(world.queue.pending()) == 0
+
+
+def test_a_pod_made_again_under_its_name_while_its_bind_is_under_way_is_another_pod() -> None:
+    world = World("n1")
+    old = world.assumed(pod_json("a", requests={"cpu": "1"}), "n1")
+    world.cluster.delete_pod(old.uid)
+    assert world.cpu("n1") == 0
+    new = world.seen(pod_json("a", requests={"cpu": "500m"}))
+    # The answer to the old one's bind comes last.
+    world.cluster.forget(old)
+    world.queue.done(old.uid)
+    entry = world.queue.pop()
+    assert entry is not None and entry.uid == new.uid
+    assert world.settled == ["a"]
+
+
+def test_a_node_that_comes_back_while_a_bind_to_it_is_under_way_still_counts_the_pod() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"})
+    world.assumed(body, "n1")
+    world.cluster.delete_node("n1")
+    world.cluster.set_node(node("n1", cpu="1", uid="another"))
+    assert world.cpu("n1") == 1000
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 1000
+
+
+def test_a_bound_pod_that_was_malformed_is_counted_in_full_once_it_can_be_read() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"}, nodeName="n1")
+    world.seen(body)
+    body["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    world.seen(body)
+    assert world.ledger.columns.ports[world.ledger.rows["n1"]] == {("0.0.0.0", "TCP", 80)}
+    world.cluster.delete_pod(body["metadata"]["uid"])
+    assert not world.ledger.columns.ports
+
+
+def test_every_change_of_a_waiting_pod_is_taken_in_at_every_stage() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "2"}, schedulingGates=[{"name": "example.com/g"}])
+    world.seen(body)
+    assert world.queue.pending().gated == 1
+    world.seen(body, schedulingGates=None)
+    entry = world.queue.pop()
+    assert entry is not None
+    world.queue.add_unschedulable(entry, unschedulable_plugins={"NodeResourcesFit"})
+    body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    world.seen(body)
+    assert world.woken()
+    body["status"] = {"phase": "Failed"}
+    world.seen(body)
+    assert sum(world.queue.pending()) == 0
+    assert not world.cluster.pods
+    assert world.settled == ["a"]
+
+
