@@ -23,6 +23,7 @@ from agent_scheduler.engine.conflicts import ConflictPolicy
 from agent_scheduler.fastpath.scheduler import FastPath, FastPathSettings, RateLimit
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
 from agent_scheduler.kube.transport import Endpoint, Transport
@@ -98,15 +99,15 @@ class Runtime:
                 loop.add_signal_handler(number, self.stop)
         try:
             await self._run()
-        except LeaseLost as error:
-            self._log.error("lease lost", problem=str(error))
-            return 1
         except BaseExceptionGroup as group:
             fatal, _ = group.split(Exception)
             if fatal is None:
                 raise
             for leaf in _leaves(fatal):
-                self._log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
+                if isinstance(leaf, LeaseLost):
+                    self._log.error("lease lost", problem=str(leaf))
+                else:
+                    self._log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
             return 1
         return 0
 
@@ -126,8 +127,10 @@ class Runtime:
                 observe=self.metrics.api_request,
             )
             stack.push_async_callback(transport.close)
-            fast_path = self._fast_path(transport)
-            self._elector = self._make_elector(transport)
+            elector = self._elector = self._make_elector(transport)
+            fast_path = self._fast_path(
+                transport if elector is None else FencedTransport(transport, lambda: elector.leading)
+            )
             if configuration.serving.port:
                 server = self._make_server(fast_path, transport)
                 await server.start()
@@ -197,7 +200,11 @@ class Runtime:
 
         status.set(0)
         if not await self._elector.run(lead):
-            raise LeaseLost(f"lease {name} is held by {self._elector.leader or 'nobody'}")
+            holder = self._elector.leader
+            told = (
+                "was not renewed in time" if holder == self._identity else f"is held by {holder or 'nobody'}"
+            )
+            raise LeaseLost(f"lease {name} {told}")
 
     # ---- parts
 
@@ -265,9 +272,7 @@ class Runtime:
             sources,
             address=serving.bind_address,
             port=serving.port,
-            authorizer=KubeAuthorizer(transport, clock=time.monotonic)
-            if serving.authorize_metrics
-            else None,
+            authorizer=KubeAuthorizer(transport, clock=time.monotonic) if serving.authorize_metrics else None,
             tls=tls,
         )
 

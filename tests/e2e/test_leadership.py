@@ -164,7 +164,9 @@ async def test_a_leader_that_stood_still_for_too_long_writes_nothing_more_and_en
         first.send(signal.SIGCONT)
     # A supervisor starts it anew, with nothing of its old picture.
     assert await first.ended() == 1
-    assert first.records("lease lost")
+    (lost,) = first.records("lease lost")
+    assert lost["problem"].startswith(f"lease {replicas.plane.scheduler_name} ")
+    assert "Traceback" not in first.said()
     await replicas.plane.bound(*names)
     for name in names:
         event = await replicas.plane.event(name, "Scheduled")

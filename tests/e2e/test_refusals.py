@@ -86,7 +86,7 @@ async def test_a_port_that_is_taken_ends_the_scheduler_with_its_name(
         taken.listen()
         port = taken.getsockname()[1]
         scheduler = start(port=port)
-        assert await scheduler.ended() == 1
+        assert await scheduler.ended() == 2
     last = scheduler.said().splitlines()[-1]
     assert f"cannot serve on 127.0.0.1 port {port}: " in last
     assert "Traceback" not in scheduler.said()
