@@ -1,5 +1,8 @@
 """What a request costs the client, in CPU time of the client's process: `Http1Transport` beside `AiohttpTransport`.
 
+The third in the row is the floor: a bare protocol that writes prepared bytes and looks at the status alone, without
+pool, deadlines, headers or any care for failures. What is above it is what those cost.
+
     python -m bench.transport_cost [--requests 4000] [--runs 7] [--in-flight 16 64] [--json]
 
 A child process answers at once with prepared bytes of the size and with the headers that a kube-apiserver sends:
@@ -18,15 +21,17 @@ import multiprocessing
 import ssl
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
+from typing import Any
+from urllib.parse import urlsplit
 
 import httptools
 import uvloop
 
 from agent_scheduler.apiserver.certificates import Certificates, make_certificates, server_context
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Transport
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
 from bench.watch_decode import pod
 
 _BINDING = json.dumps(
@@ -45,9 +50,74 @@ _HEAD = (
     "Date: Sat, 21 Nov 2026 00:00:00 GMT\r\nContent-Length: {}\r\n\r\n"
 )
 _PATH = "/api/v1/namespaces/agents/pods/agent-00001"
-_KINDS: dict[str, type[Http1Transport] | type[AiohttpTransport]] = {
+
+
+class _Bare(asyncio.Protocol):
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[Response] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        assert self._answer is not None
+        self._answer.set_result(Response(self._parser.get_status_code(), b"", {}))
+
+    def send(self, message: bytes) -> asyncio.Future[Response]:
+        self._answer = asyncio.get_running_loop().create_future()
+        self.transport.write(message)  # type: ignore[attr-defined]
+        return self._answer
+
+
+class BareTransport:
+    """The floor: as many connections as requests in flight, and no more than the bench needs."""
+
+    def __init__(self, endpoint: Endpoint, *, pool_size: int) -> None:
+        self._endpoint = endpoint
+        self._idle: list[_Bare] = []
+        self._messages: dict[str, bytes] = {}
+
+    async def _open(self) -> _Bare:
+        url = urlsplit(self._endpoint.base_url)
+        _, connection = await asyncio.get_running_loop().create_connection(
+            _Bare, url.hostname, url.port, ssl=self._endpoint.ssl_context
+        )
+        return connection
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,  # noqa: ASYNC109
+    ) -> Response:
+        if path not in self._messages:
+            given = "".join(
+                f"{name}: {value}\r\n" for name, value in (await self._endpoint.headers()).items()
+            )
+            head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{given}"
+            length = f"Content-Length: {len(body)}\r\n" if body is not None else ""
+            self._messages[path] = f"{head}{length}\r\n".encode() + (body or b"")
+        connection = self._idle.pop() if self._idle else await self._open()
+        answer = await connection.send(self._messages[path])
+        self._idle.append(connection)
+        return answer
+
+    async def close(self) -> None:
+        for connection in self._idle:
+            connection.transport.close()
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
     "http1": Http1Transport,
     "aiohttp": AiohttpTransport,
+    "bare": BareTransport,
 }
 
 
@@ -88,7 +158,7 @@ def serve(certificates: Certificates, pipe: Connection) -> None:
     uvloop.run(main())
 
 
-async def _send(transport: Transport, method: str, count: int) -> None:
+async def _send(transport: Any, method: str, count: int) -> None:
     for _ in range(count):
         if method == "POST":
             answer = await transport.request("POST", _PATH + "/binding", body=_BINDING, timeout=30)
@@ -116,7 +186,7 @@ async def measure(kind: str, endpoint: Endpoint, method: str, requests: int, in_
     return spent / (requests // in_flight * in_flight) * 1e6
 
 
-def run(requests: int, runs: int, in_flights: list[int]) -> list[dict[str, object]]:
+def run(requests: int, runs: int, in_flights: list[int]) -> list[dict[str, Any]]:
     certificates = make_certificates(["127.0.0.1"], now=time.time())
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
@@ -175,11 +245,15 @@ def main() -> None:
         return
     print("CPU microseconds of the client a request: median (range)")
     for result in results:
-        figures: dict[str, list[float]] = result["us"]  # type: ignore[assignment]
-        http1, aiohttp = figures["http1"], figures["aiohttp"]
-        ratio = statistics.median(aiohttp) / statistics.median(http1)
+        figures = result["us"]
+        ratio = statistics.median(figures["aiohttp"]) / statistics.median(figures["http1"])
         case = f"{result['scheme']:5} {result['method']:4} {result['in_flight']:3} in flight"
-        print(f"{case}: http1 {_shown(http1)}, aiohttp {_shown(aiohttp)}, ratio {ratio:.1f}")
+        print(
+            case,
+            *(f"{kind} {_shown(taken)}" for kind, taken in figures.items()),
+            f"ratio {ratio:.1f}",
+            sep=" | ",
+        )
 
 
 if __name__ == "__main__":
