@@ -16,11 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..objects.quantity import QuantityError, resource_value
-from . import disruption, kubelet
+from . import controllers, kubelet
+from .accounts import ServiceAccounts
 from .builtin import BUILTIN
 from .certificates import make_certificates, server_context
+from .controllers import Controller
+from .disruption import Budgets
 from .handlers import Api
 from .loading import load_files
+from .podgc import PodCollector
+from .protection import Protection
 from .resource import Object
 from .server import Server, calm_gc
 from .store import Store
@@ -146,12 +151,11 @@ async def serve(args: argparse.Namespace) -> None:
         calm_gc()
         print(_greeting(args, server.url, loaded), flush=True)
         async with asyncio.TaskGroup() as group:
-            # A fault of the kubelets ends the cluster instead of going unseen.
+            # A fault of a controller ends the cluster instead of going unseen.
             playing = [
-                group.create_task(disruption.run(disruption.Budgets(api.registry), clock=time.monotonic))
+                group.create_task(controllers.run(controller, clock=store.clock))
+                for controller in _controllers(api, kubelets=args.kubelets)
             ]
-            if args.kubelets:
-                playing.append(group.create_task(_play_kubelets(store)))
             await stopping.wait()
             for task in playing:
                 task.cancel()
@@ -159,8 +163,13 @@ async def serve(args: argparse.Namespace) -> None:
         await server.stop()
 
 
-async def _play_kubelets(store: Store) -> None:
-    await kubelet.run(kubelet.Kubelets(store), clock=store.clock)
+def _controllers(api: Api, *, kubelets: bool) -> list[Controller]:
+    """What a real cluster has beside its API server and scheduler. Without kubelets nothing says that a pod
+    stopped, so that none is taken away for its node's absence either."""
+    started: list[Controller] = [Budgets(api.registry), Protection(api.registry), ServiceAccounts(api)]
+    if kubelets:
+        started += [kubelet.Kubelets(api.store), PodCollector(api.registry)]
+    return started
 
 
 def _be_ready(node: Object) -> None:

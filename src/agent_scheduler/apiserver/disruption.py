@@ -1,116 +1,217 @@
 """The disruption controller: keeps every PodDisruptionBudget's status true while pods come, go and turn ready.
 
 Without it, an eviction is answered as a real server does when its controller has not seen the budget yet: 429,
-for ever. Pods without a controller count as their own scale (`builtin.eviction.disruption_status`).
+for ever. Follows pkg/controller/disruption, but for one thing: the pods that are there are what is expected,
+since no workload controller here would bring more.
 
-Subscribers only note a namespace, and only where it has a budget, so that pods elsewhere cost a dict lookup.
-Work is done in `step`, and `run` leaves pauses in proportion to it.
+Costs: nothing where there are no budgets but a dict lookup a pod event; in a namespace with budgets, one look at
+each pod that changed; a namespace's pods are gone through when a budget comes or changes its selector.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+from typing import TypeVar
 
-from .builtin.eviction import disruption_status, matches
+import msgspec
+from msgspec import Struct
+
+from .builtin.eviction import budget_status, matches
+from .controllers import nobody
 from .registry import Registry
-from .store import Event
+from .resource import Object
+from .store import Event, Record
 from .subresources import BUDGETS, PODS
+from .times import parse
 
-#: Seconds between two looks at the least, and the share of the time that looking may take.
-_PAUSE, _SHARE = 0.05, 0.1
+#: Seconds within which an evicted pod must be on its way, or it counts as healthy again (DeletionTimeout).
+DELETION_SECONDS = 120.0
+_FINAL = ("Succeeded", "Failed")
+_K = TypeVar("_K")
+
+
+class _Condition(Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Pod(Struct):
+    """The part of a stored pod that says whether it is ready."""
+
+    status: _Status | None = None
+
+
+_read_pod = msgspec.json.Decoder(_Pod).decode
+
+
+def _is_ready(data: bytes) -> bool:
+    status = _read_pod(data).status
+    conditions = status.conditions if status is not None else None
+    return any(found.type == "Ready" and found.status == "True" for found in conditions or ())
+
+
+class _Budget:
+    """One budget and the pods that it covers."""
+
+    __slots__ = ("healthy", "pods", "selector", "uid")
+
+    def __init__(self, uid: str, selector: Object | None) -> None:
+        self.uid = uid
+        self.selector = selector
+        #: Name of each covered pod that has not ended -> whether it is ready and not being deleted.
+        self.pods: dict[str, bool] = {}
+        #: How many of `pods` are.
+        self.healthy = 0
+
+    def put(self, name: str, ready: bool | None) -> bool:
+        """Take in a pod's state, None for one that does not count. True if that changes anything."""
+        before = self.pods.get(name)
+        if before is ready:
+            return False
+        self.healthy += (ready is True) - (before is True)
+        if ready is None:
+            del self.pods[name]
+        else:
+            self.pods[name] = ready
+        return True
 
 
 class Budgets:
-    """The budgets of one registry. `wake` is called when there is something to do."""
+    """The budgets of one registry, a `Controller`.
+
+    Invariant: once `advance` has worked off what was noted, `_held` has exactly the stored budgets, each with
+    exactly the pods that it covers, and every stored status says so.
+    """
 
     def __init__(self, registry: Registry) -> None:
+        self.wake: Callable[[], None] = nobody
         self._registry = registry
-        self.wake: Callable[[], None] = _nobody
-        #: Namespace to how many budgets it has. Kept by `_budget_changed`; holds no zeros.
-        self._held: Counter[str] = Counter()
-        #: Namespaces whose budgets must be looked at again, in order of arrival.
-        self._dirty: dict[str, None] = {}
-        for record in registry.stored(BUDGETS).table.scan(""):
-            self._held[record.namespace] += 1
-            self._dirty[record.namespace] = None
-        registry.stored(BUDGETS).table.subscribers.append(self._budget_changed)
-        registry.stored(PODS).table.subscribers.append(self._pod_changed)
-
-    def close(self) -> None:
-        """Follow nothing any more."""
-        self._registry.stored(BUDGETS).table.subscribers.remove(self._budget_changed)
-        self._registry.stored(PODS).table.subscribers.remove(self._pod_changed)
-
-    def step(self) -> None:
-        """Bring the budgets of every noted namespace up to date."""
-        dirty, self._dirty = self._dirty, {}
-        for namespace in dirty:
-            self._refresh(namespace)
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._dirty)
-
-    def _refresh(self, namespace: str) -> None:
-        store = self._registry.store
-        budgets, pods = self._registry.stored(BUDGETS), self._registry.stored(PODS)
-        for record in list(budgets.table.scan(namespace)):
-            budget = budgets.stored.decode(record.data)
-            selector = budget["spec"].get("selector")
-            covered = [
-                pods.stored.decode(pod.data)
-                for pod in pods.table.scan(namespace)
-                if matches(selector, pod.labels)
-            ]
-            status = disruption_status(budget, covered, now=self._registry.now())
-            if status != budget.get("status"):
-                store.replace(BUDGETS, record, {**budget, "status": status})
+        self._budgets = registry.stored(BUDGETS)
+        self._pods = registry.stored(PODS)
+        self._phase = self._pods.table.field_names.index("status.phase")
+        #: Namespace -> name -> budget. A namespace without any is absent; subscribers look here.
+        self._held: dict[str, dict[str, _Budget]] = {}
+        #: Keys noted by subscribers, and budgets whose status may be untrue, in order of arrival.
+        self._changed_budgets: dict[str, None] = {}
+        self._changed_pods: dict[str, None] = {}
+        self._stale: dict[tuple[str, str], None] = {}
+        #: When an evicted pod of a budget is to be looked at again: (time, namespace, name), and the earliest
+        #: such time of each budget, so that few are kept.
+        self._timers: list[tuple[float, str, str]] = []
+        self._due: dict[tuple[str, str], float] = {}
+        for record in self._budgets.table.scan(""):
+            self._note_budget(record)
+        self._budgets.table.subscribers.append(self._budget_changed)
+        self._pods.table.subscribers.append(self._pod_changed)
 
     def _budget_changed(self, event: Event) -> None:
-        namespace = event.record.namespace
-        if event.type == "ADDED":
-            self._held[namespace] += 1
-        elif event.type == "DELETED":
-            self._held[namespace] -= 1
-            if not self._held[namespace]:
-                del self._held[namespace]
-                return
-        self._note(namespace)
+        self._note_budget(event.record)
+        self.wake()
+
+    def _note_budget(self, record: Record) -> None:
+        # From now on its namespace's pods count, also before it is looked at.
+        self._held.setdefault(record.namespace, {})
+        self._changed_budgets[record.key] = None
 
     def _pod_changed(self, event: Event) -> None:
-        if event.record.namespace in self._held:
-            self._note(event.record.namespace)
-
-    def _note(self, namespace: str) -> None:
-        idle = not self._dirty
-        self._dirty[namespace] = None
-        if idle:
+        record = event.record
+        if record.namespace in self._held:
+            self._changed_pods[record.key] = None
             self.wake()
 
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`. Statuses are written once every noted pod has been counted."""
+        now = self._registry.store.clock()
+        while self._timers and self._timers[0][0] <= now:
+            _, namespace, name = heappop(self._timers)
+            self._due.pop((namespace, name), None)
+            self._stale[namespace, name] = None
+        for _ in range(min(most, len(self._changed_budgets))):
+            self._see_budget(_first(self._changed_budgets))
+        for _ in range(min(most, len(self._changed_pods))):
+            self._see_pod(_first(self._changed_pods))
+        if not self._changed_pods and not self._changed_budgets:
+            for _ in range(min(most, len(self._stale))):
+                self._write(*_first(self._stale))
+        if self._changed_budgets or self._changed_pods or self._stale:
+            return -inf
+        return self._timers[0][0] if self._timers else None
 
-async def run(
-    budgets: Budgets,
-    *,
-    clock: Callable[[], float],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Work until cancelled. `clock` is in seconds."""
-    noted = asyncio.Event()
-    budgets.wake = noted.set
-    if budgets.busy:
-        noted.set()
-    try:
-        while True:
-            await noted.wait()
-            noted.clear()
-            began = clock()
-            budgets.step()
-            await sleep(max(_PAUSE, (clock() - began) / _SHARE))
-    finally:
-        budgets.close()
+    def _see_budget(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        held = self._held.setdefault(namespace, {})
+        record = self._budgets.table.records.get(key)
+        if record is None:
+            held.pop(name, None)
+            if not held:
+                del self._held[namespace]
+            return
+        selector = self._budgets.stored.decode(record.data)["spec"].get("selector")
+        known = held.get(name)
+        if known is None or known.uid != record.uid or known.selector != selector:
+            held[name] = budget = _Budget(record.uid, selector)
+            for pod in self._pods.table.scan(namespace):
+                if matches(budget.selector, pod.labels):
+                    self._changed_pods[pod.key] = None
+        self._stale[namespace, name] = None
+
+    def _see_pod(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        record = self._pods.table.records.get(key)
+        if record is not None and record.fields[self._phase] in _FINAL:
+            record = None
+        ready: bool | None = None
+        for budget_name, budget in self._held.get(namespace, {}).items():
+            covered = record is not None and matches(budget.selector, record.labels)
+            if covered and record is not None and ready is None:
+                ready = not record.deleting and _is_ready(record.data)
+            if budget.put(name, ready if covered else None):
+                self._stale[namespace, budget_name] = None
+
+    def _write(self, namespace: str, name: str) -> None:
+        """Store the budget's status, if it is not what is stored."""
+        budget = self._held.get(namespace, {}).get(name)
+        record = self._budgets.table.get(namespace, name)
+        if budget is None or record is None or record.uid != budget.uid:
+            return  # a later note is about what there is now
+        obj = self._budgets.stored.decode(record.data)
+        disrupted = self._disrupted(obj, namespace, name, budget)
+        status = budget_status(
+            obj,
+            expected=len(budget.pods),
+            healthy=budget.healthy - sum(budget.pods[pod] for pod in disrupted),
+            disrupted=disrupted,
+            now=self._registry.now(),
+        )
+        if status != obj.get("status"):
+            self._registry.store.replace(BUDGETS, record, {**obj, "status": status})
+
+    def _disrupted(self, obj: Object, namespace: str, name: str, budget: _Budget) -> dict[str, str]:
+        """The evicted pods whose deletion has not been seen yet and can still be waited for."""
+        noted = (obj.get("status") or {}).get("disruptedPods") or {}
+        clock = self._registry.store.clock()
+        waiting: dict[str, str] = {}
+        for pod, since in noted.items():
+            record = self._pods.table.get(namespace, pod)
+            if pod not in budget.pods or record is None or record.deleting:
+                continue
+            until = parse(since).timestamp() + DELETION_SECONDS
+            if until > clock:
+                waiting[pod] = since
+                if until < self._due.get((namespace, name), inf):
+                    self._due[namespace, name] = until
+                    heappush(self._timers, (until, namespace, name))
+        return waiting
 
 
-def _nobody() -> None:
-    """Nobody waits."""
+def _first(keys: dict[_K, None]) -> _K:
+    """Take off what was noted first."""
+    key = next(iter(keys))
+    del keys[key]
+    return key

@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from email.utils import formatdate
-from http import HTTPStatus
 
 import httptools
 
 from .errors import ApiError
 from .handlers import Api
+from .heads import FRAMING, KnownRequests, ResponseHeads
 from .pacing import StreamTimers
 from .requests import Disturb, Disturbance, Request, Response, Stream, refusal
 
@@ -35,36 +34,8 @@ _WRITE_HIGH = 1024 * 1024
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
 _FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
-
-
-class Heads:
-    """Response heads up to the length, made once a second: most of a head never changes."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._until = 0.0
-        self._date = ""
-        self._made: dict[tuple[int, str, bool], bytes] = {}
-
-    def get(self, status: int, content_type: str, *, keep: bool) -> bytes:
-        """Everything before the headers that frame the body."""
-        now = self._loop.time()
-        if now >= self._until:
-            self._until = now + 1.0
-            self._date = formatdate(usegmt=True)
-            self._made.clear()
-        key = (status, content_type, keep)
-        head = self._made.get(key)
-        if head is None:
-            close = "" if keep else "Connection: close\r\n"
-            head = self._made[key] = (
-                f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: {content_type}\r\n"
-                f"Cache-Control: no-cache, private\r\nDate: {self._date}\r\n{close}"
-            ).encode()
-        return head
 
 
 class Shared:
@@ -74,7 +45,8 @@ class Shared:
         self.api = api
         self.loop = loop
         self.disturb = disturb
-        self.heads = Heads(loop)
+        self.heads = ResponseHeads(loop)
+        self.known = KnownRequests()
         self.connections: set[Connection] = set()
         self._closed = asyncio.Event()
         #: Set while shutting down: answers then end their connection.
@@ -112,6 +84,10 @@ class Connection(asyncio.Protocol):
         self._delay: asyncio.TimerHandle | None = None
         self._write_paused = False
         self._discarding = False
+        #: The parser stands between two messages: what comes next begins a request.
+        self._between = True
+        #: The header block of the message being parsed, if it came whole.
+        self._block = b""
         self._reset()
 
     def _reset(self) -> None:
@@ -142,6 +118,14 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._discarding:
             return
+        if self._between:
+            data = self._take_known(data)
+            if not data:
+                self._flush()
+                return
+            self._block = self._shared.known.block(data)
+        else:
+            self._block = b""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -157,6 +141,18 @@ class Connection(asyncio.Protocol):
                     self._refuse(Response(400, b"400 Bad Request", "text/plain; charset=utf-8"))
         self._flush()
 
+    def _take_known(self, data: bytes) -> bytes:
+        """Serve the known requests at the front of `data`; returns what is the parser's."""
+        known = self._shared.known
+        while data and not self._discarding and not self._busy:
+            taken = known.take(data)
+            if taken is None:
+                return data
+            request, size = taken
+            data = data[size:]
+            self._serve(request, keep=True, chunked=True)
+        return b"" if self._discarding else data
+
     def pause_writing(self) -> None:
         self._write_paused = True
         if self._stream is None:
@@ -171,6 +167,7 @@ class Connection(asyncio.Protocol):
     # -- the parser's side
 
     def on_message_begin(self) -> None:
+        self._between = False
         self._reset()
 
     def on_url(self, url: bytes) -> None:
@@ -188,8 +185,11 @@ class Connection(asyncio.Protocol):
             self._authorization = value.decode("latin-1")
         elif name == b"expect":
             self._expects_continue = value.lower() == b"100-continue"
-        elif name == b"content-length" and int(value) > BODY_LIMIT:
-            raise _TOO_LARGE
+        elif name == b"content-length":
+            if int(value) > BODY_LIMIT:
+                raise _TOO_LARGE
+        elif name in FRAMING:
+            self._block = b""
 
     def _count(self, size: int) -> None:
         self._header_size += size
@@ -208,6 +208,7 @@ class Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
+        self._between = True
         if self._discarding:
             return
         url = self._url
@@ -228,6 +229,15 @@ class Connection(asyncio.Protocol):
         )
         keep = self._parser.should_keep_alive()
         chunked = self._parser.get_http_version() != "1.0"
+        block, self._block = self._block, b""
+        if block and keep and chunked and not self._expects_continue:
+            self._shared.known.remember(
+                block,
+                content_type=self._content_type,
+                accept=self._accept,
+                authorization=self._authorization,
+                length=self._body_size,
+            )
         if self._busy:
             self._waiting.append((request, keep, chunked))
             if len(self._waiting) >= _PIPELINE_LIMIT:

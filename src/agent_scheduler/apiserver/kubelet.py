@@ -9,15 +9,14 @@ Ready and renews a Lease in kube-node-lease.
 It works on the store itself, not over HTTP, so that thousands of nodes cost next to nothing: O(1) an event, one
 write for a start, one for an end, one heap for all timers. `Kubelets` is synchronous, with the store's clock:
 events are only noted while the store commits (a write from inside a commit would overtake that commit's event
-on its way to the other subscribers), and `advance` does the work. `run` is the loop that calls it.
+on its way to the other subscribers), and `advance` does the work; `controllers.run` is the loop that calls it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 from typing import Literal
@@ -25,10 +24,13 @@ from typing import Literal
 import orjson
 
 from ..objects.quantity import QuantityError
+from .controllers import nobody, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_status import ended, is_ready, ready_node, refused, running
 from .resource import Object
 from .store import Event, Record, Store
+
+__all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
 
 #: Annotation: how many seconds the pod runs before it succeeds.
 RUN_SECONDS = "agent-scheduler.io/run-seconds"
@@ -42,7 +44,7 @@ RENEW_SECONDS = 10.0
 #: How late a timer may be, so that many share one wake-up.
 _TIMER_SECONDS = 0.025
 
-_Task = Literal["start", "end", "gone", "orphan", "renew"]
+_Task = Literal["start", "end", "gone", "renew"]
 _FINAL = ("Succeeded", "Failed")
 
 
@@ -75,17 +77,15 @@ class Kubelets:
         *,
         start_seconds: float = 0.0,
         stop_seconds: float = 0.2,
-        orphan_seconds: float = 5.0,
     ) -> None:
-        """`start_seconds` and `stop_seconds` are what containers take to start and to stop; `orphan_seconds`
-        is how long pods outlive their node. The store must have its pod, node and lease tables.
+        """`start_seconds` and `stop_seconds` are what containers take to start and to stop. The store must have
+        its pod, node and lease tables.
         """
         self._store = store
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
-        self._orphan_seconds = orphan_seconds
         #: Called when there is something new to do; the loop that calls `advance` sets it.
-        self.wake: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] = nobody
         self._events: deque[tuple[bool, Event]] = deque()
         self._books: dict[str, NodeBook] = {}
         self._pods: dict[str, _Pod] = {}
@@ -147,10 +147,8 @@ class Kubelets:
             self._end(subject)
         elif task == "gone":
             self._remove(subject)
-        elif task == "renew":
-            self._renew(subject)
         else:
-            self._remove_orphans(subject)
+            self._renew(subject)
 
     def _now(self) -> str:
         second = int(self._store.clock())
@@ -179,8 +177,20 @@ class Kubelets:
         pod.rv = record.rv
         if record.fields[self._phase_field] in _FINAL:
             self._over(uid, pod)
-        if not pod.stopping and b'"deletionTimestamp":"' in record.data:
-            self._stop(uid, pod, orjson.loads(record.data))
+        if pod.stopping or (pod.over and not record.deleting):
+            return
+        obj = orjson.loads(record.data)
+        if record.deleting:
+            self._stop(uid, pod, obj)
+        else:
+            self._resize(uid, pod, obj)
+
+    def _resize(self, uid: str, pod: _Pod, obj: Object) -> None:
+        """A running pod may have been given other amounts (KEP-1287): at once, and whether they fit or not."""
+        book = self._books.get(pod.node)
+        if book is not None and uid in book.pods:
+            book.release(uid)
+            book.hold(uid, demand_of(obj))
 
     def _take_on(self, record: Record) -> None:
         phase, node = record.fields[self._phase_field], record.fields[self._node_field]
@@ -297,7 +307,6 @@ class Kubelets:
             if self._books.pop(name, None) is not None:
                 self._host_ips.pop(name)
                 self._drop_lease(name)
-                self._later(self._orphan_seconds, "orphan", name)
             return
         obj = orjson.loads(record.data)
         book = self._books.get(name)
@@ -324,12 +333,6 @@ class Kubelets:
         if indexed is None:
             indexed = [r for r in self._pod_table.scan("") if r.fields[self._node_field] == node]
         return sorted(indexed, key=lambda record: record.rv)
-
-    def _remove_orphans(self, node: str) -> None:
-        """What the pod garbage collector does with the pods of a node that is gone for good."""
-        if node not in self._books:
-            for record in self._bound_to(node):
-                self._store.remove(PODS, record)
 
     def _renew(self, node: str) -> None:
         if node not in self._books:
@@ -376,36 +379,3 @@ def _run_seconds(pod: Object) -> float | None:
     if not 0 <= seconds < math.inf:
         raise _BadAnnotation(f"annotation {RUN_SECONDS}: expected seconds of at least 0, found {text[:80]!r}")
     return seconds
-
-
-def _nobody() -> None:
-    """No loop runs yet."""
-
-
-async def run(
-    kubelets: Kubelets,
-    *,
-    clock: Callable[[], float],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Drives the kubelets until cancelled. `clock` is the store's.
-
-    Work is gathered for a moment and done in slices, with the loop's other work between them: what kubelets
-    do is background, and must not add to the answer time of a request.
-    """
-    woken = asyncio.Event()
-    kubelets.wake = woken.set
-    while True:
-        woken.clear()
-        deadline = kubelets.advance()
-        wait = None if deadline is None else deadline - clock()
-        if wait is not None and wait <= 0:
-            await sleep(0.0)
-            continue
-        try:
-            # Timers of thousands of nodes are rarely due at the same time: a few at once cost far less.
-            async with asyncio.timeout(None if wait is None else max(wait, _TIMER_SECONDS)):
-                await woken.wait()
-        except TimeoutError:
-            continue
-        await sleep(0.01)

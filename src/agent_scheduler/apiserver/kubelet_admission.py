@@ -103,7 +103,7 @@ class NodeBook:
     """What one node has and what its admitted pods take.
 
     Owned by `Kubelets`. Invariant: `used` and `ports` are the sums over `pods`, and `admit` never lets a sum
-    exceed what the node has; it may exceed it only where the node shrank under its pods.
+    exceed what the node has; it may exceed it only where the node shrank under its pods or a pod grew on it.
     """
 
     __slots__ = ("allocatable", "pods", "ports", "used")

@@ -8,27 +8,18 @@ where the amount allows it.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
-#: What `resource.Quantity` accepts at most; larger amounts are clamped to it.
-_MAX_NANO = (2**63 - 1) * 10**9
-
-#: Python refuses to read integers much longer than this, for their cost is quadratic.
-_MAX_DIGITS = 1000
+from ..objects.quantity import BINARY, DECIMAL, UNIT, QuantityError, parse
 
 #: The texts of Go's `ErrFormatWrong` and `ErrSuffix`, which clients see.
 FORMAT_WRONG = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 SUFFIX_WRONG = "unable to parse quantity's suffix"
 NUMBER_WRONG = "unable to parse numeric part of quantity"
+_WRONG = {"form": FORMAT_WRONG, "number": NUMBER_WRONG, "suffix": SUFFIX_WRONG}
 
-_FORM = re.compile(r"([+-]?)([0-9]*)(\.[0-9]*)?([eEinumkKMGTP]*[-+]?[0-9]*)")
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
-
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
-_BINARY_SUFFIX = ("", *_BINARY)
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in DECIMAL.items()}
+_BINARY_SUFFIX = ("", *BINARY)
 
 
 class QuantityFormatError(ValueError):
@@ -41,36 +32,16 @@ def canonical_quantity(text: str) -> str:
 
     Raises `QuantityFormatError`.
     """
-    match = _FORM.fullmatch(text)
-    if match is None or not (match[2] or match[3] or match[4]):
-        raise QuantityFormatError(FORMAT_WRONG)
-    sign, whole, fraction, suffix = match.groups()
-    digits = (whole or "") + (fraction or "")[1:]
-    if not digits or len(digits) > _MAX_DIGITS:
-        raise QuantityFormatError(NUMBER_WRONG if match[3] or digits else FORMAT_WRONG)
-    exponent = _EXPONENT.fullmatch(suffix)
-    if suffix not in _DECIMAL and suffix not in _BINARY and exponent is None:
-        raise QuantityFormatError(SUFFIX_WRONG)
-
-    nano = _nano(int(digits), len(digits) - len(whole or ""), suffix, int(exponent[1]) if exponent else None)
-    if suffix in _BINARY and nano >= 1024 * 10**9 and nano % 10**9 == 0:
-        body = _binary(nano // 10**9)
+    try:
+        quantity = parse(text)
+    except QuantityError as error:
+        raise QuantityFormatError(_WRONG[error.part]) from None
+    nano = abs(quantity.nano)
+    if quantity.format == "BinarySI" and nano >= 1024 * UNIT and nano % UNIT == 0:
+        body = _binary(nano // UNIT)
     else:
-        body = _decimal(nano, exponent is not None)
-    return f"-{body}" if sign == "-" and nano else body
-
-
-def _nano(digits: int, decimals: int, suffix: str, exponent: int | None) -> int:
-    """The amount in 10^-9 units, rounded away from zero and clamped."""
-    power = exponent if exponent is not None else _DECIMAL.get(suffix, 0)
-    # Beyond this the amount is clamped or rounds to one nano whatever its digits; do not build the power.
-    power = max(min(power, 400), -400)
-    power += 9 - decimals
-    if suffix in _BINARY:
-        digits <<= _BINARY[suffix]
-    if power >= 0:
-        return min(digits * int(10**power), _MAX_NANO)
-    return min(-(-digits // int(10**-power)), _MAX_NANO)
+        body = _decimal(nano, quantity.format == "DecimalExponent")
+    return f"-{body}" if quantity.nano < 0 else body
 
 
 def _binary(amount: int) -> str:

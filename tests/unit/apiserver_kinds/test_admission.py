@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.apiserver.builtin import priority
-from agent_scheduler.apiserver.builtin.eviction import decide, disruption_status, matches
+from agent_scheduler.apiserver.builtin.eviction import budget_status, decide, matches
 from agent_scheduler.apiserver.errors import ApiError
 
 from . import pod
@@ -140,21 +140,11 @@ def test_an_unready_pod_is_evicted_if_enough_others_are_healthy_or_the_budget_sa
         ({}, 3, 0),
     ],
 )
-def test_a_budgets_status_counts_healthy_and_expected_pods(spec, allowed, desired):
-    pods = [_running(f"p{number}", ready=number > 0) for number in range(4)]
-    pods.append({**_running("done"), "status": {"phase": "Succeeded"}})
-    status = disruption_status(_budget(**spec), pods, now=_NOW)
+def test_a_budgets_status_says_how_many_pods_can_be_spared(spec, allowed, desired):
+    status = budget_status(_budget(**spec), expected=4, healthy=3, disrupted={}, now=_NOW)
     assert (status["expectedPods"], status["currentHealthy"]) == (4, 3)
     assert (status["disruptionsAllowed"], status["desiredHealthy"]) == (allowed, desired)
     assert status["conditions"][0]["status"] == ("True" if allowed else "False")
-
-
-def test_an_evicted_pod_is_not_counted_as_healthy_while_it_is_there():
-    pods = [_running("p0"), _running("p1")]
-    budget = _budget({"disruptedPods": {"p0": _NOW, "gone": _NOW}}, minAvailable=1)
-    status = disruption_status(budget, pods, now=_NOW)
-    assert status["currentHealthy"] == 1
-    assert status["disruptedPods"] == {"p0": _NOW}
 
 
 @pytest.mark.parametrize(

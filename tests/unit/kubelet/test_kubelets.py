@@ -353,17 +353,28 @@ def test_every_node_renews_its_lease_within_ten_seconds_and_not_all_at_once() ->
     assert all(after[key] > before[key] for key in before)
 
 
-def test_a_deleted_nodes_lease_goes_and_its_pods_follow(world: World) -> None:
-    world.pod("a")
+def test_a_deleted_nodes_lease_goes_with_it(world: World) -> None:
     world.settle(11)
+    assert world.store.tables[LEASES].records
     record = world.store.tables[NODES].get("", "n1")
     assert record is not None
     world.store.remove(NODES, record)
     world.settle(1)
     assert not world.store.tables[LEASES].records
-    assert world.get("a") is not None
-    world.settle(10)
-    assert world.get("a") is None
+
+
+def test_a_pod_that_is_resized_takes_what_it_has_then(world: World) -> None:
+    world.pod("a", cpu="3")
+    world.settle()
+    record = world.store.tables[PODS].get("default", "a")
+    assert record is not None
+    pod = orjson.loads(record.data)
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    world.store.replace(PODS, record, pod)
+    world.pod("b", cpu="3")
+    world.pod("c", cpu="1m")
+    world.settle()
+    assert (world.phase("b"), world.phase("c")) == ("Running", "Failed")
 
 
 def test_a_node_that_returns_in_time_keeps_its_pods_and_counts_them(world: World) -> None:

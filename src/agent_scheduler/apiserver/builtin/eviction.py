@@ -1,7 +1,6 @@
 """Disruption budgets: whether a pod may be evicted, and what a budget's status says.
 
-`decide` follows the eviction subresource of pkg/registry/core/pod; `disruption_status` does what the disruption
-controller does for pods whose controllers' scale is not asked for.
+`decide` follows the eviction subresource of pkg/registry/core/pod, `budget_status` the disruption controller.
 """
 
 from __future__ import annotations
@@ -121,32 +120,14 @@ def scaled(amount: int | str | None, total: int, *, round_up: bool = True) -> in
     return -(-percent * total // 100) if round_up else percent * total // 100
 
 
-def disruption_status(budget: Object, pods: list[Object], *, now: str) -> dict[str, Any]:
-    """The status of `budget`, given the pods of its namespace that it may select.
+def budget_status(
+    budget: Object, *, expected: int, healthy: int, disrupted: dict[str, str], now: str
+) -> dict[str, Any]:
+    """The status of a budget that covers `expected` pods, of which `healthy` are ready and stay.
 
-    Pods that ended are not counted as expected; those being deleted or evicted are not counted as healthy.
+    `disrupted` are the pods (name -> time) that were evicted and are not being deleted yet. `now` is RFC 3339.
     """
     spec, status = budget["spec"], dict(budget.get("status") or {})
-    covered = [
-        pod
-        for pod in pods
-        if matches(spec.get("selector"), pod["metadata"].get("labels") or {})
-        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-    ]
-    disrupted = {
-        name: since
-        for name, since in (status.get("disruptedPods") or {}).items()
-        if any(
-            pod["metadata"]["name"] == name and "deletionTimestamp" not in pod["metadata"] for pod in covered
-        )
-    }
-    healthy = sum(
-        is_ready(pod)
-        and "deletionTimestamp" not in pod["metadata"]
-        and pod["metadata"]["name"] not in disrupted
-        for pod in covered
-    )
-    expected = len(covered)
     if spec.get("maxUnavailable") is not None:
         desired = max(expected - scaled(spec["maxUnavailable"], expected), 0)
     else:

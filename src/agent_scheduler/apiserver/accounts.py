@@ -1,0 +1,55 @@
+"""Gives every namespace its `default` service account, and gives it again when it is deleted.
+
+As pkg/controller/serviceaccount does in a real cluster, so that `kubectl create token default` and role bindings
+find what they name. The ConfigMap kube-root-ca.crt is left out: no container runs here that could mount it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from .controllers import nobody
+from .handlers import Api
+from .registry import NAMESPACES
+from .store import Event
+from .tokens import SERVICE_ACCOUNTS
+
+DEFAULT = "default"
+
+
+class ServiceAccounts:
+    """The default service accounts of one server, a `Controller`."""
+
+    def __init__(self, api: Api) -> None:
+        self.wake: Callable[[], None] = nobody
+        self._api = api
+        #: Namespaces that may lack their account, in order of arrival.
+        self._noted: dict[str, None] = {}
+        namespaces = api.registry.stored(NAMESPACES).table
+        self._noted.update((record.name, None) for record in namespaces.scan(""))
+        namespaces.subscribers.append(self._namespace_changed)
+        api.registry.stored(SERVICE_ACCOUNTS).table.subscribers.append(self._account_changed)
+
+    def _namespace_changed(self, event: Event) -> None:
+        if event.type == "ADDED":
+            self._note(event.record.name)
+
+    def _account_changed(self, event: Event) -> None:
+        if event.type == "DELETED" and event.record.name == DEFAULT:
+            self._note(event.record.namespace)
+
+    def _note(self, namespace: str) -> None:
+        self._noted[namespace] = None
+        self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`."""
+        registry = self._api.registry
+        for _ in range(min(most, len(self._noted))):
+            namespace = next(iter(self._noted))
+            del self._noted[namespace]
+            if registry.namespace(namespace) is not None and namespace not in registry.terminating:
+                # None if the name is taken: it is there.
+                self._api.create(SERVICE_ACCOUNTS, {"metadata": {"name": DEFAULT, "namespace": namespace}})
+        return -inf if self._noted else None

@@ -1,0 +1,62 @@
+"""What small in-process controllers have in common, and the loop that drives one.
+
+A real cluster's kubelets and controller manager keep objects true that the API server only stores. Here each is a
+synchronous class over the same store: it subscribes to tables, notes what changed while the store commits (a write
+from inside a commit would overtake that commit's event on its way to the other subscribers), and does the work in
+`advance`, in short slices. `Api` has none of them, as a bare API server has none; the `cluster` command starts
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+#: Seconds for which changes are gathered after a wake.
+_GATHER = 0.01
+
+
+class Controller(Protocol):
+    """Works on a store, on its clock. `wake` is called when there is something new to do."""
+
+    wake: Callable[[], None]
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """Do up to `most` pieces of work.
+
+        Returns the time (of the store's clock) at which to call again: past if more is to be done at once,
+        None if only a wake can bring anything.
+        """
+
+
+async def run(
+    controller: Controller,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Drives a controller until cancelled. `clock` is the store's.
+
+    Work is gathered for a moment and done in slices, with the loop's other work between them: what controllers
+    do is background, and must not add to the answer time of a request.
+    """
+    woken = asyncio.Event()
+    controller.wake = woken.set
+    while True:
+        woken.clear()
+        deadline = controller.advance()
+        wait = None if deadline is None else deadline - clock()
+        if wait is not None and wait <= 0:
+            await sleep(0.0)
+            continue
+        try:
+            async with asyncio.timeout(wait):
+                await woken.wait()
+        except TimeoutError:
+            continue
+        await sleep(_GATHER)
+
+
+def nobody() -> None:
+    """The wake of a controller that no loop drives yet."""

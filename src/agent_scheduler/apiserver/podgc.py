@@ -1,0 +1,105 @@
+"""Removes pods of nodes that do not exist, which no kubelet will ever stop (pkg/controller/podgc).
+
+A pod that is bound to a missing node is marked Failed with the condition DisruptionTarget, as there, and deleted
+without grace once the node has been missing for a while: a node that is replaced under its name keeps its pods.
+Finalizers hold such a pod as they hold any other. A real controller waits 40 seconds; a simulated cluster has
+nobody to wait for. Pods that ended are never too many here, and none is collected for that.
+
+Costs: one dict lookup for each event of a bound pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from .controllers import nobody
+from .deletion import delete_record
+from .registry import Registry
+from .resource import Object
+from .store import Event, Record
+from .subresources import NODES, PODS
+
+_FINAL = ("Succeeded", "Failed")
+
+
+class PodCollector:
+    """The pods of one registry's missing nodes, a `Controller`."""
+
+    def __init__(self, registry: Registry, *, quarantine_seconds: float = 5.0) -> None:
+        self.wake: Callable[[], None] = nobody
+        self._registry = registry
+        self._quarantine = quarantine_seconds
+        self._pods = registry.stored(PODS)
+        self._nodes = registry.stored(NODES).table.records
+        self._node = self._pods.table.field_names.index("spec.nodeName")
+        #: Missing node -> when its pods are to go. In the order of those times, since all wait equally long.
+        self._missing: dict[str, float] = {}
+        #: Pods that are due, as (key, uid).
+        self._due: dict[tuple[str, str], None] = {}
+        for record in self._pods.table.scan(""):
+            self._look(record)
+        self._pods.table.subscribers.append(self._pod_changed)
+        registry.stored(NODES).table.subscribers.append(self._node_changed)
+
+    def _pod_changed(self, event: Event) -> None:
+        if event.type != "DELETED":
+            self._look(event.record)
+
+    def _look(self, record: Record) -> None:
+        node = record.fields[self._node]
+        if node and node not in self._nodes and node not in self._missing:
+            self._miss(node)
+
+    def _node_changed(self, event: Event) -> None:
+        if event.type == "DELETED":
+            self._missing.pop(event.record.name, None)
+            self._miss(event.record.name)
+        elif event.type == "ADDED":
+            self._missing.pop(event.record.name, None)
+
+    def _miss(self, node: str) -> None:
+        self._missing[node] = self._registry.store.clock() + self._quarantine
+        self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`."""
+        now = self._registry.store.clock()
+        while self._missing and not self._due:
+            node, due = next(iter(self._missing.items()))
+            if due > now:
+                return due
+            del self._missing[node]
+            bound = self._pods.table.having(self._node, node) or ()
+            self._due = {(record.key, record.uid): None for record in bound}
+        for _ in range(min(most, len(self._due))):
+            key, uid = next(iter(self._due))
+            del self._due[key, uid]
+            record = self._pods.table.records.get(key)
+            # The node may have come back while others' pods were collected.
+            if record is not None and record.uid == uid and record.fields[self._node] not in self._nodes:
+                self._collect(record)
+        return -inf if self._due or self._missing else None
+
+    def _collect(self, record: Record) -> None:
+        pod = self._pods.stored.decode(record.data)
+        status = pod.setdefault("status", {})
+        if status.get("phase") not in _FINAL:
+            self._fail(status)
+            record = self._registry.store.replace(PODS, record, pod)
+        delete_record(self._registry, self._pods, record, {"gracePeriodSeconds": 0})
+
+    def _fail(self, status: Object) -> None:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": self._registry.now(),
+            "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists",
+        }
+        others = [
+            known for known in status.get("conditions") or () if known.get("type") != "DisruptionTarget"
+        ]
+        status["conditions"] = [*others, condition]
+        status["phase"] = "Failed"

@@ -1,0 +1,198 @@
+"""Lets claims and volumes go once nothing uses them: they are created with a finalizer that nobody else removes.
+
+Stands in for pkg/controller/volume/pvcprotection and pvprotection. A claim is in use while a pod of its namespace
+names it, or made it for an ephemeral volume, and has not ended. (A real controller leaves out pods that are on no
+node yet and counts ended ones until they are deleted; here a pod that can still run counts, and no other.) A
+volume is in use while the claim that it is reserved for is there and bound to it; since no volume controller runs
+here, a phase `Bound` whose claim is gone means nothing.
+
+Costs: pods are looked at only in namespaces where a claim is being deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import orjson
+
+from .builtin.storage import CLAIM_PROTECTION, VOLUME_PROTECTION
+from .controllers import nobody
+from .deletion import store_released
+from .registry import Registry, Served
+from .store import Event, Record
+from .subresources import PODS
+
+CLAIMS = ("", "persistentvolumeclaims")
+VOLUMES = ("", "persistentvolumes")
+_FINAL = ("Succeeded", "Failed")
+
+
+class Protection:
+    """The protected claims and volumes of one registry, a `Controller`."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.wake: Callable[[], None] = nobody
+        self._registry = registry
+        self._pods = registry.stored(PODS)
+        self._claims = registry.stored(CLAIMS)
+        self._volumes = registry.stored(VOLUMES)
+        self._phase = self._pods.table.field_names.index("status.phase")
+        #: Namespace -> claim -> keys of the pods that use it, for namespaces where a claim is being deleted and
+        #: still protected; `_uses` is the same by pod. Exact once `_noted_pods` is empty.
+        self._users: dict[str, dict[str, set[str]]] = {}
+        self._uses: dict[str, tuple[str, ...]] = {}
+        #: Claims that are being deleted and still protected, by namespace (the keys are those of `_users`), and
+        #: such volumes.
+        self._leaving: dict[str, set[str]] = {}
+        self._leaving_volumes: set[str] = set()
+        #: Keys to look at, in order of arrival.
+        self._noted_claims: dict[str, None] = {}
+        self._noted_pods: dict[str, None] = {}
+        self._noted_volumes: dict[str, None] = {}
+        for table, noted in (
+            (self._claims.table, self._noted_claims),
+            (self._volumes.table, self._noted_volumes),
+        ):
+            noted.update((record.key, None) for record in table.scan("") if record.deleting)
+        self._pods.table.subscribers.append(self._pod_changed)
+        self._claims.table.subscribers.append(self._claim_changed)
+        self._volumes.table.subscribers.append(self._volume_changed)
+
+    def _pod_changed(self, event: Event) -> None:
+        if event.record.namespace in self._leaving:
+            self._noted_pods[event.record.key] = None
+            self.wake()
+
+    def _claim_changed(self, event: Event) -> None:
+        if event.record.deleting:
+            self._noted_claims[event.record.key] = None
+            self.wake()
+        if self._leaving_volumes:
+            self._noted_volumes.update(dict.fromkeys(self._leaving_volumes))
+            self.wake()
+
+    def _volume_changed(self, event: Event) -> None:
+        if event.record.deleting:
+            self._noted_volumes[event.record.key] = None
+            self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`. Claims are judged once every noted pod has been looked at."""
+        for _ in range(min(most, len(self._noted_pods))):
+            key = next(iter(self._noted_pods))
+            del self._noted_pods[key]
+            self._see_pod(key)
+        for _ in range(most):
+            if self._noted_pods or not self._noted_claims:
+                break
+            key = next(iter(self._noted_claims))
+            del self._noted_claims[key]
+            self._see_claim(key)
+        for _ in range(min(most, len(self._noted_volumes))):
+            key = next(iter(self._noted_volumes))
+            del self._noted_volumes[key]
+            self._see_volume(key)
+        return -inf if self._noted_pods or self._noted_claims or self._noted_volumes else None
+
+    def _see_pod(self, key: str) -> None:
+        namespace = key.partition("/")[0]
+        users = self._users.get(namespace)
+        if users is None:
+            return
+        record = self._pods.table.records.get(key)
+        now = self._claims_of(record) if record is not None else ()
+        before = self._uses.get(key, ())
+        if now:
+            self._uses[key] = now
+        else:
+            self._uses.pop(key, None)
+        for claim in now:
+            users.setdefault(claim, set()).add(key)
+        for claim in before:
+            if claim not in now:
+                users[claim].discard(key)
+                if not users[claim]:
+                    del users[claim]
+                    if claim in self._leaving[namespace]:
+                        self._noted_claims[f"{namespace}/{claim}"] = None
+
+    def _claims_of(self, record: Record) -> tuple[str, ...]:
+        """Names of the claims that a pod uses; none for a pod that has ended."""
+        if record.fields[self._phase] in _FINAL:
+            return ()
+        if b'"persistentVolumeClaim":{' not in record.data and b'"ephemeral":{' not in record.data:
+            return ()
+        found: list[str] = []
+        for volume in orjson.loads(record.data)["spec"].get("volumes") or ():
+            if volume.get("persistentVolumeClaim"):
+                found.append(volume["persistentVolumeClaim"].get("claimName", ""))
+            elif volume.get("ephemeral"):
+                name = f"{record.name}-{volume.get('name', '')}"
+                claim = self._claims.table.get(record.namespace, name)
+                # A claim of that name that is not the pod's own is not used by it.
+                if claim is not None and record.uid in claim.owners:
+                    found.append(name)
+        return tuple(dict.fromkeys(found))
+
+    def _see_claim(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        record = self._claims.table.records.get(key)
+        if record is None or not record.deleting or not _has(record, CLAIM_PROTECTION):
+            self._drop(namespace, name)
+            return
+        leaving = self._leaving.setdefault(namespace, set())
+        leaving.add(name)
+        if namespace not in self._users:
+            self._users[namespace] = {}
+            self._noted_pods.update((pod.key, None) for pod in self._pods.table.scan(namespace))
+            self._noted_claims[key] = None
+        elif name not in self._users[namespace]:
+            self._release(self._claims, record, CLAIM_PROTECTION)
+            self._drop(namespace, name)
+
+    def _drop(self, namespace: str, name: str) -> None:
+        """A claim no longer waits; with the last of a namespace its pods need not be followed any more."""
+        leaving = self._leaving.get(namespace)
+        if leaving is None:
+            return
+        leaving.discard(name)
+        if not leaving:
+            del self._leaving[namespace]
+            for pods in self._users.pop(namespace, {}).values():
+                for pod in pods:
+                    self._uses.pop(pod, None)
+
+    def _see_volume(self, key: str) -> None:
+        record = self._volumes.table.records.get(key)
+        if record is None or not record.deleting or not _has(record, VOLUME_PROTECTION):
+            self._leaving_volumes.discard(key)
+            return
+        self._leaving_volumes.add(key)
+        if not self._is_bound(record):
+            self._release(self._volumes, record, VOLUME_PROTECTION)
+            self._leaving_volumes.discard(key)
+
+    def _is_bound(self, record: Record) -> bool:
+        volume = self._volumes.stored.decode(record.data)
+        reference = volume["spec"].get("claimRef") or {}
+        key = f"{reference.get('namespace', '')}/{reference.get('name', '')}"
+        claim = self._claims.table.records.get(key)
+        if claim is None or reference.get("uid") not in (None, "", claim.uid):
+            return False
+        bound = (volume.get("status") or {}).get("phase") == "Bound"
+        spec = self._claims.stored.decode(claim.data)["spec"]
+        return bound or spec.get("volumeName") == record.name
+
+    def _release(self, served: Served, record: Record, finalizer: str) -> None:
+        obj = served.stored.decode(record.data)
+        left = [name for name in obj["metadata"].get("finalizers", ()) if name != finalizer]
+        if left:
+            obj["metadata"]["finalizers"] = left
+        else:
+            obj["metadata"].pop("finalizers", None)
+        store_released(self._registry, served, record, obj)
+
+
+def _has(record: Record, finalizer: str) -> bool:
+    return finalizer in orjson.loads(record.data)["metadata"].get("finalizers", ())
