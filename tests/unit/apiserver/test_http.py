@@ -106,6 +106,59 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
             assert (status, orjson.loads(body)["metadata"]["name"]) == (200, name)
 
 
+async def test_requests_with_known_headers_are_answered_like_the_first_of_their_kind() -> None:
+    async with serving(token="secret") as served:
+        client = await served.client()
+        more = "Authorization: Bearer secret\n"
+        for number in range(6):
+            client.post(PODS, pod(f"p{number}"), more)
+            assert (await client.answer())[0] == 201
+            client.get(PODS, "Authorization: Bearer wrong\n")
+            assert (await client.answer())[0] == 401
+        for number in range(6):
+            client.get(f"{PODS}/p{number}", more)
+        for number in range(6):
+            status, body = await client.answer()
+            assert (status, orjson.loads(body)["metadata"]["name"]) == (200, f"p{number}")
+
+
+async def test_a_known_block_does_not_excuse_a_bad_request_line() -> None:
+    async with serving() as served:
+        for line in ("GET /healthz HTTP/1.1 x", "GET /healthz HTTP/9.9", "NONSENSE /healthz HTTP/1.1", "GET"):
+            client = await served.client()
+            for _ in range(3):
+                client.get("/healthz")
+                assert await client.answer() == (200, b"ok")
+            client.send(f"{line}\nHost: x\n\n")
+            assert (await client.answer())[0] == 400
+            assert await client.ended()
+        client = await served.client()
+        client.send("HEAD /healthz HTTP/1.1\nHost: x\n\n")
+        assert (await client.head())[0] == 200
+        client.send("GET /healthz HTTP/1.0\nHost: x\n\n")
+        assert await client.answer() == (200, b"ok")
+        assert await client.ended()
+
+
+async def test_headers_that_frame_a_message_are_read_anew_every_time() -> None:
+    async with serving() as served:
+        client = await served.client()
+        data = orjson.dumps(pod("a"))
+        head = (
+            f"POST {PODS}?dryRun=All HTTP/1.1\nContent-Type: application/json\nTransfer-Encoding: chunked\n\n"
+        )
+        for cut in (5, 50, len(data)):
+            pieces = [data[start : start + cut] for start in range(0, len(data), cut)]
+            client.send(head, b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in pieces) + b"0\r\n\r\n")
+            assert (await client.answer())[0] == 201
+        for _ in range(2):
+            client.send("GET /healthz HTTP/1.1\nHost: x\n\nGET /healthz HTTP/1.1\nConnection: close\n\n")
+            assert await client.answer() == (200, b"ok")
+            assert await client.answer() == (200, b"ok")
+            assert await client.ended()
+            client = await served.client()
+
+
 async def test_requests_may_arrive_in_pieces_and_bodies_in_chunks() -> None:
     async with serving() as served:
         client = await served.client()
