@@ -148,3 +148,16 @@ def method_not_allowed() -> ApiError:
 
 def unsupported_media_type() -> ApiError:
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+
+
+def json_name(value: object) -> str:
+    """What Go's decoder calls a JSON value when it is not of the type that was wanted."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list):
+        return "array"
+    return "object" if isinstance(value, dict) else "null"

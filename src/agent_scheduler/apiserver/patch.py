@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from .errors import ApiError, bad_request
+from .errors import ApiError, bad_request, json_name
 from .resource import Object
 from .strategic import strategic_merge_patch
 
@@ -25,7 +25,7 @@ def json_patch(doc: Object, operations: object) -> Object:
     """Apply the operations in order. A malformed patch is a 400; one that does not apply is a 422."""
     if not isinstance(operations, list):
         raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {_json_name(operations)}"
+            f"error decoding patch: json: cannot unmarshal {json_name(operations)}"
             " into Go value of type []handlers.jsonPatchOp"
         )
     for operation in operations:
@@ -49,7 +49,7 @@ def merge_patch(doc: Object, patch: object) -> Object:
     """RFC 7386: objects merge, null removes, all else replaces. A patch that is no object is a 400."""
     if not isinstance(patch, dict):
         raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {_json_name(patch)}"
+            f"error decoding patch: json: cannot unmarshal {json_name(patch)}"
             " into Go value of type map[string]interface {}"
         )
     result: Object = copy_json(doc)
@@ -92,14 +92,14 @@ def _does_not_apply() -> ApiError:
 def _check_operation(operation: object) -> None:
     if not isinstance(operation, dict):
         raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {_json_name(operation)}"
+            f"error decoding patch: json: cannot unmarshal {json_name(operation)}"
             " into Go value of type handlers.jsonPatchOp"
         )
     for name in ("op", "path", "from"):
         value = operation.get(name, "")
         if value is not None and not isinstance(value, str):
             raise bad_request(
-                f"error decoding patch: json: cannot unmarshal {_json_name(value)}"
+                f"error decoding patch: json: cannot unmarshal {json_name(value)}"
                 f" into Go struct field jsonPatchOp.{name} of type string"
             )
 
@@ -216,16 +216,3 @@ _OPERATIONS: dict[str, Callable[[Object, Object], None]] = {
     "copy": _copy,
     "test": _test,
 }
-
-
-def _json_name(value: object) -> str:
-    """What Go's decoder calls the JSON value."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, list):
-        return "array"
-    return "object" if isinstance(value, dict) else "null"

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from . import schema_source as source
-from .errors import bad_request
+from .errors import bad_request, json_name
 from .quantities import QuantityFormatError, canonical_quantity
 from .resource import Object, Resource
 from .times import TimeFormatError, micro_time, seconds_time
@@ -122,7 +122,7 @@ def _struct(model: str, exact: bool) -> Decoder:
 
     def decode(obj: Any, where: Where, unknown: list[str]) -> Any:
         if type(obj) is not dict:
-            raise _Wrong(_json_name(obj), f"v1.{go}")
+            raise _Wrong(json_name(obj), f"v1.{go}")
         if not entries:
             compile_fields()
         changed: list[tuple[str, Any]] | None = None
@@ -204,7 +204,7 @@ def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
         if type(value) is not list:
-            raise _Wrong(_json_name(value), go)
+            raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
         index = 0
@@ -234,7 +234,7 @@ def _map(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
         if type(value) is not dict:
-            raise _Wrong(_json_name(value), go)
+            raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
         for key, element in value.items():
@@ -250,13 +250,13 @@ def _map_of_strings(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
         if type(value) is not dict:
-            raise _Wrong(_json_name(value), go)
+            raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
         for key, element in value.items():
             if type(element) is not str:
                 if element is not None:
-                    raise _Wrong(_json_name(element), "string")
+                    raise _Wrong(json_name(element), "string")
                 value[key] = ""
         return value
 
@@ -268,7 +268,7 @@ def _map_of_quantities(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
         if type(value) is not dict:
-            raise _Wrong(_json_name(value), go)
+            raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
         for key, element in value.items():
@@ -290,7 +290,7 @@ def _integer(go: str, keep: bool) -> Decoder:
 
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
         if type(value) is not int:
-            raise _Wrong(f"number {value}" if type(value) is float else _json_name(value), go)
+            raise _Wrong(f"number {value}" if type(value) is float else json_name(value), go)
         if not low <= value <= high:
             raise _Wrong(f"number {value}", go)
         return value if value or keep else _DROP
@@ -300,7 +300,7 @@ def _integer(go: str, keep: bool) -> Decoder:
 
 def _refuse(go: str) -> Decoder:
     def decode(value: Any, where: Where, unknown: list[str]) -> Any:
-        raise _Wrong(_json_name(value), go)
+        raise _Wrong(json_name(value), go)
 
     return decode
 
@@ -311,7 +311,7 @@ def _raw(value: Any, where: Where, unknown: list[str]) -> Any:
 
 def _number(value: Any, where: Where, unknown: list[str]) -> Any:
     if type(value) is not int and type(value) is not float:
-        raise _Wrong(_json_name(value), "float64")
+        raise _Wrong(json_name(value), "float64")
     return value
 
 
@@ -326,13 +326,13 @@ def _quantity(value: Any, where: Where, unknown: list[str]) -> Any:
 
 def _int_or_string(value: Any, where: Where, unknown: list[str]) -> Any:
     if type(value) is not int and type(value) is not str:
-        raise _Wrong(f"number {value}" if type(value) is float else _json_name(value), "int32")
+        raise _Wrong(f"number {value}" if type(value) is float else json_name(value), "int32")
     return value
 
 
 def _time(value: Any, where: Where, unknown: list[str]) -> Any:
     if type(value) is not str:
-        raise _Wrong(_json_name(value), "string")
+        raise _Wrong(json_name(value), "string")
     try:
         return seconds_time(value)
     except TimeFormatError as error:
@@ -341,7 +341,7 @@ def _time(value: Any, where: Where, unknown: list[str]) -> Any:
 
 def _micro_time(value: Any, where: Where, unknown: list[str]) -> Any:
     if type(value) is not str:
-        raise _Wrong(_json_name(value), "string")
+        raise _Wrong(json_name(value), "string")
     try:
         return micro_time(value)
     except TimeFormatError as error:
@@ -350,7 +350,7 @@ def _micro_time(value: Any, where: Where, unknown: list[str]) -> Any:
 
 def _bytes(value: Any, where: Where, unknown: list[str]) -> Any:
     if type(value) is not str:
-        raise _Wrong(_json_name(value), "[]uint8")
+        raise _Wrong(json_name(value), "[]uint8")
     try:
         binascii.a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=bool(value))
     except (binascii.Error, ValueError):
@@ -376,19 +376,6 @@ _SIMPLE: dict[str, Decoder] = {
     "microtime": _micro_time,
     "bytes": _bytes,
 }
-
-
-def _json_name(value: Any) -> str:
-    """What Go calls the JSON value."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, list):
-        return "array"
-    return "object" if isinstance(value, dict) else "null"
 
 
 def _path(where: Where, *, indexes: bool = True) -> str:

@@ -9,76 +9,98 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Literal, NamedTuple
 
 #: The largest amount an int64 column holds. Larger quantities are clamped to it, as `Quantity` does.
 MAX_INT64 = 2**63 - 1
 
-_PATTERN = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]+))?")
+#: One unit in the smallest part that a quantity distinguishes.
+UNIT = 10**9
 
-#: Suffix to (base, exponent).
-_SUFFIX = {
-    "n": (10, -9),
-    "u": (10, -6),
-    "m": (10, -3),
-    "k": (10, 3),
-    "M": (10, 6),
-    "G": (10, 9),
-    "T": (10, 12),
-    "P": (10, 15),
-    "E": (10, 18),
-    "Ki": (2, 10),
-    "Mi": (2, 20),
-    "Gi": (2, 30),
-    "Ti": (2, 40),
-    "Pi": (2, 50),
-    "Ei": (2, 60),
-}
+#: Suffix to exponent, of 10 and of 2.
+DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+#: Python refuses to read integers much longer than this, for their cost is quadratic.
+_MAX_DIGITS = 1000
+#: Beyond this a power of ten makes the amount the largest or the least, whatever `_MAX_DIGITS` digits it has.
+_MAX_POWER = _MAX_DIGITS + 100
+
+_FORM = re.compile(r"([+-]?)([0-9]*)(\.[0-9]*)?([eEinumkKMGTP]*[-+]?[0-9]*)")
+#: As many digits as an int64 may have, which is what Go reads an exponent into.
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,19})")
 
 
 class QuantityError(ValueError):
-    """A text that is not a quantity."""
+    """A text that is not a quantity. `part` is what is wrong with it: its form, its number or its suffix."""
 
-
-@lru_cache(maxsize=16384)
-def _scaled(text: str, milli: bool) -> int:
-    match = _PATTERN.fullmatch(text)
-    if match is None or not (match[2] or match[3]):
-        raise QuantityError(
+    def __init__(self, text: str, part: Literal["form", "number", "suffix"]) -> None:
+        super().__init__(
             f"invalid quantity {text[:64]!r}: expected a number with an optional suffix "
             "(n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent)"
         )
-    sign, whole, fraction, suffix, exponent = match.groups()
-    fraction = fraction or ""
-    base, power = _SUFFIX[suffix] if suffix else (10, int(exponent or 0))
-    if abs(power) > 64:
-        # Far beyond int64 in either direction; the digits no longer matter.
-        digits = int((whole or "") + fraction or "0")
-        amount = 0 if digits == 0 else (MAX_INT64 if power > 0 else 1)
-        return -amount if sign == "-" else amount
-    numerator = int((whole + fraction) or "0") * (1000 if milli else 1)
-    denominator = 10 ** len(fraction)
-    if power >= 0:
-        numerator *= base**power
-    else:
-        denominator *= base**-power
-    amount = min(int(-(-numerator // denominator)), MAX_INT64)
-    return -amount if sign == "-" else amount
+        self.part = part
+
+
+class Quantity(NamedTuple):
+    """An amount in billionths of a unit, rounded away from zero, and how it was written (`resource.Format`)."""
+
+    nano: int
+    format: Literal["DecimalSI", "BinarySI", "DecimalExponent"]
+
+
+def parse(text: str) -> Quantity:
+    """Reads a quantity as `resource.ParseQuantity` does. Raises `QuantityError`."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise QuantityError(text, "form")
+    sign, whole, fraction, suffix = match.groups()
+    digits = whole + (fraction or "")[1:]
+    if not digits:
+        raise QuantityError(text, "number" if fraction else "form")
+    if len(digits) > _MAX_DIGITS:
+        raise QuantityError(text, "number")
+    exponent = _EXPONENT.fullmatch(suffix)
+    if suffix not in DECIMAL and suffix not in BINARY and exponent is None:
+        raise QuantityError(text, "suffix")
+    nano = _nano(int(digits), len(digits) - len(whole), suffix, int(exponent[1]) if exponent else None)
+    return Quantity(
+        -nano if sign == "-" else nano,
+        "BinarySI" if suffix in BINARY else "DecimalExponent" if exponent else "DecimalSI",
+    )
+
+
+def _nano(digits: int, decimals: int, suffix: str, exponent: int | None) -> int:
+    power = exponent if exponent is not None else DECIMAL.get(suffix, 0)
+    power = max(min(power, _MAX_POWER), -_MAX_POWER) + 9 - decimals
+    if suffix in BINARY:
+        digits <<= BINARY[suffix]
+    nano = digits * int(10**power) if power >= 0 else -(-digits // int(10**-power))
+    return min(nano, MAX_INT64 * UNIT)
+
+
+@lru_cache(maxsize=16384)
+def _scaled(text: str, part: int) -> int:
+    """The amount in parts of `part` billionths, rounded away from zero."""
+    nano = parse(text).nano
+    amount = min(-(-abs(nano) // part), MAX_INT64)
+    return amount if nano >= 0 else -amount
 
 
 def value(quantity: str | int | float) -> int:
     """Whole units, rounded up: `"1500m"` is 2, `"1Ki"` is 1024. Raises `QuantityError`."""
-    return _scaled(quantity if type(quantity) is str else _number(quantity), False)
+    return _scaled(quantity if type(quantity) is str else _number(quantity), UNIT)
 
 
 def milli_value(quantity: str | int | float) -> int:
     """Thousandths, rounded up: `"0.5"` is 500, `"1"` is 1000. Raises `QuantityError`."""
-    return _scaled(quantity if type(quantity) is str else _number(quantity), True)
+    return _scaled(quantity if type(quantity) is str else _number(quantity), UNIT // 1000)
 
 
 def _number(quantity: object) -> str:
     # The API takes bare numbers too; bool is an int to Python but never a quantity.
     if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
-        raise QuantityError(f"invalid quantity {quantity!r}: expected a text or a number")
+        raise QuantityError(repr(quantity), "form")
     return repr(quantity) if not isinstance(quantity, str) else quantity
 
 
