@@ -147,14 +147,26 @@ class Binder:
         if not cluster.waits(pod.uid):
             cluster.queue.done(pod.uid)
             return
+        if cluster.pods[pod.uid].cls is not pod.cls:
+            # It wants something else by now (a resize, a toleration): the decision was about another pod.
+            cluster.queue.requeue_urgent(entry)
+            return
         ledger = cluster.ledger
-        verdict = judge(ledger, result.placement.candidates, result.filters, self._policy)
+        try:
+            verdict = judge(ledger, result.placement.candidates, result.filters, self._policy)
+        except Exception as error:
+            # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
+            problem = f"{type(error).__name__}: {error}"
+            self._observer.bind_failed(pod, result.placement.candidates[0].node_name, problem)
+            self._failures.error(entry, pod, problem, started=result.started)
+            return
         candidate = verdict.candidate
         self._observer.judged(verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None)
         if candidate is None:
             cluster.queue.requeue_urgent(entry)
             return
         ledger.assume(pod.uid, pod.cls, candidate.row)
+        self._messenger.binding(pod)
         self._open += 1
         self._accepted.put_nowait((result, candidate.node_name))
 
@@ -199,13 +211,14 @@ class Binder:
         match answer.outcome:
             case BindOutcome.BOUND:
                 cluster.ledger.confirm(pod.uid)
-                cluster.queue.scheduled(entry)
-                cluster.queue.done(pod.uid)
-                self._observer.attempted(pod.scheduler_name, "scheduled", result.started)
-                self._messenger.scheduled(pod, node_name)
+                self._scheduled(result, node_name)
             case BindOutcome.UNKNOWN:
                 # The watch has told meanwhile: the pod is bound or gone, and the ledger knows.
-                cluster.queue.done(pod.uid)
+                seen = cluster.pods.get(pod.uid)
+                if seen is not None and seen.node_name == node_name:
+                    self._scheduled(result, node_name)
+                else:
+                    cluster.queue.done(pod.uid)
             case (
                 BindOutcome.BOUND_ELSEWHERE | BindOutcome.RECREATED | BindOutcome.DELETING | BindOutcome.GONE
             ):
@@ -221,3 +234,11 @@ class Binder:
                 cluster.forget(pod)
                 self._observer.bind_failed(pod, node_name, problem)
                 self._failures.error(entry, pod, problem, started=result.started)
+
+    def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
+        entry, pod = result.entry, result.pod
+        queue = self._cluster.queue
+        queue.scheduled(entry)
+        queue.done(pod.uid)
+        self._observer.attempted(pod.scheduler_name, "scheduled", result.started)
+        self._messenger.scheduled(pod, node_name)

@@ -26,6 +26,9 @@ class Messenger(Protocol):
     def refused(self, pod: PodInfo, reason: str, message: str) -> None:
         """PodScheduled=False with `reason` (if that is news), and a FailedScheduling event."""
 
+    def binding(self, pod: PodInfo) -> None:
+        """A bind is about to be sent: what waits to be said about a refusal must not be said after it."""
+
     def scheduled(self, pod: PodInfo, node_name: str) -> None:
         """A Scheduled event."""
 
@@ -36,7 +39,10 @@ class AttemptObserver(Protocol):
 
 
 class FailureHandler:
-    """Requeues and reports. Holds nothing of its own."""
+    """Requeues and reports. Holds nothing of its own.
+
+    Nothing is said of a pod that no longer waits: it was bound or deleted while the attempt went on.
+    """
 
     def __init__(
         self, *, queue: SchedulingQueue[PodInfo], messenger: Messenger, observer: AttemptObserver
@@ -47,19 +53,23 @@ class FailureHandler:
 
     def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> None:
         """Every node was refused. An empty cluster refuses in nobody's name: any node event helps."""
-        self._queue.add_unschedulable(entry, unschedulable_plugins=refusal.plugins or {"NodeResourcesFit"})
+        place = self._queue.add_unschedulable(
+            entry, unschedulable_plugins=refusal.plugins or {"NodeResourcesFit"}
+        )
         self._observer.attempted(pod.scheduler_name, "unschedulable", started)
-        self._messenger.refused(pod, UNSCHEDULABLE, refusal.message)
+        if place is not None:
+            self._messenger.refused(pod, UNSCHEDULABLE, refusal.message)
 
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """The spec says something that has no meaning; trying again cannot help until the pod changes."""
-        self._queue.add_unschedulable(entry, unschedulable_plugins={POD_SPEC})
+        place = self._queue.add_unschedulable(entry, unschedulable_plugins={POD_SPEC})
         self._observer.attempted(pod.scheduler_name, "error", started)
-        self._messenger.refused(pod, SCHEDULER_ERROR, pod.cls.error)
+        if place is not None:
+            self._messenger.refused(pod, SCHEDULER_ERROR, pod.cls.error)
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """The attempt failed for a reason that lies outside the pod; it is tried again after a backoff."""
-        self._queue.add_unschedulable(entry)
+        place = self._queue.add_unschedulable(entry)
         self._observer.attempted(pod.scheduler_name, "error", started)
-        if tell:
+        if tell and place is not None:
             self._messenger.refused(pod, SCHEDULER_ERROR, message)

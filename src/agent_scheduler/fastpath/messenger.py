@@ -27,6 +27,9 @@ class KubeMessenger:
                 _reference(pod), type=WARNING, reason="FailedScheduling", action="Scheduling", note=message
             )
 
+    def binding(self, pod: PodInfo) -> None:
+        self._status.forget(_key(pod))
+
     def scheduled(self, pod: PodInfo, node_name: str) -> None:
         if self._recorder is not None:
             self._recorder.event(

@@ -61,6 +61,9 @@ class FastPathObserver(WorkerObserver, BinderObserver, AttemptObserver, ClusterO
     ) -> None:
         """A batch of changes was handled, from clock `began` until now."""
 
+    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+        """A change could not be taken in. The picture lacks it; the changes behind it go on."""
+
     def status_write(self, what: str) -> None:
         """See `StatusWriter`."""
 
@@ -243,19 +246,25 @@ class FastPath:
     def _node_changes(self, changes: list[Change[NodeInfo]]) -> None:
         began = self._timing.clock()
         for change in changes:
-            if change.type is ChangeType.DELETED:
-                self.cluster.delete_node(change.object.name)
-            else:
-                self.cluster.set_node(change.object)
+            try:
+                if change.type is ChangeType.DELETED:
+                    self.cluster.delete_node(change.object.name)
+                else:
+                    self.cluster.set_node(change.object)
+            except Exception as error:
+                self._observer.change_failed("Node", change.object.name, error)
         self._observer.received("Node", changes, began)
 
     def _pod_changes(self, changes: list[Change[PodInfo]]) -> None:
         began = self._timing.clock()
         for change in changes:
-            if change.type is ChangeType.DELETED:
-                self.cluster.delete_pod(change.object.uid)
-            else:
-                self.cluster.set_pod(change.object)
+            try:
+                if change.type is ChangeType.DELETED:
+                    self.cluster.delete_pod(change.object.uid)
+                else:
+                    self.cluster.set_pod(change.object)
+            except Exception as error:
+                self._observer.change_failed("Pod", change.object.key, error)
         self._observer.received("Pod", changes, began)
 
     # ---- decisions and writes

@@ -12,10 +12,10 @@ pod backs off as after an error, and the worker goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from agent_scheduler.engine.decide import ClassViews, Refusal, decide
+from agent_scheduler.engine.decide import ClassViews, CompiledFilter, Placement, Refusal, decide
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.snapshot import Snapshot
@@ -74,22 +74,28 @@ class Worker:
             await asyncio.sleep(0)
 
     def cycle(self, entry: Entry) -> None:
-        """Decide on one popped pod. Never raises."""
+        """Decide on one popped pod. What a plugin raises is reported, and the pod backs off."""
         pod = self._cluster.pods.get(entry.uid)
         if pod is None or not self._cluster.waits(entry.uid) or entry.uid in self._cluster.ledger.placements:
             self._cluster.queue.done(entry.uid)
             return
         started = self._clock()
-        try:
-            self._decide(entry, pod, started)
-        except Exception as error:
-            self._observer.cycle_failed(self._index, pod, error)
-            self._failures.error(entry, pod, f"{type(error).__name__}: {error}", started=started)
-
-    def _decide(self, entry: Entry, pod: PodInfo, started: float) -> None:
         if pod.cls.error:
             self._failures.unreadable(entry, pod, started=started)
             return
+        try:
+            decision, filters = self._decide(pod)
+        except Exception as error:
+            self._observer.cycle_failed(self._index, pod, error)
+            self._failures.error(entry, pod, f"{type(error).__name__}: {error}", started=started)
+            return
+        self._observer.decided(self._index, pod.scheduler_name, self._clock() - started)
+        if isinstance(decision, Refusal):
+            self._failures.unschedulable(entry, pod, decision, started=started)
+        else:
+            self._binder.submit(ScheduleResult(entry, pod, decision, filters, started))
+
+    def _decide(self, pod: PodInfo) -> tuple[Placement | Refusal, Sequence[CompiledFilter]]:
         self._snapshot.refresh()
         columns = self._snapshot.columns
         view = self._views[pod.scheduler_name].of(pod.cls)
@@ -103,8 +109,4 @@ class Worker:
             offset=self._index * columns.size // self._workers,
             nominated=nominated,
         )
-        self._observer.decided(self._index, pod.scheduler_name, self._clock() - started)
-        if isinstance(decision, Refusal):
-            self._failures.unschedulable(entry, pod, decision, started=started)
-        else:
-            self._binder.submit(ScheduleResult(entry, pod, decision, view.filters, started))
+        return decision, view.filters

@@ -28,6 +28,10 @@ _encode = msgspec.json.Encoder().encode
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 
+#: In the place of a failure: the report is no longer the last word on its pod, and was not sent.
+_OUTDATED = Failure(FailureClass.GONE)
+
+
 class PodKey(NamedTuple):
     namespace: str
     name: str
@@ -155,7 +159,10 @@ class StatusWriter:
         attempts = Attempts(self._backoff, self._timing)
         body = self._patch(pod, report)
         while True:
-            failure = await self._send(path, body)
+            failure = await self._send(path, body, pod, report)
+            if failure is _OUTDATED:
+                self._count("replaced" if self._dispatcher.waiting(pod) else "dropped")
+                return
             if failure is None:
                 self._count("written")
                 report.written = True
@@ -168,17 +175,17 @@ class StatusWriter:
                 self._give_up("failed", pod, report)
                 return
             await attempts.wait(failure.retry_after)
-            if self._dispatcher.waiting(pod):
-                self._count("replaced")
-                return
 
     def _give_up(self, what: str, pod: PodKey, report: _Report) -> None:
         self._count(what)
         if self._last.get(pod.uid) is report:
             del self._last[pod.uid]
 
-    async def _send(self, path: str, body: bytes) -> Failure | None:
+    async def _send(self, path: str, body: bytes, pod: PodKey, report: _Report) -> Failure | None:
         async with self._budget.request():
+            if self._last.get(pod.uid) is not report:
+                # What is true of a pod that was bound while this waited is not for us to deny.
+                return _OUTDATED
             try:
                 response = await self._transport.request(
                     "PATCH", path, body=body, content_type=STRATEGIC_MERGE, timeout=self._request_timeout

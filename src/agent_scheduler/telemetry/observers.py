@@ -185,6 +185,13 @@ class FastPathObserver:
         if held is not None:
             self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
 
+    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+        """Handling one object raised: a fault of ours, brought out by that object."""
+        self._metrics.malformed_objects_total.labels(kind).inc()
+        held = self._once.admit(f"change {kind} {type(error).__name__}")
+        if held is not None:
+            self._log.error("change not taken in", kind=kind, key=key, held_back=held, exc_info=error)
+
     def watched(self, kind: str, what: str) -> None:
         """A reflector did `what`."""
         if what == "malformed":

@@ -52,6 +52,9 @@ class Reports:
     def malformed(self, kind: str, key: str, problem: str) -> None:
         self.problems.append(f"{kind} {key}: {problem}")
 
+    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+        self.failures.append(error)
+
     def watched(self, kind: str, what: str) -> None:
         self.counts[f"{kind} {what}"] += 1
 

@@ -10,13 +10,19 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
+from agent_scheduler.engine.framework import Depends
+from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.fastpath.binder import Binder
+from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.fastpath.scheduler import RateLimit
 from agent_scheduler.kube.bind import BindOutcome, BindResult
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.unit.engine.world import pod_json, read_pod
 
-from .running import Running, scheduling
+from .running import AGENT, Running, scheduling
 
 
 class Answers:
@@ -147,3 +153,156 @@ async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
         await until(lambda: running.reports.outcomes["gone"])
         assert await cluster.placed() == {"b": "n1"}
         assert room(running) == 1000
+
+
+class Held(Answers):
+    """Binds wait until the test lets them go; then the script answers."""
+
+    def __init__(self, running: Running, *outcomes: BindOutcome | Exception) -> None:
+        super().__init__(running, *outcomes)
+        self.go = asyncio.Event()
+
+    async def __call__(self, pod: Any, node_name: str) -> BindResult:
+        await self.go.wait()
+        return await super().__call__(pod, node_name)
+
+
+async def _bound_by_another(cluster: EmbeddedCluster, node_name: str) -> None:
+    await cluster.ask(
+        "POST",
+        f"{PODS}/a/binding",
+        {"target": {"kind": "Node", "name": node_name}, "metadata": {"name": "a"}},
+    )
+
+
+async def test_nothing_is_said_of_a_pod_that_was_bound_while_its_bind_failed() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = Held(running, BindOutcome.UNAVAILABLE)
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.fast_path.ledger.assumed)
+        await _bound_by_another(cluster, "n1")
+        await until(lambda: not running.fast_path.ledger.assumed)
+        held.go.set()
+        await until(lambda: running.fast_path.binder.in_flight == 0)
+        await running.stop()
+        assert room(running) == 1000
+        condition = await cluster.condition("a")
+        assert condition is not None and condition["status"] == "True"
+        assert running.reports.counts["status written"] == 0
+        assert running.reports.counts["event recorded"] == 0
+
+
+async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = Held(running, BindOutcome.UNKNOWN)
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.fast_path.ledger.assumed)
+        await _bound_by_another(cluster, "n1")
+        await until(lambda: not running.fast_path.ledger.assumed)
+        held.go.set()
+        await until(lambda: running.fast_path.binder.in_flight == 0)
+        assert running.reports.attempts == {"scheduled": 1}
+        assert sum(running.fast_path.queue.pending()) == 0
+
+
+async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins() -> None:
+    slow = RateLimit(qps=0.001, burst=1, concurrency=1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, status_writes=slow) as running:
+        # The first write takes the only token for a long time.
+        await cluster.add_pod("first")
+        await until(lambda: cluster.condition("first"))
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.reports.attempts["unschedulable"] == 2)
+        held = Held(running)
+        await cluster.ask("DELETE", f"{PODS}/first")
+        await cluster.add_node("n1", cpu="1")
+        await until(lambda: running.fast_path.ledger.assumed)
+        assert len(running.fast_path._status._last) == 0
+        held.go.set()
+        await until(cluster.placed)
+        condition = await cluster.condition("a")
+        assert condition is not None and condition["status"] == "True"
+
+
+async def test_a_pod_that_grew_between_decision_and_bind_is_decided_anew() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_node("n2", cpu="2", unschedulable=True)
+        await until(lambda: len(running.fast_path.ledger.rows) == 2)
+        fast_path = running.fast_path
+        submit = fast_path.binder.submit
+        grown: list[str] = []
+
+        def grow_first(result: Any) -> None:
+            submit(result)
+            if not grown:
+                grown.append(result.pod.uid)
+                body = pod_json("a", requests={"cpu": "2"})
+                body["metadata"].update(uid=result.pod.uid, resourceVersion="9999999")
+                fast_path.cluster.set_pod(read_pod(body, PodClasses()))
+
+        fast_path.binder.submit = grow_first  # type: ignore[method-assign]
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.reports.attempts)
+        # What it was decided on first would have bound it.
+        assert next(iter(running.reports.attempts)) == "unschedulable"
+
+
+async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
+    class Late:
+        name = "Late"
+        depends = Depends.USAGE
+
+        def prepare(self, pod: Any, interns: Any) -> Any:
+            return self if any(each.key == "boom" for each in pod.tolerations) else None
+
+        def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
+            if nodes is running.fast_path.ledger.columns:
+                raise ZeroDivisionError("late")
+            return np.ones(len(rows), dtype=np.bool_)
+
+        def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
+            return {}
+
+    profile: Any = type(AGENT)(
+        scheduler_name=AGENT.scheduler_name, filters=(Late(), *AGENT.filters), scores=AGENT.scores
+    )
+    async with (
+        embedded_cluster() as cluster,
+        scheduling(cluster.transport, profiles=(profile,)) as running,
+    ):
+        await cluster.add_node("n1")
+        await until(lambda: running.fast_path.ledger.rows)
+        submit = running.fast_path.binder.submit
+
+        def outdated(result: Any) -> None:
+            candidates = tuple(each._replace(version=0) for each in result.placement.candidates)
+            submit(result._replace(placement=result.placement._replace(candidates=candidates)))
+
+        running.fast_path.binder.submit = outdated  # type: ignore[method-assign]
+        await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
+        await until(lambda: running.reports.attempts["error"])
+        await cluster.add_pod("good")
+        await until(cluster.placed)
+        assert set(await cluster.placed()) == {"good"}
+        assert not running.scheduling.done()
+        assert running.reports.problems == ["ZeroDivisionError: late"]
+
+
+async def test_one_object_that_cannot_be_taken_in_stops_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken_in = Cluster.set_pod
+
+    def faulty(self: Cluster, pod: Any) -> None:
+        if pod.name == "bad":
+            raise ZeroDivisionError("bad pod")
+        taken_in(self, pod)
+
+    monkeypatch.setattr(Cluster, "set_pod", faulty)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1")
+        await cluster.add_pod("bad")
+        await cluster.add_pod("good")
+        await until(cluster.placed)
+        assert [str(error) for error in running.reports.failures] == ["bad pod"]

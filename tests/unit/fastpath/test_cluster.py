@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.fastpath.cluster import Cluster
 from tests.unit.engine.world import node, pod_json, read_pod
-from tests.unit.engine.world import World as Engine
 
 from .running import AGENT, Reports
 
@@ -27,7 +27,7 @@ class World:
             hint_maps={"agent-scheduler": AGENT.hint_map()},
             pre_enqueue={"agent-scheduler": AGENT.pre_enqueue},
             recorder=self.reports,
-            is_pending=lambda uid: self.cluster.waits(uid),
+            is_pending=self._waits,
         )
         self.cluster = Cluster(
             ledger=self.ledger,
@@ -36,10 +36,13 @@ class World:
             observer=self.reports,
             settled=lambda pod: self.settled.append(pod.name),
         )
-        self.classes = Engine().classes
+        self.classes = PodClasses()
         self._version = 0
         for name in nodes:
             self.cluster.set_node(node(name, cpu=cpu))
+
+    def _waits(self, uid: str) -> bool:
+        return self.cluster.waits(uid)
 
     def seen(self, body: dict[str, Any], **spec: Any) -> PodInfo:
         """The watch shows `body`, changed by `spec`."""
@@ -186,5 +189,3 @@ def test_every_change_of_a_waiting_pod_is_taken_in_at_every_stage() -> None:
     assert sum(world.queue.pending()) == 0
     assert not world.cluster.pods
     assert world.settled == ["a"]
-
-

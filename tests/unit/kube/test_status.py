@@ -232,6 +232,20 @@ async def test_a_forgotten_pod_is_not_written_about() -> None:
         assert bench.writer._last == {}
 
 
+async def test_a_report_is_not_repeated_once_its_pod_is_forgotten() -> None:
+    async def script(request: Request) -> Action:
+        # The pod was bound meanwhile, and the server says so in its condition.
+        bench.writer.forget(POD)
+        return status(503)
+
+    async with writing(Answer()) as bench:
+        bench.server.script = script
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert len(bench.server.requests) == 1
+        assert bench.counts == {"dropped": 1}
+
+
 async def test_draining_has_a_deadline() -> None:
     async with writing(Hang()) as bench:
         bench.writer.report(POD, UNFIT)
