@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ..objects.times import time_text
 from . import schema_source as source
 from .errors import ApiError, bad_request
 from .resource import Object
@@ -50,6 +51,13 @@ V1UserInfo 1:username 2:uid 3:groups
 V1TokenReview 1:metadata 2:spec 3:status
 V1TokenReviewSpec 1:token 2:audiences
 V1TokenReviewStatus 1:authenticated 2:user 3:error 4:audiences
+AuthenticationV1TokenRequest 1:metadata 2:spec 3:status
+V1TokenRequestSpec 1:audiences 3:boundObjectRef 4:expirationSeconds
+V1TokenRequestStatus 1:token 2:expirationTimestamp
+V1BoundObjectReference 1:kind 2:apiVersion 3:name 4:uid
+V1Scale 1:metadata 2:spec 3:status
+V1ScaleSpec 1:replicas
+V1ScaleStatus 1:replicas 2:selector
 V1Namespace 1:metadata 2:spec 3:status
 V1NamespaceSpec 1:finalizers
 V1NamespaceStatus 1:phase
@@ -88,6 +96,16 @@ V1DeploymentStrategy 1:type 2:rollingUpdate
 V1RollingUpdateDeployment 1:maxUnavailable 2:maxSurge
 V1DeploymentStatus 1:observedGeneration 2:replicas 3:updatedReplicas 4:availableReplicas 5:unavailableReplicas
 V1DeploymentStatus 7:readyReplicas 8:collisionCount 9:terminatingReplicas
+V1Job 1:metadata 2:spec 3:status
+V1JobSpec 1:parallelism 2:completions 3:activeDeadlineSeconds 4:selector 5:manualSelector 6:template
+V1JobSpec 7:backoffLimit 8:ttlSecondsAfterFinished 9:completionMode 10:suspend 12:backoffLimitPerIndex
+V1JobSpec 13:maxFailedIndexes 14:podReplacementPolicy 15:managedBy
+V1JobStatus 2:startTime 3:completionTime 4:active 5:succeeded 6:failed
+V1CronJob 1:metadata 2:spec 3:status
+V1CronJobSpec 1:schedule 2:startingDeadlineSeconds 3:concurrencyPolicy 4:suspend 5:jobTemplate
+V1CronJobSpec 6:successfulJobsHistoryLimit 7:failedJobsHistoryLimit 8:timeZone
+V1CronJobStatus 4:lastScheduleTime 5:lastSuccessfulTime
+V1JobTemplateSpec 1:metadata 2:spec
 V1PodTemplateSpec 1:metadata 2:spec
 V1PodSpec 2:containers 3:restartPolicy 4:terminationGracePeriodSeconds 5:activeDeadlineSeconds 6:dnsPolicy
 V1PodSpec 7:nodeSelector 8:serviceAccountName 9:serviceAccount 10:nodeName 11:hostNetwork 12:hostPID 13:hostIPC
@@ -203,13 +221,13 @@ def _value(type_: source.Type, raw: Any) -> Any:
         return base64.b64encode(_slice(raw)).decode()
     if type_.kind == "quantity":
         return _text(dict(_fields(raw)).get(1, b""))
-    if type_.kind in ("time", "microtime"):
+    if type_.kind == "time":
         parts = dict(_fields(raw))
         if not parts:
             return None
         seconds = _value(_INTEGER, parts.get(1, 0))
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return time_text(moment)
     if type_.kind == "intorstring":
         parts = dict(_fields(raw))
         return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))

@@ -1,6 +1,7 @@
 """Rows of all built-in kinds but pods, as kube-apiserver's internal printers have them.
 
-Workloads and RBAC are in `table_workloads`. Each function gives the cells after the name.
+Workloads and RBAC are in `table_workloads`, networking in `table_network`. Each function gives the cells after
+the name.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .printing import (
     printer,
 )
 from .resource import Object
+from .table_network import NETWORK
 from .table_pods import PODS
 from .table_workloads import WORKLOADS
 
@@ -480,5 +482,6 @@ PRINTERS: dict[tuple[str, str], Printer] = {
         ),
         _slice,
     ),
+    **NETWORK,
     **WORKLOADS,
 }

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from .printing import AGE, CREATED_AT, Column, Printer, created, joined, label_selector, labels, printer
+from .printing import (
+    AGE,
+    CREATED_AT,
+    NONE,
+    Column,
+    Printer,
+    age,
+    created,
+    joined,
+    label_selector,
+    labels,
+    printer,
+)
 from .resource import Object
 
 _CONTAINERS = Column("Containers", "string", "Names of each container in the template.", 1)
@@ -13,8 +25,8 @@ _IMAGES = Column("Images", "string", "Images referenced by each container in the
 
 def _template(obj: Object) -> list[Any]:
     """Names and images of the containers in an object's pod template."""
-    spec = obj.get("template") or (obj.get("spec") or {}).get("template") or {}
-    containers = (spec.get("spec") or {}).get("containers") or ()
+    template = obj.get("template") or (obj.get("spec") or {}).get("template") or {}
+    containers = (template.get("spec") or {}).get("containers") or ()
     return [
         ",".join(container.get("name", "") for container in containers),
         ",".join(container.get("image", "") for container in containers),
@@ -72,6 +84,73 @@ def _stateful_set(obj: Object, now: str) -> list[Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
     return [ready, created(obj, now), *_template(obj)]
+
+
+def _condition(status: Object, kind: str) -> bool:
+    return any(
+        found.get("type") == kind and found.get("status") == "True"
+        for found in status.get("conditions") or ()
+    )
+
+
+def _job(obj: Object, now: str) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    done, wanted, parallel = status.get("succeeded", 0), spec.get("completions"), spec.get("parallelism") or 0
+    if wanted is not None:
+        completions = f"{done}/{wanted}"
+    else:
+        completions = f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+    began, ended = status.get("startTime"), status.get("completionTime")
+    return [
+        _job_state(obj, status),
+        completions,
+        age(began, ended or now) if began else "",
+        created(obj, now),
+        *_template(obj),
+        label_selector(spec.get("selector")),
+    ]
+
+
+def _job_state(obj: Object, status: Object) -> str:
+    for kind, word in (("Complete", "Complete"), ("Failed", "Failed")):
+        if _condition(status, kind):
+            return word
+    if "deletionTimestamp" in obj["metadata"]:
+        return "Terminating"
+    for kind, word in (
+        ("Suspended", "Suspended"),
+        ("FailureTarget", "FailureTarget"),
+        ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+    ):
+        if _condition(status, kind):
+            return word
+    return "Running"
+
+
+def _cron_job(obj: Object, now: str) -> list[Any]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    last = status.get("lastScheduleTime")
+    job = (spec.get("jobTemplate") or {}).get("spec") or {}
+    return [
+        spec.get("schedule", ""),
+        spec.get("timeZone") or NONE,
+        "True" if spec.get("suspend") else "False",
+        len(status.get("active") or ()),
+        age(last, now) if last else NONE,
+        created(obj, now),
+        *_template(job),
+        label_selector(job.get("selector")),
+    ]
+
+
+def _revision(obj: Object, now: str) -> list[Any]:
+    owner = next((one for one in obj["metadata"].get("ownerReferences") or () if one.get("controller")), None)
+    named = NONE
+    if owner is not None:
+        group = str(owner.get("apiVersion", "")).rpartition("/")[0]
+        kind = str(owner.get("kind", "")).lower()
+        named = f"{kind}.{group}/{owner.get('name')}" if group else f"{kind}/{owner.get('name')}"
+    return [named, obj.get("revision", 0), created(obj, now)]
 
 
 def _pod_template(obj: Object, now: str) -> list[Any]:
@@ -164,6 +243,40 @@ WORKLOADS: dict[tuple[str, str], Printer] = {
         _deployment,
     ),
     ("apps", "StatefulSet"): printer((_READY, AGE, _CONTAINERS, _IMAGES), _stateful_set),
+    ("apps", "ControllerRevision"): printer(
+        (
+            Column("Controller", "string", "Controller of the object"),
+            Column("Revision", "string", "@V1ControllerRevision.revision"),
+            AGE,
+        ),
+        _revision,
+    ),
+    ("batch", "Job"): printer(
+        (
+            Column("Status", "string", "Status of the job."),
+            Column("Completions", "string", "@V1JobStatus.succeeded"),
+            Column("Duration", "string", "Time required to complete the job."),
+            AGE,
+            _CONTAINERS,
+            _IMAGES,
+            Column("Selector", "string", "@V1JobSpec.selector", 1),
+        ),
+        _job,
+    ),
+    ("batch", "CronJob"): printer(
+        (
+            Column("Schedule", "string", "@V1CronJobSpec.schedule"),
+            Column("Timezone", "string", "@V1CronJobSpec.timeZone"),
+            Column("Suspend", "boolean", "@V1CronJobSpec.suspend"),
+            Column("Active", "integer", "@V1CronJobStatus.active"),
+            Column("Last Schedule", "string", "@V1CronJobStatus.lastScheduleTime"),
+            AGE,
+            _CONTAINERS,
+            _IMAGES,
+            Column("Selector", "string", "@V1JobSpec.selector", 1),
+        ),
+        _cron_job,
+    ),
     ("rbac.authorization.k8s.io", "Role"): printer((CREATED_AT,), _role),
     ("rbac.authorization.k8s.io", "ClusterRole"): printer((CREATED_AT,), _role),
     ("rbac.authorization.k8s.io", "RoleBinding"): _binding("V1RoleBinding"),
