@@ -19,7 +19,15 @@ from msgspec import Raw
 
 from agent_scheduler.objects import wire
 
-from .requests import Amounts, RequestError, amounts, container_amounts, pod_requests, with_defaults
+from .requests import (
+    Amounts,
+    RequestError,
+    amounts,
+    container_amounts,
+    counts_by_default,
+    pod_requests,
+    with_defaults,
+)
 
 #: The counter of pods on a node, treated as one more resource.
 PODS = "pods"
@@ -121,12 +129,14 @@ class PodClasses:
         requests = pod_requests(
             (requests for requests, _ in containers), inits, pod_level=pod_level, overhead=overhead
         )
-        counted = pod_requests(
-            (with_defaults(requests) for requests, _ in containers),
-            ((with_defaults(requests), sidecar) for requests, sidecar in inits),
-            pod_level=pod_level,
-            overhead=overhead,
-        )
+        counted = requests
+        if any(counts_by_default(each) for each, _ in (*containers, *inits)):
+            counted = pod_requests(
+                (with_defaults(requests) for requests, _ in containers),
+                ((with_defaults(requests), sidecar) for requests, sidecar in inits),
+                pod_level=pod_level,
+                overhead=overhead,
+            )
         nonzero = (counted.get("cpu", 0), counted.get("memory", 0))
         requests = {resource: amount for resource, amount in requests.items() if amount}
         requests[PODS] = 1

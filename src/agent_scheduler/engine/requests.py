@@ -107,6 +107,11 @@ def container_amounts(containers: list[Container] | None, place: str) -> list[tu
 
 def with_defaults(requests: Amounts) -> Amounts:
     """The requests a container counts as in scores: missing CPU and memory filled in."""
-    if "cpu" in requests and "memory" in requests:
+    if not counts_by_default(requests):
         return requests
     return {"cpu": DEFAULT_MILLI_CPU, "memory": DEFAULT_MEMORY} | requests
+
+
+def counts_by_default(requests: Amounts) -> bool:
+    """Whether a container's score takes a default for CPU or memory."""
+    return "cpu" not in requests or "memory" not in requests
