@@ -1,0 +1,179 @@
+"""Disruption budgets are kept true, so that evictions are allowed when there is room and refused when not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver.disruption import Budgets
+
+from .world import BUDGETS, PODS, World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.controllers = [Budgets(world.api.registry)]
+    return world
+
+
+def _budget(world: World, **spec: Any) -> None:
+    body = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "x"}}, **spec}}
+    world.ok("POST", BUDGETS, body)
+
+
+def _status(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.ok("GET", f"{BUDGETS}/b")["status"]
+    return found
+
+
+def _numbers(world: World) -> tuple[int, int, int, int]:
+    status = _status(world)
+    return (
+        status["disruptionsAllowed"],
+        status["currentHealthy"],
+        status["desiredHealthy"],
+        status["expectedPods"],
+    )
+
+
+def _evict(world: World, name: str) -> int:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    return world.call("POST", f"{PODS}/{name}/eviction", body)[0]
+
+
+def test_a_budget_follows_its_pods_as_they_come_turn_ready_and_go(world: World) -> None:
+    _budget(world, minAvailable=1)
+    for name in ("one", "two"):
+        world.ready_pod(name)
+    world.ready_pod("other", app="y")
+    world.settle()
+    assert _numbers(world) == (1, 2, 1, 2)
+    world.report("one", ready=False)
+    world.settle()
+    assert _numbers(world) == (0, 1, 1, 2)
+    world.delete(f"{PODS}/one", gracePeriodSeconds=0)
+    world.settle()
+    assert _numbers(world) == (0, 1, 1, 1)
+
+
+def test_pods_that_ended_or_are_being_deleted_are_not_healthy(world: World) -> None:
+    _budget(world, maxUnavailable=1)
+    for name in ("one", "two", "three"):
+        world.ready_pod(name)
+    world.report("one", phase="Succeeded")
+    world.delete(f"{PODS}/two")
+    world.settle()
+    assert _numbers(world) == (0, 1, 1, 2)
+
+
+def test_a_pod_that_changes_its_labels_leaves_the_budget(world: World) -> None:
+    _budget(world, minAvailable=0)
+    world.ready_pod("one")
+    world.settle()
+    patch = {"metadata": {"labels": {"app": "y"}}}
+    world.ok("PATCH", f"{PODS}/one", patch, kind="application/merge-patch+json")
+    world.settle()
+    assert _numbers(world) == (0, 0, 0, 0)
+
+
+def test_a_budget_with_a_new_selector_is_counted_anew(world: World) -> None:
+    world.ready_pod("one")
+    world.ready_pod("two", app="y")
+    world.ready_pod("three", app="y")
+    _budget(world, minAvailable=1)
+    world.settle(most=1)
+    assert _numbers(world) == (0, 1, 1, 1)
+    patch = {"spec": {"selector": {"matchLabels": {"app": "y"}}}}
+    world.ok("PATCH", f"{BUDGETS}/b", patch, kind="application/merge-patch+json")
+    world.settle(most=1)
+    assert _numbers(world) == (1, 2, 1, 2)
+    assert _status(world)["observedGeneration"] == 2
+
+
+def test_a_namesake_of_a_deleted_budget_is_a_budget_of_its_own(world: World) -> None:
+    world.ready_pod("one")
+    _budget(world, minAvailable=1)
+    world.settle()
+    world.delete(f"{BUDGETS}/b")
+    _budget(world, minAvailable="0%")
+    world.settle()
+    assert _numbers(world) == (1, 1, 0, 1)
+
+
+def test_what_was_there_before_the_controller_came_is_counted() -> None:
+    world = World()
+    world.ready_pod("one")
+    _budget(world, minAvailable="0%")
+    world.controllers = [Budgets(world.api.registry)]
+    world.settle()
+    assert _numbers(world) == (1, 1, 0, 1)
+
+
+def test_nothing_is_written_when_nothing_changed(world: World) -> None:
+    _budget(world, minAvailable=1)
+    world.ready_pod("one")
+    world.settle()
+    version = world.store.rv
+    world.pod("other")
+    world.settle()
+    assert world.store.rv == version + 1
+
+
+def test_pods_without_a_budget_in_their_namespace_wake_nobody(world: World) -> None:
+    woken: list[str] = []
+    world.controllers[0].wake = lambda: woken.append("woken")
+    world.ready_pod("one")
+    assert not woken
+    _budget(world, minAvailable=1)
+    world.settle()
+    world.delete(f"{BUDGETS}/b")
+    world.settle()
+    woken.clear()
+    world.report("one", ready=False)
+    assert not woken
+
+
+def test_evictions_are_granted_while_the_budget_has_room(world: World) -> None:
+    _budget(world, minAvailable=1)
+    for name in ("one", "two"):
+        world.ready_pod(name)
+    assert _evict(world, "one") == 429  # the budget has not been counted yet
+    world.settle()
+    assert _evict(world, "one") == 201
+    assert _evict(world, "two") == 429
+    world.settle()
+    assert _evict(world, "two") == 429
+    world.ready_pod("three")
+    world.settle()
+    assert _evict(world, "two") == 201
+
+
+def test_an_evicted_pod_that_stays_counts_as_healthy_again_after_two_minutes(world: World) -> None:
+    _budget(world, minAvailable=1)
+    for name in ("one", "two"):
+        world.ready_pod(name)
+    world.settle()
+    noted = {"status": {"disruptedPods": {"one": "2027-01-15T08:00:00Z"}}}
+    world.ok("PATCH", f"{BUDGETS}/b/status", noted, kind="application/merge-patch+json")
+    world.settle(100)
+    assert _numbers(world) == (0, 1, 1, 2)
+    assert list(_status(world)["disruptedPods"]) == ["one"]
+    world.settle(30)
+    assert _numbers(world) == (1, 2, 1, 2)
+    assert "disruptedPods" not in _status(world)
+
+
+def test_the_condition_says_since_when_disruptions_are_allowed(world: World) -> None:
+    _budget(world, minAvailable=1)
+    world.ready_pod("one")
+    world.settle()
+    before = _status(world)["conditions"]
+    assert [(found["type"], found["status"]) for found in before] == [("DisruptionAllowed", "False")]
+    world.now += 60
+    world.ready_pod("two")
+    world.settle()
+    after = _status(world)["conditions"]
+    assert after[0]["status"] == "True"
+    assert after[0]["lastTransitionTime"] > before[0]["lastTransitionTime"]
