@@ -8,8 +8,6 @@ prolonged.
 
 from __future__ import annotations
 
-from calendar import timegm
-from time import strptime
 from typing import Any
 
 import orjson
@@ -22,7 +20,7 @@ from .requests import Request, Response, check_dry_run, success
 from .resource import Object
 from .selectors import compile_selector
 from .store import Record
-from .views import now_text
+from .times import clock_text, parse
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -159,7 +157,7 @@ def _finalizers(metadata: Object, options: Object) -> list[str]:
 
 
 def _mark(registry: Registry, metadata: Object, grace: int) -> None:
-    metadata["deletionTimestamp"] = now_text(registry.store.clock() + grace)
+    metadata["deletionTimestamp"] = clock_text(registry.store.clock() + grace)
     metadata["deletionGracePeriodSeconds"] = grace
     if metadata.get("generation"):
         metadata["generation"] += 1
@@ -176,8 +174,8 @@ def _mark_with_grace(registry: Registry, served: Served, obj: Object, options: O
         if asked is None or asked >= left:
             return False, True
         asked = 1 if asked < 0 else asked
-        began = timegm(strptime(metadata["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ")) - left
-        metadata["deletionTimestamp"] = now_text(began + asked)
+        began = parse(metadata["deletionTimestamp"]).timestamp() - left
+        metadata["deletionTimestamp"] = clock_text(began + asked)
         metadata["deletionGracePeriodSeconds"] = asked
         return True, False
     assert served.resource.grace is not None

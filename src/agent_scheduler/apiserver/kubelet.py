@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from heapq import heappop, heappush
 from typing import Literal
 
@@ -29,6 +28,7 @@ from .kubelet_admission import NodeBook, demand_of
 from .kubelet_status import ended, is_ready, ready_node, refused, running
 from .resource import Object
 from .store import Event, Record, Store
+from .times import clock_text, micro_clock_text
 
 __all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
 
@@ -154,7 +154,7 @@ class Kubelets:
         second = int(self._store.clock())
         if second != self._second:
             self._second = second
-            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._second_text = clock_text(second)
         return self._second_text
 
     # Pods
@@ -337,7 +337,7 @@ class Kubelets:
     def _renew(self, node: str) -> None:
         if node not in self._books:
             return
-        micros = datetime.fromtimestamp(self._store.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        micros = micro_clock_text(self._store.clock())
         leases = self._store.tables[LEASES]
         record = leases.get(LEASE_NAMESPACE, node)
         if record is None:

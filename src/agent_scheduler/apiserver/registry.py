@@ -15,7 +15,8 @@ import orjson
 from . import crd
 from .resource import Object, Resource
 from .store import Event, Record, Store, Table
-from .views import ShapedView, View, now_text
+from .times import clock_text
+from .views import ShapedView, View
 from .watch import Hub
 
 #: Fields that tables keep an index of, where their kind has them.
@@ -76,7 +77,7 @@ class Registry:
         """The present second in RFC 3339."""
         second = int(self.store.clock())
         if second != self._second:
-            self._second, self._now = second, now_text(second)
+            self._second, self._now = second, clock_text(second)
         return self._now
 
     def add(self, resource: Resource) -> None:

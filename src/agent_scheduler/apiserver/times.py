@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from ..objects.times import micro_time_text, time_text
+
 _SECONDS = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ")
 _MICROS = re.compile(_SECONDS.pattern[:-1] + r"\.\d{6}Z")
 _ANY = re.compile(
@@ -24,14 +26,24 @@ def seconds_time(text: str) -> str:
     """`2026-01-01T00:00:00Z`; a fraction is cut off, an offset taken out. Raises `TimeFormatError`."""
     if _SECONDS.fullmatch(text):
         return text
-    return parse(text, "2006-01-02T15:04:05Z07:00").strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time_text(parse(text, "2006-01-02T15:04:05Z07:00"))
 
 
 def micro_time(text: str) -> str:
     """`2026-01-01T00:00:00.000000Z`. Raises `TimeFormatError`."""
     if _MICROS.fullmatch(text):
         return text
-    return parse(text, "2006-01-02T15:04:05.000000Z07:00").strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return micro_time_text(parse(text, "2006-01-02T15:04:05.000000Z07:00"))
+
+
+def clock_text(seconds: float) -> str:
+    """A `metav1.Time` of the store's clock, in seconds since 1970."""
+    return time_text(datetime.fromtimestamp(seconds, UTC))
+
+
+def micro_clock_text(seconds: float) -> str:
+    """A `metav1.MicroTime` of the store's clock, in seconds since 1970."""
+    return micro_time_text(datetime.fromtimestamp(seconds, UTC))
 
 
 def parse(text: str, layout: str = "2006-01-02T15:04:05Z07:00") -> datetime:

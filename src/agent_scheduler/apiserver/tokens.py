@@ -19,7 +19,7 @@ from .errors import bad_request, conflict, invalid, not_found
 from .registry import Registry, Served
 from .requests import Request, Response
 from .resource import Object
-from .views import now_text
+from .times import clock_text
 
 SERVICE_ACCOUNTS = ("", "serviceaccounts")
 
@@ -76,7 +76,7 @@ def request_token(
         "apiVersion": f"{_GROUP}/{_VERSION}",
         "metadata": {"name": name, "namespace": namespace, "creationTimestamp": registry.now()},
         "spec": spec,
-        "status": {"token": unsigned(payload), "expirationTimestamp": now_text(now + seconds)},
+        "status": {"token": unsigned(payload), "expirationTimestamp": clock_text(now + seconds)},
     }
     return Response(201, orjson.dumps(answer))
 

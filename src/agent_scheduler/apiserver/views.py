@@ -7,7 +7,6 @@ metadata alone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ import orjson
 from . import tables
 from .errors import ApiError
 from .resource import Object, Resource
+from .times import clock_text
 
 JSON = "application/json"
 _AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -82,11 +82,6 @@ def _negotiate(accept: str) -> Representation:
         "NotAcceptable",
         "only the following media types are accepted: application/json",
     )
-
-
-def now_text(seconds: float) -> str:
-    """RFC 3339 with whole seconds, as metav1.Time is written."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 class View:
@@ -219,7 +214,7 @@ class TableView(View):
             [self._plain.decode(data) for data in items],
             meta=meta,
             include=self._include,
-            now=now_text(self._clock()),
+            now=clock_text(self._clock()),
         )
 
     def object(self, data: bytes) -> bytes:

@@ -24,9 +24,9 @@ import msgspec
 import structlog
 
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
-from agent_scheduler.kube.recorder import micro_time
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.objects.times import micro_time_text
 
 _log = structlog.get_logger(__name__)
 
@@ -262,7 +262,7 @@ class LeaderElector:
     def _record(self, lease: dict[str, Any]) -> dict[str, Any]:
         """The lease as ours. What others put into it (labels, fields we do not know) stays."""
         spec = dict(lease.get("spec") or {})
-        moment = micro_time(self._now())
+        moment = micro_time_text(self._now())
         if self._holder(lease) != self._config.identity:
             spec["acquireTime"] = moment
             spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + 1
@@ -272,7 +272,7 @@ class LeaderElector:
         return {**lease, "spec": spec}
 
     async def _create(self) -> Failure | None:
-        moment = micro_time(self._now())
+        moment = micro_time_text(self._now())
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -326,7 +326,7 @@ class LeaderElector:
     async def _release(self) -> None:
         """Lets others follow at once. Only a courtesy: whoever cannot, is followed when the lease has run out."""
         while self.leading and self._lease is not None and self._holder(self._lease) == self._config.identity:
-            moment = micro_time(self._now())
+            moment = micro_time_text(self._now())
             spec = dict(self._lease.get("spec") or {})
             # One second, as client-go writes it: a candidate that takes the duration from the record need not wait.
             spec.update(holderIdentity="", leaseDurationSeconds=1, acquireTime=moment, renewTime=moment)

@@ -23,6 +23,7 @@ from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.objects.times import micro_time_text
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -231,7 +232,7 @@ class EventRecorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": series.name, "namespace": namespace},
-            "eventTime": micro_time(series.first),
+            "eventTime": micro_time_text(series.first),
             "reportingController": self._controller,
             "reportingInstance": self._instance,
             "type": key.type,
@@ -246,13 +247,7 @@ class EventRecorder:
 
 
 def _series_of(series: _Series) -> dict[str, Any]:
-    return {"count": series.times, "lastObservedTime": micro_time(series.last)}
-
-
-def micro_time(moment: datetime) -> str:
-    """metav1.MicroTime: RFC 3339 in UTC with exactly six digits of a second."""
-    # isoformat takes a third of strftime's time, and one event is written for each pod.
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    return {"count": series.times, "lastObservedTime": micro_time_text(series.last)}
 
 
 def _shortened(note: str) -> str:

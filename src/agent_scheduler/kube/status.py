@@ -21,6 +21,7 @@ from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.objects.times import time_text
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -147,7 +148,7 @@ class StatusWriter:
             "lastProbeTime": None,
         }
         if report.transition:
-            condition["lastTransitionTime"] = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition["lastTransitionTime"] = time_text(self._now())
         status: dict[str, Any] = {"conditions": [condition]}
         if report.nominated is not None:
             status["nominatedNodeName"] = report.nominated or None

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference, micro_time
+from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Backoff, Timing
 
 from .scripted import (
@@ -257,8 +257,3 @@ async def test_draining_tells_the_last_counts() -> None:
             await bench.sent()
         assert await bench.recorder.drain(5) == 0
         assert (await bench.sent())[-1][1]["series"]["count"] == 5
-
-
-def test_micro_time_is_utc_with_six_digits() -> None:
-    moment = datetime(2026, 1, 1, 12, 0, tzinfo=timezone(timedelta(hours=5)))
-    assert micro_time(moment) == "2026-01-01T07:00:00.000000Z"
