@@ -10,34 +10,23 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .errors import bad_request
+from .builtin import names
+from .errors import ApiError, bad_request
 from .store import Record
 
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _TOKEN = re.compile(r"\s*(==|!=|=|!|\(|\)|,|<|>|[^\s=!(),<>]+)")
 
 Requirement = Callable[[Mapping[str, str]], bool]
 
 
+def _refused(path: str, text: str, problems: names.Problems) -> ApiError:
+    return bad_request(f'unable to parse requirement: {path}: Invalid value: "{text}": {"; ".join(problems)}')
+
+
 def _check_key(key: str) -> str:
-    prefix, slash, name = key.rpartition("/")
-    if not _NAME.fullmatch(name) or (slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix))):
-        raise bad_request(
-            f'unable to parse requirement: key: Invalid value: "{key}": name part must consist of alphanumeric '
-            "characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-        )
+    if problems := names.qualified(key):
+        raise _refused("key", key, problems)
     return key
-
-
-def _check_value(value: str) -> str:
-    if value and not _NAME.fullmatch(value):
-        raise bad_request(
-            f'unable to parse requirement: values[0]: Invalid value: "{value}": a valid label must be an empty '
-            "string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-            "alphanumeric character, of at most 63"
-        )
-    return value
 
 
 class _Labels:
@@ -90,30 +79,32 @@ class _Labels:
             return lambda labels: key in labels
         self.next()
         if operator in ("=", "=="):
-            value = self.value()
+            value = self.value(key)
             return lambda labels: labels.get(key) == value
         if operator == "!=":
-            value = self.value()
+            value = self.value(key)
             return lambda labels: labels.get(key) != value
         if operator == "in":
-            values = self.values()
+            values = self.values(key)
             return lambda labels: labels.get(key) in values
         if operator == "notin":
-            values = self.values()
+            values = self.values(key)
             return lambda labels: labels.get(key) not in values
         if operator in ("<", ">", "lt", "gt"):
             return self.compare(key, less=operator in ("<", "lt"))
         raise self.fail(operator, "in, notin, =, ==, !=, gt, lt")
 
-    def value(self) -> str:
+    def value(self, key: str, number: int = 0) -> str:
         if self.peek() in ("", ","):
             return ""
         word = self.next()
         if word in ("=", "==", "!=", "(", ")", "!", "<", ">"):
             raise self.fail(word, "identifier")
-        return _check_value(word)
+        if problems := names.label_value(word):
+            raise _refused(f"values[{number}][{key}]", word, problems)
+        return word
 
-    def values(self) -> frozenset[str]:
+    def values(self, key: str) -> frozenset[str]:
         found = self.next()
         if found != "(":
             raise self.fail(found, "'('")
@@ -123,7 +114,7 @@ class _Labels:
             if word in (",", ")"):
                 values.add("")
             else:
-                values.add(self.value())
+                values.add(self.value(key, len(values)))
             found = self.next()
             if found == ")":
                 return frozenset(values)
@@ -131,7 +122,7 @@ class _Labels:
                 raise self.fail(found, "',', or ')'")
 
     def compare(self, key: str, *, less: bool) -> Requirement:
-        text = self.value()
+        text = self.value(key)
         try:
             bound = int(text)
         except ValueError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 
 from agent_scheduler.apiserver.errors import ApiError
@@ -171,3 +173,20 @@ def test_escaped_commas_and_equals_are_part_of_a_field_value() -> None:
     assert compiled is not None
     assert compiled.equal == ((0, "a,b=c"),)
     assert compiled.unequal == ((1, "x"),)
+
+
+@pytest.mark.parametrize(
+    ("selector", "said"),
+    [
+        ("-a=b", 'key: Invalid value: "-a": name part must consist of alphanumeric characters'),
+        (
+            "a=b,c=d_",
+            'values[0][c]: Invalid value: "d_": a valid label must be an empty string or consist of',
+        ),
+        ("a in (b,-c)", 'values[1][a]: Invalid value: "-c": a valid label must be'),
+    ],
+)
+def test_a_selector_is_refused_with_the_place_and_the_rule(world: World, selector: str, said: str) -> None:
+    status, answer = world.call("GET", f"{PODS}?{urlencode({'labelSelector': selector})}")
+    assert status == 400
+    assert answer["message"].startswith(f"unable to parse requirement: {said}")

@@ -11,6 +11,7 @@ from .metadata import check_labels
 
 _NO_OPERATOR = "not a valid selector operator"
 _NEEDS_VALUES = "must be specified when `operator` is 'In' or 'NotIn'"
+_NEEDS_ONE = "must be specified single value when `operator` is 'Lt' or 'Gt'"
 _FORBIDS_VALUES = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
 
 
@@ -25,18 +26,27 @@ def check_label_selector(selector: dict[str, Any] | None, path: str) -> list[Cau
     causes = check_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for index, term in enumerate(selector.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{index}]"
-        operator, values = term.get("operator", ""), term.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                causes.append(required(f"{at}.values", _NEEDS_VALUES))
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                causes.append(forbidden(f"{at}.values", _FORBIDS_VALUES))
-        else:
-            causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
-        causes += check_label_name(term.get("key", ""), f"{at}.key")
-        causes += _check_values(values, f"{at}.values")
+        causes += _check_expression(term, at)
+        causes += _check_values(term.get("values") or [], f"{at}.values")
     return causes
+
+
+def _check_expression(expression: dict[str, Any], at: str, *, numeric: bool = False) -> list[Cause]:
+    """Operator and key, and whether there are as many values as the operator takes; `numeric` allows Gt and Lt."""
+    causes: list[Cause] = []
+    operator, values = expression.get("operator", ""), expression.get("values") or []
+    if operator in ("In", "NotIn"):
+        if not values:
+            causes.append(required(f"{at}.values", _NEEDS_VALUES))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            causes.append(forbidden(f"{at}.values", _FORBIDS_VALUES))
+    elif numeric and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            causes.append(required(f"{at}.values", _NEEDS_ONE))
+    else:
+        causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
+    return causes + check_label_name(expression.get("key", ""), f"{at}.key")
 
 
 def _check_values(values: list[str], path: str) -> list[Cause]:
@@ -52,22 +62,9 @@ def check_node_selector_term(term: dict[str, Any], path: str, *, values_too: boo
     causes: list[Cause] = []
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{index}]"
-        operator, values = expression.get("operator", ""), expression.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                causes.append(required(f"{at}.values", _NEEDS_VALUES))
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                causes.append(forbidden(f"{at}.values", _FORBIDS_VALUES))
-        elif operator in ("Gt", "Lt"):
-            if len(values) != 1:
-                detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                causes.append(required(f"{at}.values", detail))
-        else:
-            causes.append(invalid(f"{at}.operator", operator, _NO_OPERATOR))
-        causes += check_label_name(expression.get("key", ""), f"{at}.key")
+        causes += _check_expression(expression, at, numeric=True)
         if values_too:
-            causes += _check_values(values, f"{at}.values")
+            causes += _check_values(expression.get("values") or [], f"{at}.values")
     for index, expression in enumerate(term.get("matchFields") or ()):
         causes += _check_match_field(expression, f"{path}.matchFields[{index}]")
     return causes
