@@ -10,22 +10,24 @@ nothing of the old leader's in flight), 2 for a configuration that cannot be use
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from agent_scheduler.config import Configuration, build_profiles, to_dict
-from agent_scheduler.engine.conflicts import ConflictPolicy
-from agent_scheduler.fastpath.scheduler import FastPath, FastPathSettings, RateLimit
+from agent_scheduler.config import Configuration, to_dict
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
+from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
@@ -36,8 +38,9 @@ from agent_scheduler.telemetry.looplag import LoopLag
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
 
-#: Connections beyond those for binds: status writes, events, lists, the lease.
-_OTHER_CONNECTIONS = 16
+#: Connections beyond those of the fast path's writes, so that none of these ever waits for one: lists, the lease,
+#: and reviews of who may read the metrics.
+_OTHER_CONNECTIONS = 8
 
 #: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
 _BIND_SHARE = 0.7
@@ -47,37 +50,20 @@ class LeaseLost(RuntimeError):
     """Another process may lead now; this one has stopped writing and has to start over."""
 
 
-def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:
-    """What the fast path needs of the configuration."""
-    connection, events, status = (
-        configuration.client_connection,
-        configuration.events,
-        configuration.status_writes,
-    )
-    return FastPathSettings(
-        profiles=tuple(build_profiles(configuration).values()),
-        name=configuration.profiles[0].scheduler_name,
-        identity=identity,
-        workers=configuration.worker_count,
-        candidates=configuration.candidate_node_count,
-        policy=ConflictPolicy(configuration.conflict_policy),
-        initial_backoff=configuration.pod_initial_backoff_seconds,
-        max_backoff=configuration.pod_max_backoff_seconds,
-        pop_from_backoff=configuration.feature_gates["SchedulerPopFromBackoffQ"],
-        max_in_unschedulable=configuration.pod_max_in_unschedulable_pods_duration,
-        max_urgent_retries=configuration.max_urgent_retries,
-        binds=RateLimit(connection.qps, connection.burst, configuration.bind_concurrency),
-        status_writes=RateLimit(status.qps, status.burst, status.concurrency),
-        events=RateLimit(events.qps, events.burst) if events.enabled else None,
-        event_buffer=events.buffer,
-    )
-
-
 class Runtime:
     """One process's worth of scheduler. `run` may be called once."""
 
-    def __init__(self, configuration: Configuration, *, endpoint: Endpoint | None = None) -> None:
-        """`endpoint` None: found as `kube.auth` says. Raises KubeConfigError."""
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        endpoint: Endpoint | None = None,
+        abort: Callable[[int], object] = os._exit,
+    ) -> None:
+        """`endpoint` None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
+
+        Raises KubeConfigError.
+        """
         self._configuration = configuration
         kubeconfig = configuration.client_connection.kubeconfig
         self._endpoint = endpoint or load_endpoint(kubeconfig=Path(kubeconfig) if kubeconfig else None)
@@ -85,6 +71,8 @@ class Runtime:
         self._stopping = asyncio.Event()
         self.metrics = Metrics(version=version("agent-scheduler"))
         self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._settings = settings_of(configuration, identity=self._identity)
+        self._abort = abort
         self._elector: LeaderElector | None = None
 
     def stop(self) -> None:
@@ -122,7 +110,7 @@ class Runtime:
             stack.callback(lag.stop)
             transport = Http1Transport(
                 self._endpoint,
-                pool_size=configuration.bind_concurrency + _OTHER_CONNECTIONS,
+                pool_size=self._settings.requests_at_a_time + _OTHER_CONNECTIONS,
                 user_agent=f"agent-scheduler/{version('agent-scheduler')}",
                 observe=self.metrics.api_request,
             )
@@ -199,7 +187,14 @@ class Runtime:
                 status.set(0)
 
         status.set(0)
-        if not await self._elector.run(lead):
+        try:
+            held = await self._elector.run(lead)
+        except LeadershipOverrun as error:
+            # Unwinding would wait for the very work that does not stop, while others may lead.
+            self._log.critical("leadership overrun", problem=str(error))
+            self._abort(1)
+            raise
+        if not held:
             holder = self._elector.leader
             told = (
                 "was not renewed in time" if holder == self._identity else f"is held by {holder or 'nobody'}"
@@ -212,7 +207,7 @@ class Runtime:
         configuration, metrics = self._configuration, self.metrics
         observer = FastPathObserver(metrics, clock=time.monotonic, policy=configuration.conflict_policy)
         fast_path = FastPath(
-            settings_of(configuration, identity=self._identity),
+            self._settings,
             transport=transport,
             observer=observer,
             recorder=QueueRecorder(metrics),
@@ -220,7 +215,7 @@ class Runtime:
         metrics.read_queue(fast_path.queue.pending)
         metrics.read_cache(
             nodes=lambda: len(fast_path.ledger.rows),
-            pods=lambda: len(fast_path.cluster.pods),
+            pods=lambda: len(fast_path.ledger.placements),
             assumed=lambda: fast_path.ledger.assumed,
         )
         metrics.binds_in_flight.read_from(lambda: {"": fast_path.binder.in_flight})

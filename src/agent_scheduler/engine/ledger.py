@@ -44,9 +44,7 @@ class Placement:
 def _takes_the_same(one: PodClass, other: PodClass) -> bool:
     """Whether a node's columns cannot tell pods of the two classes apart."""
     return one is other or (
-        one.requests == other.requests
-        and one.nonzero == other.nonzero
-        and one.host_ports == other.host_ports
+        one.requests == other.requests and one.nonzero == other.nonzero and one.host_ports == other.host_ports
     )
 
 

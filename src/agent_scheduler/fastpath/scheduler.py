@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from agent_scheduler.engine.conflicts import ConflictPolicy
-from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClasses
@@ -26,10 +23,10 @@ from agent_scheduler.engine.podinfo import PodInfo, pod_info
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy, BindResult, bind
+from agent_scheduler.kube.bind import BindResult, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.reflector import Change, ChangeType, Reflector, WatchTimes
+from agent_scheduler.kube.reflector import Change, ChangeType, Reflector
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.status import StatusWriter
 from agent_scheduler.kube.transport import Transport
@@ -40,6 +37,7 @@ from .cluster import Cluster, ClusterObserver
 from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
 from .messenger import KubeMessenger
+from .settings import FastPathSettings, RateLimit
 from .worker import Worker, WorkerObserver
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
@@ -69,39 +67,6 @@ class FastPathObserver(WorkerObserver, BinderObserver, AttemptObserver, ClusterO
 
     def event_write(self, what: str) -> None:
         """See `EventRecorder`."""
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """Requests a second and how many may be saved up; qps 0 is without limit."""
-
-    qps: float = 0.0
-    burst: int | None = None
-    concurrency: int = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FastPathSettings:
-    """How to schedule. Durations in seconds."""
-
-    profiles: tuple[Profile, ...]
-    name: str = "agent-scheduler"
-    identity: str = "agent-scheduler"
-    workers: int = 1
-    candidates: int = 3
-    policy: ConflictPolicy = ConflictPolicy.REVALIDATE
-    initial_backoff: float = 1.0
-    max_backoff: float = 10.0
-    pop_from_backoff: bool = True
-    max_in_unschedulable: float = 300.0
-    max_urgent_retries: int = 5
-    binds: RateLimit = field(default_factory=lambda: RateLimit(concurrency=32))
-    status_writes: RateLimit = field(default_factory=lambda: RateLimit(qps=200, burst=400))
-    #: None: no events are written.
-    events: RateLimit | None = field(default_factory=lambda: RateLimit(qps=1000, burst=2000))
-    event_buffer: int = 10_000
-    bind_policy: BindPolicy = DEFAULT_POLICY
-    watch_times: WatchTimes = field(default_factory=WatchTimes)
 
 
 class FastPath:

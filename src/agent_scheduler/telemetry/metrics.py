@@ -184,7 +184,9 @@ class Metrics:
     def _binding(self) -> None:
         make = self.families
         self.cache_size = make.gauge(
-            "scheduler_cache_size", "Nodes, pods and assumed pods in the scheduler's picture.", "type"
+            "scheduler_cache_size",
+            "Nodes, pods on a node, and those of them whose bind is not known yet.",
+            "type",
         )
         self.conflicts_total = make.counter(
             "agent_scheduler_conflicts_total",

@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from agent_scheduler.config import load
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.fastpath.scheduler import FastPath, FastPathSettings
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.kube.transport import Transport
 
 AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
-SETTINGS = FastPathSettings(profiles=(AGENT,))
+SETTINGS = settings_of(load(), identity="test")
 
 
 class Reports:

@@ -17,7 +17,7 @@ from agent_scheduler.engine.framework import Depends
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.fastpath.binder import Binder
 from agent_scheduler.fastpath.cluster import Cluster
-from agent_scheduler.fastpath.scheduler import RateLimit
+from agent_scheduler.fastpath.settings import RateLimit
 from agent_scheduler.kube.bind import BindOutcome, BindResult
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.engine.world import pod_json, read_pod

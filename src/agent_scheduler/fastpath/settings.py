@@ -1,0 +1,83 @@
+"""What the fast path needs of the configuration. Defaults are `config.schema`'s alone; there are none here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agent_scheduler.config import Configuration, build_profiles
+from agent_scheduler.engine.conflicts import ConflictPolicy
+from agent_scheduler.engine.framework import Profile
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
+from agent_scheduler.kube.reflector import WatchTimes
+
+#: Events sent at a time. Their rate is what is configured; this only has to be enough to reach it.
+_EVENT_CONCURRENCY = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """Requests a second, how many may be saved up, and how many at a time; qps 0 is without limit."""
+
+    qps: float
+    burst: int | None
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastPathSettings:
+    """How to schedule. Durations in seconds."""
+
+    profiles: tuple[Profile, ...]
+    name: str
+    identity: str
+    workers: int
+    candidates: int
+    policy: ConflictPolicy
+    initial_backoff: float
+    max_backoff: float
+    pop_from_backoff: bool
+    max_in_unschedulable: float
+    max_urgent_retries: int
+    binds: RateLimit
+    status_writes: RateLimit
+    #: None: no events are written.
+    events: RateLimit | None
+    event_buffer: int
+    bind_policy: BindPolicy = DEFAULT_POLICY
+    watch_times: WatchTimes = field(default_factory=WatchTimes)
+
+    @property
+    def requests_at_a_time(self) -> int:
+        """Requests that may be under way at once, lists and watches not counted."""
+        events = self.events.concurrency if self.events is not None else 0
+        return self.binds.concurrency + self.status_writes.concurrency + events
+
+
+def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:
+    """The settings that a loaded `configuration` means, for the process called `identity`."""
+    connection, events, status = (
+        configuration.client_connection,
+        configuration.events,
+        configuration.status_writes,
+    )
+    return FastPathSettings(
+        profiles=tuple(build_profiles(configuration).values()),
+        name=configuration.profiles[0].scheduler_name,
+        identity=identity,
+        workers=configuration.worker_count,
+        candidates=configuration.candidate_node_count,
+        policy=ConflictPolicy(configuration.conflict_policy),
+        initial_backoff=configuration.pod_initial_backoff_seconds,
+        max_backoff=configuration.pod_max_backoff_seconds,
+        pop_from_backoff=configuration.feature_gates["SchedulerPopFromBackoffQ"],
+        max_in_unschedulable=configuration.pod_max_in_unschedulable_pods_duration,
+        max_urgent_retries=configuration.max_urgent_retries,
+        binds=RateLimit(
+            qps=connection.qps, burst=connection.burst, concurrency=configuration.bind_concurrency
+        ),
+        status_writes=RateLimit(qps=status.qps, burst=status.burst, concurrency=status.concurrency),
+        events=RateLimit(qps=events.qps, burst=events.burst, concurrency=_EVENT_CONCURRENCY)
+        if events.enabled
+        else None,
+        event_buffer=events.buffer,
+    )
