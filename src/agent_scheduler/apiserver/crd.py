@@ -309,9 +309,9 @@ class _Rules:
 
     def validate(self, obj: Object, old: Object | None) -> list[Cause]:
         if old is None:
-            causes = metadata.check(obj["metadata"], namespaced=self._namespaced)
+            causes = metadata.check(obj["metadata"], namespaced=self._namespaced, custom=True)
         else:
-            causes = metadata.check_update(obj["metadata"], old["metadata"])
+            causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks="change", custom=True)
         return causes + self._structural.validate(obj, old)
 
 

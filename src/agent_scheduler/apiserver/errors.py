@@ -118,7 +118,7 @@ def forbidden(resource: str, group: str, name: str, why: str) -> ApiError:
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
     """422 with every cause; `kind` is the Kind, not the plural."""
-    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     details: dict[str, Any] = {"name": name} if name else {}
     if group:

@@ -216,7 +216,7 @@ def test_a_wrong_change_of_metadata_is_named_twice():
         ({"finalizers": ["orphan", "foregroundDeletion"]}, ("Invalid", "metadata.finalizers")),
         (
             {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a"}]},
-            ("Invalid", "metadata.ownerReferences[0].uid"),
+            ("Invalid", "metadata.ownerReferences.uid"),
         ),
         (
             {
@@ -373,3 +373,38 @@ def test_a_priority_class_keeps_generation_one_and_a_budgets_rises_with_its_spec
     old = created(budget, {"spec": {"minAvailable": 1}})
     changed, causes = updated(budget, old, {**deepcopy(old), "spec": {"minAvailable": 2}})
     assert (causes, changed["metadata"]["generation"]) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "times"),
+    [
+        (("", "ConfigMap"), {}, 4),
+        (("coordination.k8s.io", "Lease"), {}, 3),
+        (("policy", "PodDisruptionBudget"), {"spec": {}}, 2),
+    ],
+)
+def test_a_bad_label_in_an_update_is_told_by_every_layer_that_looks(kind, body, times):
+    resource = KINDS[kind]
+    old = created(resource, body)
+    new = deepcopy(old)
+    new["metadata"]["labels"] = {"a": "-"}
+    assert updated(resource, old, new)[1] == [("Invalid", "metadata.labels")] * times
+
+
+def test_an_update_cannot_move_the_time_of_creation():
+    resource = KINDS["", "ConfigMap"]
+    old = created(resource, {})
+    new = deepcopy(old)
+    new["metadata"]["creationTimestamp"] = "2000-01-01T00:00:00Z"
+    found, causes = updated(resource, old, new)
+    assert causes == []
+    assert found["metadata"]["creationTimestamp"] == old["metadata"]["creationTimestamp"]
+
+
+def test_a_bad_generate_name_is_told_beside_the_name_made_of_it():
+    causes = refused(KINDS["", "ConfigMap"], {"metadata": {"generateName": "Bad-", "name": "Bad-abcde"}})
+    assert causes == [("Invalid", "metadata.generateName"), ("Invalid", "metadata.name")]
+
+
+def test_a_budget_may_have_any_name_that_a_path_can_hold():
+    assert refused(KINDS["policy", "PodDisruptionBudget"], {"metadata": {"name": "Big_One"}}) == []

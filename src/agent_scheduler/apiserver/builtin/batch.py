@@ -198,6 +198,7 @@ BATCH: tuple[Resource, ...] = (
     ),
     _batch(
         kind="CronJob",
+        rechecks="change",
         plural="cronjobs",
         short_names=("cj",),
         default=_default_cron_job,

@@ -48,6 +48,7 @@ DEFINITIONS: tuple[Resource, ...] = (
         group="apiextensions.k8s.io",
         version="v1",
         kind="CustomResourceDefinition",
+        rechecks="change",
         plural="customresourcedefinitions",
         namespaced=False,
         short_names=("crd", "crds"),

@@ -48,6 +48,7 @@ DRA: tuple[Resource, ...] = (
         group=_GROUP,
         version="v1",
         kind="ResourceSlice",
+        rechecks="change",
         plural="resourceslices",
         namespaced=False,
         check=check_slice,

@@ -35,6 +35,7 @@ def builtin(
     categories: tuple[str, ...] = (),
     verbs: tuple[str, ...] = ALL_VERBS,
     name_rule: Callable[[str], names.Problems] = names.subdomain,
+    rechecks: metadata.Rechecks = "both",
     default: Callable[[Object], None] | None = None,
     check: Check = _passes,
     on_create: Callable[[Object], None] | None = None,
@@ -56,7 +57,8 @@ def builtin(
 ) -> Resource:
     """A built-in kind.
 
-    `check(obj, old)` are the kind's own rules, after those of metadata. With `generation`, a create starts at 1
+    `check(obj, old)` are the kind's own rules, after those of metadata; `rechecks` says what they repeat of
+    metadata on an update. With `generation`, a create starts at 1
     and a change of one of the `counted` top-level fields adds 1. `first_status` is the status of a new object
     whatever the client sent, unless `keep_first_status`. A status write keeps all but status and metadata of
     the stored object; with `status_keeps_labels` also labels, annotations and the like.
@@ -90,15 +92,21 @@ def builtin(
             metadata.raise_generation(obj)
 
     def validate(obj: Object, old: Object | None) -> list[Cause]:
+        if old is None and rechecks == "neither":
+            # Only the generic layer looks at the metadata of these, after their own rules have passed.
+            return check(obj, None) or metadata.check(
+                obj["metadata"], namespaced=namespaced, name_rule=names.path_segment, custom=True
+            )
         if old is None:
             causes = metadata.check(obj["metadata"], namespaced=namespaced, name_rule=name_rule)
         else:
-            causes = metadata.check_update(obj["metadata"], old["metadata"])
+            causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=rechecks)
         causes += check(obj, old)
         return causes
 
     def validate_status(obj: Object, old: Object) -> list[Cause]:
-        causes = metadata.check_update(obj["metadata"], old["metadata"])
+        own: metadata.Rechecks = "neither" if rechecks == "neither" else "change"
+        causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=own)
         if check_status is not None:
             causes += check_status(obj, old)
         return causes

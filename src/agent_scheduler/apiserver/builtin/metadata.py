@@ -1,13 +1,13 @@
 """Metadata rules that all built-in kinds share, as apimachinery's `ValidateObjectMeta` has them.
 
-On an update the generic layer and the kind's own strategy both check metadata in a real server, so each cause
-is answered twice; `check_update` does the same.
+On an update a real server checks metadata in its generic layer and again in the kind's own strategy, so a cause
+is answered once for each time that it is found; `check_update` does the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import Cause
 from ..resource import Object
@@ -28,7 +28,13 @@ _IMMUTABLE = (
 #: What has rules of its own.
 _CHECKED = frozenset({"labels", "annotations", "ownerReferences", "finalizers"})
 #: What an update that leaves it out keeps.
-_CARRIED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_CARRIED = ("uid", "deletionGracePeriodSeconds")
+#: What an update cannot change, whatever it says.
+_KEPT = ("creationTimestamp", "deletionTimestamp")
+
+#: What a kind's own strategy checks of an update's metadata: that only what may change did ("change"), that it is
+#: valid as if it were new ("whole"), both, or neither.
+Rechecks = Literal["change", "whole", "both", "neither"]
 
 
 def carry_over(obj: Object, old: Object) -> None:
@@ -36,6 +42,9 @@ def carry_over(obj: Object, old: Object) -> None:
     metadata, stored = obj["metadata"], old["metadata"]
     for field in _CARRIED:
         if metadata.get(field) is None and field in stored:
+            metadata[field] = stored[field]
+    for field in _KEPT:
+        if field in stored:
             metadata[field] = stored[field]
     if "generation" in stored:
         metadata["generation"] = stored["generation"]
@@ -75,18 +84,18 @@ def check_annotations(annotations: dict[str, Any], path: str) -> list[Cause]:
 def _check_owners(owners: list[dict[str, Any]], path: str) -> list[Cause]:
     causes: list[Cause] = []
     controller = ""
-    for index, owner in enumerate(owners):
-        at = f"{path}[{index}]"
+    for owner in owners:
+        # No index in these paths; a real server has none.
         version = owner.get("apiVersion", "")
         if not version.rpartition("/")[2]:
-            causes.append(invalid(f"{at}.apiVersion", version, "version must not be empty"))
+            causes.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
         causes += [
-            invalid(f"{at}.{field}", "", "must not be empty")
+            invalid(f"{path}.{field}", "", "must not be empty")
             for field in ("kind", "name", "uid")
             if not owner.get(field)
         ]
         if version == "v1" and owner.get("kind") == "Event":
-            causes.append(invalid(at, "v1, Kind=Event", "v1, Kind=Event is disallowed from being an owner"))
+            causes.append(invalid(path, "v1, Kind=Event", "v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             if controller:
                 detail = (
@@ -100,18 +109,25 @@ def _check_owners(owners: list[dict[str, Any]], path: str) -> list[Cause]:
 
 def _check_finalizers(finalizers: list[str], path: str) -> list[Cause]:
     causes: list[Cause] = []
-    for index, finalizer in enumerate(finalizers):
+    for finalizer in finalizers:
         causes += [invalid(path, finalizer, problem) for problem in names.qualified(finalizer)]
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            detail = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(invalid(f"{path}[{index}]", finalizer, detail))
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         causes.append(invalid(path, finalizers, detail))
     return causes
 
 
-def _check_common(metadata: dict[str, Any], path: str) -> list[Cause]:
+def _check_legacy_finalizers(finalizers: list[str], path: str) -> list[Cause]:
+    """Built-in kinds know the few finalizers without a domain; custom kinds take any."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(f"{path}[{index}]", finalizer, detail)
+        for index, finalizer in enumerate(finalizers)
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
+
+
+def _check_labels_and_owners(metadata: dict[str, Any], path: str) -> list[Cause]:
     causes: list[Cause] = []
     if labels := metadata.get("labels"):
         causes += check_labels(labels, f"{path}.labels")
@@ -119,8 +135,15 @@ def _check_common(metadata: dict[str, Any], path: str) -> list[Cause]:
         causes += check_annotations(annotations, f"{path}.annotations")
     if owners := metadata.get("ownerReferences"):
         causes += _check_owners(owners, f"{path}.ownerReferences")
+    return causes
+
+
+def _check_common(metadata: dict[str, Any], path: str, *, custom: bool) -> list[Cause]:
+    causes = _check_labels_and_owners(metadata, path)
     if finalizers := metadata.get("finalizers"):
         causes += _check_finalizers(finalizers, f"{path}.finalizers")
+        if not custom:
+            causes += _check_legacy_finalizers(finalizers, f"{path}.finalizers")
     return causes
 
 
@@ -130,14 +153,17 @@ def check(
     *,
     namespaced: bool = True,
     name_rule: Callable[[str], names.Problems] = names.subdomain,
+    custom: bool = False,
 ) -> list[Cause]:
     """Metadata of a new object, name included."""
     name = metadata.get("name") or ""
-    causes = (
-        [invalid(f"{path}.name", name, problem) for problem in name_rule(name)]
-        if name
-        else [required(f"{path}.name", "name or generateName is required")]
-    )
+    causes: list[Cause] = []
+    if base := metadata.get("generateName"):
+        causes += [invalid(f"{path}.generateName", base, text) for text in name_rule(_as_prefix(base))]
+    if name:
+        causes += [invalid(f"{path}.name", name, problem) for problem in name_rule(name)]
+    else:
+        causes.append(required(f"{path}.name", "name or generateName is required"))
     namespace = metadata.get("namespace")
     if namespaced:
         if not namespace:
@@ -145,12 +171,38 @@ def check(
     elif namespace:
         causes.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     if not _CHECKED.isdisjoint(metadata):
-        causes += _check_common(metadata, path)
+        causes += _check_common(metadata, path, custom=custom)
     return causes
 
 
-def check_update(metadata: dict[str, Any], old: dict[str, Any], path: str = "metadata") -> list[Cause]:
-    """Metadata of a changed object against the stored one."""
+def _as_prefix(base: str) -> str:
+    """A generateName as the beginning of a name: what ends in a hyphen is judged as if more followed."""
+    return base[:-1] + "a" if len(base) > 1 and base.endswith("-") else base
+
+
+def check_update(
+    metadata: dict[str, Any],
+    old: dict[str, Any],
+    path: str = "metadata",
+    *,
+    rechecks: Rechecks = "both",
+    custom: bool = False,
+) -> list[Cause]:
+    """Metadata of a changed object against the stored one: the generic layer's causes, then the kind's own."""
+    changed = _check_change(metadata, old, path)
+    if _CHECKED.isdisjoint(metadata):
+        return changed * 2 if rechecks in ("change", "both") else changed
+    causes = _check_common(metadata, path, custom=True)
+    changed += _check_labels_and_owners(metadata, path)
+    causes += changed
+    if rechecks in ("change", "both"):
+        causes += changed
+    if rechecks in ("whole", "both"):
+        causes += _check_common(metadata, path, custom=custom)
+    return causes
+
+
+def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> list[Cause]:
     causes: list[Cause] = []
     if "deletionTimestamp" in old:
         before = old.get("finalizers") or ()
@@ -162,11 +214,8 @@ def check_update(metadata: dict[str, Any], old: dict[str, Any], path: str = "met
                 f"[]string{{{listed}}}"
             )
             causes.append(forbidden(f"{path}.finalizers", detail))
-    causes += [
+    return causes + [
         immutable(f"{path}.{field}", metadata.get(field))
         for field in _IMMUTABLE
         if metadata.get(field) != old.get(field)
     ]
-    if not _CHECKED.isdisjoint(metadata):
-        causes += _check_common(metadata, path)
-    return causes * 2

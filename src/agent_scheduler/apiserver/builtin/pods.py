@@ -141,7 +141,8 @@ def _check_ephemeral_update(spec: dict[str, Any], before: dict[str, Any]) -> lis
 
 
 def _validate_status(pod: Object, old: Object) -> list[Cause]:
-    return check_update(pod["metadata"], old["metadata"]) + check_pod_status(pod, old)
+    causes = check_update(pod["metadata"], old["metadata"], rechecks="change")
+    return causes + check_pod_status(pod, old)
 
 
 def _validate_resize(pod: Object, old: Object) -> list[Cause]:

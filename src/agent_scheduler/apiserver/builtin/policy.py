@@ -59,6 +59,7 @@ BUDGETS = builtin(
     group="policy",
     version="v1",
     kind="PodDisruptionBudget",
+    rechecks="neither",
     plural="poddisruptionbudgets",
     namespaced=True,
     short_names=("pdb",),

@@ -227,6 +227,7 @@ _apps = partial(
 WORKLOADS: tuple[Resource, ...] = (
     _apps(
         kind="Deployment",
+        rechecks="change",
         plural="deployments",
         short_names=("deploy",),
         subresources=_SCALABLE,
@@ -236,6 +237,7 @@ WORKLOADS: tuple[Resource, ...] = (
     ),
     _apps(
         kind="ReplicaSet",
+        rechecks="change",
         plural="replicasets",
         short_names=("rs",),
         subresources=_SCALABLE,
@@ -247,6 +249,7 @@ WORKLOADS: tuple[Resource, ...] = (
     ),
     _apps(
         kind="StatefulSet",
+        rechecks="change",
         plural="statefulsets",
         short_names=("sts",),
         subresources=_SCALABLE,
@@ -296,6 +299,7 @@ WORKLOADS: tuple[Resource, ...] = (
         group="",
         version="v1",
         kind="PodTemplate",
+        rechecks="change",
         plural="podtemplates",
         namespaced=True,
         default=_default_pod_template,
