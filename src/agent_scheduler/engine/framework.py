@@ -30,6 +30,9 @@ MAX_NODE_SCORE = 100
 #: What a pod whose spec cannot be read counts as refused by: only a change of the pod itself helps it.
 POD_SPEC = "PodSpec"
 
+#: What a pod counts as refused by where there are no nodes: no plugin was asked, so any node is worth a try.
+NO_NODES = "NoNodes"
+
 
 class Depends(enum.Enum):
     """What the answer for one row depends on."""
@@ -123,7 +126,11 @@ class Profile:
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
         own_change = ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change)
-        events: dict[str, Sequence[ClusterEventWithHint] | None] = {POD_SPEC: (own_change,)}
+        any_node = ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD))
+        events: dict[str, Sequence[ClusterEventWithHint] | None] = {
+            POD_SPEC: (own_change,),
+            NO_NODES: (any_node,),
+        }
         plugins: tuple[PreEnqueue | Filter, ...] = (*self.pre_enqueue, *self.filters)
         for plugin in plugins:
             events[plugin.name] = (

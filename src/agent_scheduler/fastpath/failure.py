@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from agent_scheduler.engine.decide import Refusal
-from agent_scheduler.engine.framework import POD_SPEC
+from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
@@ -52,10 +52,8 @@ class FailureHandler:
         self._observer = observer
 
     def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> None:
-        """Every node was refused. An empty cluster refuses in nobody's name: any node event helps."""
-        place = self._queue.add_unschedulable(
-            entry, unschedulable_plugins=refusal.plugins or {"NodeResourcesFit"}
-        )
+        """Every node was refused, or there is none."""
+        place = self._queue.add_unschedulable(entry, unschedulable_plugins=refusal.plugins or {NO_NODES})
         self._observer.attempted(pod.scheduler_name, "unschedulable", started)
         if place is not None:
             self._messenger.refused(pod, UNSCHEDULABLE, refusal.message)

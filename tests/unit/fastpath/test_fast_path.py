@@ -73,6 +73,19 @@ async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
         assert running.reports.counts["after flush"] == 0
 
 
+async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_are() -> None:
+    profile = build_profile(
+        ProfileSpec(scheduler_name="agent-scheduler", disabled_filters=("NodeResourcesFit",))
+    )
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
+        await cluster.add_pod("a", cpu="64")
+        condition = await until(lambda: cluster.condition("a"))
+        assert condition["message"] == "no nodes available to schedule pods"
+        await cluster.add_node("n1")
+        await until(cluster.placed)
+        assert running.reports.counts["after flush"] == 0
+
+
 async def test_a_gated_pod_waits_for_its_last_gate() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1")
