@@ -35,21 +35,32 @@ class Replicas:
         self.plane = plane
         self._start = start
         self.leases = leases
+        self._replicas: list[Scheduler] = []
 
-    async def start(self, name: str) -> Scheduler:
-        """One more; ready, and not yet necessarily leading."""
-        replica = self._start(
-            name,
-            flags=[
-                "--leader-elect",
-                *("--leader-elect-lease-duration", f"{DURATION}s"),
-                *("--leader-elect-renew-deadline", "4s"),
-                *("--leader-elect-retry-period", "300ms"),
-                *("--leader-elect-resource-namespace", self.plane.namespace),
-            ],
+    async def start(self, *names: str) -> None:
+        """All at once; they are ready, and which one leads is open."""
+        for name in names:
+            replica = self._start(
+                name,
+                flags=[
+                    "--leader-elect",
+                    *("--leader-elect-lease-duration", f"{DURATION}s"),
+                    *("--leader-elect-renew-deadline", "4s"),
+                    *("--leader-elect-retry-period", "300ms"),
+                    *("--leader-elect-resource-namespace", self.plane.namespace),
+                ],
+            )
+            self._replicas.append(replica)
+        for replica in self._replicas:
+            await replica.ready()
+
+    async def ordered(self) -> list[Scheduler]:
+        """Those that run, the leader first. There is one."""
+        self._replicas = [each for each in self._replicas if each.process.poll() is None]
+        (leader,) = await self._replicas[0].until(
+            lambda: [each for each in self._replicas if leads(each)], "leader"
         )
-        await replica.ready()
-        return replica
+        return [leader, *(each for each in self._replicas if each is not leader)]
 
     def states(self) -> list[dict[str, Any]]:
         """Every state of the lease that was seen, as its spec. Its name is the scheduler's by default."""
@@ -108,42 +119,34 @@ async def replicas(plane: ControlPlane, start: Start, lease: Picture) -> Replica
     return Replicas(plane, start, lease)
 
 
-async def test_a_standby_writes_nothing_and_follows_at_once_when_the_leader_ends_in_good_order(
+async def test_the_lease_is_handed_over_by_a_leader_that_ends_and_waited_for_after_one_that_is_killed(
     replicas: Replicas,
 ) -> None:
-    first = await replicas.start("first")
+    await replicas.start("a", "b", "c")
+    first, *others = await replicas.ordered()
     leader = await replicas.followed(1)
-    second = await replicas.start("second")
-    assert await replicas.bind_one("a") == leader
-    assert leads(first)
-    assert not leads(second)
-    assert writes(second) == 0
+    assert await replicas.bind_one("one") == leader
+    for standby in others:
+        assert not leads(standby)
+        assert writes(standby) == 0
     assert await first.terminate() == 0
     follower = await replicas.followed(2)
-    assert await replicas.bind_one("b") == follower
-    assert leads(second)
-    # It was handed over, not waited for.
+    assert await replicas.bind_one("two") == follower
+    # Handed over, not waited for: in between it was nobody's.
     assert replicas.holders() == [leader, "", follower]
-
-
-async def test_a_killed_leader_is_followed_when_its_lease_has_run_out_and_not_before(
-    replicas: Replicas,
-) -> None:
-    first = await replicas.start("first")
-    leader = await replicas.followed(1)
-    second = await replicas.start("second")
-    assert await replicas.bind_one("a") == leader
-    await first.terminate(signal.SIGKILL)
+    second, third = await replicas.ordered()
+    assert writes(third) == 0
+    await second.terminate(signal.SIGKILL)
     # Made while nobody leads; the standby has seen it before it leads.
     await replicas.plane.add_pod("between")
-    follower = await replicas.followed(2)
+    last_one = await replicas.followed(3)
     await replicas.plane.bound("between")
     event = await replicas.plane.event("between", "Scheduled")
-    assert event["reportingInstance"] == follower
-    assert leads(second)
-    assert replicas.holders() == [leader, follower]
-    last = [spec for spec in replicas.states() if spec["holderIdentity"] == leader][-1]
-    took = next(spec for spec in replicas.states() if spec["holderIdentity"] == follower)
+    assert event["reportingInstance"] == last_one
+    assert leads(third)
+    assert replicas.holders() == [leader, "", follower, last_one]
+    last = [spec for spec in replicas.states() if spec["holderIdentity"] == follower][-1]
+    took = next(spec for spec in replicas.states() if spec["holderIdentity"] == last_one)
     assert instant(took["acquireTime"]) - instant(last["renewTime"]) >= DURATION
     assert took["leaseTransitions"] == last["leaseTransitions"] + 1
 
@@ -151,10 +154,10 @@ async def test_a_killed_leader_is_followed_when_its_lease_has_run_out_and_not_be
 async def test_a_leader_that_stood_still_for_too_long_writes_nothing_more_and_ends(
     replicas: Replicas,
 ) -> None:
-    first = await replicas.start("first")
+    await replicas.start("a", "b")
+    first, second = await replicas.ordered()
     leader = await replicas.followed(1)
-    second = await replicas.start("second")
-    assert await replicas.bind_one("a") == leader
+    assert await replicas.bind_one("one") == leader
     first.send(signal.SIGSTOP)
     try:
         names = [f"p{number}" for number in range(20)]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from agent_scheduler.cli import main
+
 from .conftest import Start
-from .plane import ControlPlane, Run
 from .processes import PATIENCE, PROGRAM
 
 pytestmark = pytest.mark.e2e
@@ -17,27 +20,50 @@ pytestmark = pytest.mark.e2e
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    """Exit code and what was said, of a run that must end by itself."""
+class Said(NamedTuple):
+    code: int
+    text: str
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code and standard error of a command line that must end by itself; in this process, to save its start."""
+
+    def command(*arguments: str) -> Said:
+        try:
+            code = main(arguments)
+        except SystemExit as ended:
+            assert isinstance(ended.code, int)
+            code = ended.code
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        return Said(code, shown.err)
+
+    return command
+
+
+def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
     done = subprocess.run(
-        [*PROGRAM, "run", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [*PROGRAM, "run", "--scheduler-worker-count", "0"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
-    assert done.stdout == ""
-    return done.returncode, done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "agent-scheduler run: --scheduler-worker-count: found the number 0; "
+        "allowed: a whole number from 1 to 1024\n"
+    )
 
 
-def test_a_wrong_flag_is_named_with_what_is_allowed() -> None:
-    code, said = run("--scheduler-worker-count", "0")
-    assert code == 2
-    assert said.startswith("agent-scheduler run: --scheduler-worker-count: ")
-    assert said.count("\n") == 1
-    assert "1" in said
-
-
-def test_an_unknown_flag_is_refused() -> None:
-    code, said = run("--no-such-flag")
-    assert code == 2
-    assert "--no-such-flag" in said
+def test_an_unknown_flag_is_refused(run: Run) -> None:
+    said = run("run", "--no-such-flag")
+    assert said.code == 2
+    assert "--no-such-flag" in said.text
 
 
 @pytest.mark.parametrize(
@@ -53,34 +79,43 @@ def test_an_unknown_flag_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_key_is_named_by_file_line_and_path_with_what_is_allowed(
-    tmp_path: Path, settings: str, place: str, hint: str
+    run: Run, tmp_path: Path, settings: str, place: str, hint: str
 ) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(HEAD + settings)
-    code, said = run("--config", str(file))
-    assert code == 2
-    assert said.startswith(f"agent-scheduler run: {file}{place}")
-    assert hint in said
-    assert said.count("\n") == 1
+    said = run("run", "--config", str(file))
+    assert said.code == 2
+    assert said.text.startswith(f"agent-scheduler run: {file}{place}")
+    assert hint in said.text
+    assert said.text.count("\n") == 1
 
 
-def test_flags_that_contradict_one_another_are_refused() -> None:
-    code, said = run("--leader-elect-lease-duration", "30s")
-    assert code == 2
-    assert said.startswith("agent-scheduler run: --leader-elect-lease-duration: ")
-    assert "--leader-elect" in said
-    assert said.count("\n") == 1
+def test_flags_that_contradict_one_another_are_refused(run: Run) -> None:
+    said = run("run", "--leader-elect-lease-duration", "30s")
+    assert said.code == 2
+    assert said.text.startswith("agent-scheduler run: --leader-elect-lease-duration: does nothing without")
+    assert said.text.count("\n") == 1
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    code, said = run("--kubeconfig", str(tmp_path / "none"))
-    assert code == 2
-    assert said == f"agent-scheduler run: {tmp_path / 'none'}: no such kubeconfig\n"
+def test_a_kubeconfig_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    said = run("run", "--kubeconfig", str(tmp_path / "none"))
+    assert said == (2, f"agent-scheduler run: {tmp_path / 'none'}: no such kubeconfig\n")
 
 
-async def test_a_port_that_is_taken_ends_the_scheduler_with_its_name(
-    plane: ControlPlane, e2e_run: Run, start: Start
-) -> None:
+def test_a_bad_row_of_a_trace_is_named_by_file_line_and_column(run: Run, tmp_path: Path) -> None:
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,0,\n")
+    pods.write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
+        "good,1,1,0,0,,100,300\nbad,many,1,0,0,,100,300\n"
+    )
+    said = run("demo", "--trace", f"openb:{nodes},{pods}")
+    assert said.code == 2
+    assert said.text.startswith(f"agent-scheduler demo: {pods}, line 3, column cpu_milli: expected ")
+    assert said.text.endswith("found 'many'\n")
+
+
+async def test_a_port_that_is_taken_ends_the_scheduler_and_is_named(start: Start) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
