@@ -30,6 +30,9 @@ BASE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", PODS)
 #: The pseudo label that holds a node's name, for `matchFields`. No label key can contain a NUL.
 NODE_NAME: Final = "\0metadata.name"
 
+#: Label columns kept. Keys come from pods, so their number is anybody's choice; one that was dropped is made again.
+LABELS_KEPT: Final = 256
+
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 
 
@@ -110,7 +113,7 @@ class Columns:
         self.nodes: list[NodeInfo | None] = []
         #: Host ports taken, only for rows that have any.
         self.ports: dict[int, frozenset[HostPort]] = {}
-        #: Label key -> value ids, made when a selector first asks for the key.
+        #: Label key -> value ids, made when a selector first asks for the key; at most `LABELS_KEPT`.
         self._labels: dict[str, Ints] = {}
 
     @property
@@ -143,6 +146,8 @@ class Columns:
             column = np.zeros(self.capacity, dtype=np.int64)
             for row, node in enumerate(self.nodes[: self.size]):
                 column[row] = self._value(node, key)
+            if len(self._labels) >= LABELS_KEPT:
+                del self._labels[next(iter(self._labels))]
             self._labels[key] = column
         return column
 

@@ -283,5 +283,8 @@ def parse_int(text: str) -> int | None:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         return None
-    number = int(text)
+    digits = digits.lstrip("0")
+    # Python refuses to read a text of thousands of digits, and says so with a ValueError.
+    number = int(digits or "0") if len(digits) < 20 else 2**64
+    number = -number if text[0] == "-" else number
     return number if -(2**63) <= number < 2**63 else None

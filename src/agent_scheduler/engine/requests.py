@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 from agent_scheduler.objects.wire import Container, Resources
 
-#: No single amount in the ledger exceeds this, so that sums over a node's pods stay inside int64. It is
-#: 36 million gigabytes, or 36 billion cores: an amount above it fits nowhere, and an allocatable is clamped
-#: to one less (see `NODE_LIMIT`), so clamping never makes a pod fit that would not.
-REQUEST_LIMIT = 2**55
+#: No single amount in the ledger exceeds this, so that sums over a node's pods stay inside int64 for 2,000 pods
+#: that all ask for as much, even bound to one node by somebody who does not count. It is 4 PiB, or 4 billion
+#: cores: an amount above it fits nowhere, and an allocatable is clamped to one less (see `NODE_LIMIT`), so
+#: clamping never makes a pod fit that would not.
+REQUEST_LIMIT = 2**52
 NODE_LIMIT = REQUEST_LIMIT - 1
 
 #: What a container without a request counts as when nodes are scored, so that a node full of pods without

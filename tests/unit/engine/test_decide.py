@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.columns import LABELS_KEPT
 from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
 from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.podclass import PodClasses
@@ -114,9 +115,18 @@ def test_memory_is_counted_to_the_byte() -> None:
     assert chosen(ask(world, world.pod(requests={"memory": "512"}))) == ["a"]
 
 
+def test_selectors_on_ever_new_labels_do_not_fill_the_memory() -> None:
+    world = World(node("a"), node("b", labels={"key-7": "x"}))
+    snapshot = Snapshot(world.ledger)
+    for number in [*range(2 * LABELS_KEPT), 7]:
+        column = snapshot.columns.label(f"key-{number}")
+        assert (column[: snapshot.columns.size] != 0).tolist() == [False, number == 7]
+    assert len(snapshot.columns._labels) == LABELS_KEPT
+
+
 def test_an_absurd_request_fits_nowhere_and_overflows_nothing() -> None:
     world = World(node("a", memory="8Ei"))
-    for _ in range(100):
+    for _ in range(1000):
         world.place("a", requests={"memory": "8Ei"})
     assert isinstance(ask(world, world.pod(requests={"memory": "8Ei"})), Refusal)
     assert world.ledger.check() == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podclass import PodClasses, parse_int
 from agent_scheduler.engine.requests import DEFAULT_MEMORY, DEFAULT_MILLI_CPU
 
 from .world import pod_json, read_pod
@@ -110,6 +110,29 @@ def test_limits_alone_are_no_request() -> None:
 )
 def test_a_spec_that_cannot_be_read_names_the_place(spec: dict[str, Any], place: str) -> None:
     assert place in read_pod(pod_json(**spec), PodClasses()).cls.error
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("+7", 7),
+        ("0" * 5000 + "7", 7),
+        ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)),
+        ("9223372036854775808", None),
+        ("9" * 5000, None),
+        ("-" + "9" * 5000, None),
+        ("", None),
+        ("-", None),
+        ("1_0", None),
+        (" 1", None),
+        ("\u0661", None),
+    ],
+)
+def test_integers_are_read_as_go_reads_them(text: str, number: int | None) -> None:
+    assert parse_int(text) == number
 
 
 @pytest.mark.parametrize(
