@@ -28,7 +28,8 @@ from typing import Any, NamedTuple, cast
 import orjson
 import uvloop
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+from agent_scheduler.demo.measure import Usage, usage
+
 _CONNECTIONS = 16
 _BATCH = 500
 
@@ -167,17 +168,17 @@ class Counter(asyncio.Protocol):
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, from sched's nanosecond clock where there is one."""
+    """User and system time of a process with one thread, from sched's nanosecond clock where there is one."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
     except (OSError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return used_by(pid).cpu_seconds
 
 
-def resident_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+def used_by(pid: int) -> Usage:
+    used = usage(pid)
+    assert used is not None, "the server is gone, or this system has no /proc"
+    return used
 
 
 class Meter:
@@ -253,7 +254,7 @@ async def phase(pid: int, port: int, load: Load, label: str, count: int, watcher
         max(watched.median - result["bind_us"].median, 0.0) / watchers,
         max(watched.least - result["bind_us"].least, 0.0) / watchers,
     )
-    result["resident_mb"] = round(resident_mb(pid))
+    result["resident_mb"] = round(used_by(pid).rss / 1e6)
     return result
 
 

@@ -19,7 +19,7 @@ from typing import Literal
 from .deletion import CLEANUP, FOREGROUND, ORPHAN, delete_record, may_go, store_released
 from .registry import DEFINITIONS, NAMESPACES, Registry, Served
 from .resource import Object
-from .store import Event
+from .store import Event, Record
 from .subresources import NODES, PODS
 
 Name = tuple[str, str]
@@ -165,6 +165,13 @@ class Collector:
         known = {served.name: served for served in self._registry.tables()}
         return [(known[name], key) for name, key in held if name in known]
 
+    def _owned(self, uid: str) -> Iterator[tuple[Served, Record, Object]]:
+        """The dependents that still name this owner when their turn comes, decoded."""
+        for served, key in self._dependents(uid):
+            record = served.table.records.get(key)
+            if record is not None and uid in record.owners:
+                yield served, record, served.stored.decode(record.data)
+
     def _exists(self, reference: Object, namespace: str) -> bool:
         """Whether an owner is there. One of a kind that is not served is taken to be."""
         group, _, version = str(reference.get("apiVersion", "")).rpartition("/")
@@ -177,11 +184,7 @@ class Collector:
         return True
 
     def _owner_gone(self, uid: str) -> Iterator[None]:
-        for served, key in self._dependents(uid):
-            record = served.table.records.get(key)
-            if record is None or uid not in record.owners:
-                continue
-            obj = served.stored.decode(record.data)
+        for served, record, obj in self._owned(uid):
             references = obj["metadata"]["ownerReferences"]
             left = [
                 reference
@@ -239,11 +242,7 @@ class Collector:
         return blocks
 
     def _orphan(self, uid: str) -> Iterator[None]:
-        for served, key in self._dependents(uid):
-            record = served.table.records.get(key)
-            if record is None or uid not in record.owners:
-                continue
-            obj = served.stored.decode(record.data)
+        for served, record, obj in self._owned(uid):
             references = obj["metadata"]["ownerReferences"]
             left = [reference for reference in references if reference["uid"] != uid]
             if left:

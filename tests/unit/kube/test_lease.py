@@ -5,6 +5,7 @@ import os
 import time as real_time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,6 +94,26 @@ async def electing(
         yield LeaderElector(transport, config, timing=time.timing, **options), time, transport
 
 
+@dataclass
+class Led:
+    """A leader at work, and its clock. `task` is what it leads in."""
+
+    elector: LeaderElector
+    time: FakeTime
+    work: Work
+    task: asyncio.Task[Any]
+
+
+@asynccontextmanager
+async def leading(leases: Leases, **options: Any) -> AsyncIterator[Led]:
+    """Waits until the elector leads, and ends it in the end."""
+    async with electing(leases, **options) as (elector, time, _):
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            yield Led(elector, time, work, task)
+
+
 def refused(_: Request) -> Action:
     return Reset()
 
@@ -171,12 +192,9 @@ async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
 
 async def test_a_candidate_waits_until_the_lease_did_not_change_for_its_whole_duration() -> None:
     leases = Leases(holderIdentity="other", leaseDurationSeconds=15, leaseTransitions=3)
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            assert 1015 <= time.now < 1015 + 2 * 1.2 + 2
-            assert leases.spec["leaseTransitions"] == 4
+    async with leading(leases) as led:
+        assert 1015 <= led.time.now < 1015 + 2 * 1.2 + 2
+        assert leases.spec["leaseTransitions"] == 4
 
 
 async def test_a_lease_that_is_being_renewed_is_never_taken() -> None:
@@ -202,30 +220,21 @@ async def test_a_lease_that_is_being_renewed_is_never_taken() -> None:
 async def test_times_in_the_lease_and_wall_clocks_mean_nothing() -> None:
     """The holder's clock is years behind: by renewTime its lease ran out long ago."""
     leases = Leases(holderIdentity="other", leaseDurationSeconds=15, renewTime="2001-01-01T00:00:00.000000Z")
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            assert time.now >= 1015
+    async with leading(leases) as led:
+        assert led.time.now >= 1015
 
 
 async def test_the_longer_of_both_durations_is_waited_for() -> None:
     leases = Leases(holderIdentity="other", leaseDurationSeconds=60)
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            assert time.now >= 1060
+    async with leading(leases) as led:
+        assert led.time.now >= 1060
 
 
 @pytest.mark.parametrize("holder", ["", "me"])
 async def test_a_lease_that_is_free_or_our_own_is_taken_at_once(holder: str) -> None:
     leases = Leases(holderIdentity=holder, leaseDurationSeconds=15)
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            assert leases.spec["holderIdentity"] == "me"
+    async with leading(leases):
+        assert leases.spec["holderIdentity"] == "me"
 
 
 async def test_a_candidate_that_lost_the_race_goes_on_waiting() -> None:
@@ -236,144 +245,114 @@ async def test_a_candidate_that_lost_the_race_goes_on_waiting() -> None:
             leases.write({"holderIdentity": "other", "leaseDurationSeconds": 15})
 
     leases.fault = race
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            assert leases.holders[:3] == ["", "other", "me"]
-            assert time.now >= 1015
+    async with leading(leases) as led:
+        assert leases.holders[:3] == ["", "other", "me"]
+        assert led.time.now >= 1015
 
 
 async def test_what_others_keep_in_the_lease_stays() -> None:
     leases = Leases(holderIdentity="", strategy="OldestEmulationVersion")
     assert leases.lease is not None
     leases.lease["metadata"]["labels"] = {"team": "agents"}
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            assert leases.spec["strategy"] == "OldestEmulationVersion"
-            assert leases.lease["metadata"]["labels"] == {"team": "agents"}
+    async with leading(leases):
+        assert leases.spec["strategy"] == "OldestEmulationVersion"
+        assert leases.lease["metadata"]["labels"] == {"team": "agents"}
 
 
 async def test_a_leader_that_lost_the_server_stops_before_anyone_may_follow() -> None:
     """kubernetes_asyncio 36.1 led on for 9 s after the API was gone, with a lease of 4 s."""
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            renewed_at = time.now
-            leases.fault = refused
-            assert await asyncio.wait_for(task, 5) is False
-            assert work.stopped_at is not None
-            # The last renewal that succeeded may have started up to a period later than the moment we looked.
-            assert work.stopped_at <= renewed_at + 2 + CONFIG.renew_deadline < renewed_at + 15
-            assert leases.spec["holderIdentity"] == "me"
+    async with leading(leases) as led:
+        renewed_at = led.time.now
+        leases.fault = refused
+        assert await asyncio.wait_for(led.task, 5) is False
+        assert led.work.stopped_at is not None
+        # The last renewal that succeeded may have started up to a period later than the moment we looked.
+        assert led.work.stopped_at <= renewed_at + 2 + CONFIG.renew_deadline < renewed_at + 15
+        assert leases.spec["holderIdentity"] == "me"
 
 
 @pytest.mark.parametrize("answer", [status(500), status(503), status(429), status(403), Answer(200, b"junk")])
 async def test_any_answer_but_success_lets_the_deadline_come(answer: Answer) -> None:
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            leases.fault = lambda _request: answer
-            assert await asyncio.wait_for(task, 5) is False
-            assert work.stopped_at is not None
+    async with leading(leases) as led:
+        leases.fault = lambda _request: answer
+        assert await asyncio.wait_for(led.task, 5) is False
+        assert led.work.stopped_at is not None
 
 
 async def test_a_short_outage_costs_nothing() -> None:
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            outages = 0
+    async with leading(leases) as led:
+        outages = 0
 
-            def three_times(_: Request) -> Action | None:
-                nonlocal outages
-                outages += 1
-                return Reset() if outages <= 3 else None
+        def three_times(_: Request) -> Action | None:
+            nonlocal outages
+            outages += 1
+            return Reset() if outages <= 3 else None
 
-            leases.fault = three_times
-            before = leases.version
-            await eventually(lambda: leases.version > before + 3)
-            assert elector.leading and not work.stopped_at
+        leases.fault = three_times
+        before = leases.version
+        await eventually(lambda: leases.version > before + 3)
+        assert led.elector.leading and not led.work.stopped_at
 
 
 async def test_a_renewal_whose_answer_was_lost_is_made_again() -> None:
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            lost = 0
+    async with leading(leases) as led:
+        lost = 0
 
-            def carried_out_but_lost(request: Request) -> Action | None:
-                nonlocal lost
-                if request.method == "PUT" and not lost:
-                    lost += 1
-                    leases.answer(request)
-                    return Reset()
-                return None
+        def carried_out_but_lost(request: Request) -> Action | None:
+            nonlocal lost
+            if request.method == "PUT" and not lost:
+                lost += 1
+                leases.answer(request)
+                return Reset()
+            return None
 
-            leases.fault = carried_out_but_lost
-            before = leases.version
-            await eventually(lambda: leases.version > before + 4)
-            assert elector.leading and not work.stopped_at
+        leases.fault = carried_out_but_lost
+        before = leases.version
+        await eventually(lambda: leases.version > before + 4)
+        assert led.elector.leading and not led.work.stopped_at
 
 
 async def test_a_leader_that_was_replaced_stops_at_once() -> None:
     leases = Leases()
     seen: list[str] = []
-    async with electing(leases, on_new_leader=seen.append) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            leases.write({"holderIdentity": "usurper", "leaseDurationSeconds": 15})
-            assert await asyncio.wait_for(task, 5) is False
-            assert leases.spec["holderIdentity"] == "usurper"
-            assert seen == ["me", "usurper"]
+    async with leading(leases, on_new_leader=seen.append) as led:
+        leases.write({"holderIdentity": "usurper", "leaseDurationSeconds": 15})
+        assert await asyncio.wait_for(led.task, 5) is False
+        assert leases.spec["holderIdentity"] == "usurper"
+        assert seen == ["me", "usurper"]
 
 
 async def test_a_lease_that_was_released_in_our_name_is_not_taken_back_while_leading() -> None:
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            leases.write({"holderIdentity": "", "leaseDurationSeconds": 1})
-            assert await asyncio.wait_for(task, 5) is False
+    async with leading(leases) as led:
+        leases.write({"holderIdentity": "", "leaseDurationSeconds": 1})
+        assert await asyncio.wait_for(led.task, 5) is False
 
 
 async def test_a_lease_that_was_deleted_is_made_again() -> None:
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)):
-            await work.started.wait()
-            leases.lease = None
-            await eventually(lambda: leases.lease is not None)
-            await eventually(lambda: elector.leading)
-            assert not work.stopped_at
+    async with leading(leases) as led:
+        leases.lease = None
+        await eventually(lambda: leases.lease is not None)
+        await eventually(lambda: led.elector.leading)
+        assert not led.work.stopped_at
 
 
 async def test_a_process_that_was_stopped_for_long_does_not_lead_any_more_when_it_goes_on() -> None:
     """SIGSTOP, a long collection, a suspended machine: the clock jumps between two instructions."""
     leases = Leases()
-    async with electing(leases) as (elector, time, _):
-        work = Work(lambda: time.now)
-        async with running(elector.run(work)) as task:
-            await work.started.wait()
-            assert elector.leading
-            time.now += 3600
-            assert not elector.leading
-            writes = len(leases.holders)
-            assert await asyncio.wait_for(task, 5) is False
-            # At most a renewal that was under way already; none was begun.
-            assert len(leases.holders) <= writes + 1
+    async with leading(leases) as led:
+        assert led.elector.leading
+        led.time.now += 3600
+        assert not led.elector.leading
+        writes = len(leases.holders)
+        assert await asyncio.wait_for(led.task, 5) is False
+        # At most a renewal that was under way already; none was begun.
+        assert len(leases.holders) <= writes + 1
 
 
 async def test_a_lease_that_was_won_before_a_long_stop_is_not_led_under() -> None:

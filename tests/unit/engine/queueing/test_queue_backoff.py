@@ -11,33 +11,31 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from .queue_world import Gate, World, on, pod, scheduling_gates
 
 
-def test_case_53_the_penalty_doubles_up_to_its_maximum():
-    """Every failure happens on a whole second and a window lasts one, so each wait is a second longer."""
-    world = World()
-    one = pod("a")
-    world.queue.add(one)
+def waits_of(world, *, failures):
+    """Seconds of backoff after each failure of the one pod, which is tried again the moment that it may be."""
     waits = []
-    for _ in range(7):
+    for _ in range(failures):
         entry = world.pop()
         world.queue.add_unschedulable(entry)
         waits.append(entry.backoff_expiration - world.clock.now)
         world.clock.now = entry.backoff_expiration
         assert world.queue.flush_backoff() == 1
-    assert waits == [2, 3, 5, 9, 11, 11, 11]
+    return waits
+
+
+def test_case_53_the_penalty_doubles_up_to_its_maximum():
+    """Every failure happens on a whole second and a window lasts one, so each wait is a second longer."""
+    world = World()
+    one = pod("a")
+    world.queue.add(one)
+    assert waits_of(world, failures=7) == [2, 3, 5, 9, 11, 11, 11]
 
 
 def test_case_53_without_windows_the_penalty_is_exact():
     world = World(backoff=BackoffSettings(pop_from_backoff=False))
     world.clock.now = 1000.25
     world.queue.add(pod("a"))
-    waits = []
-    for _ in range(7):
-        entry = world.pop()
-        world.queue.add_unschedulable(entry)
-        waits.append(entry.backoff_expiration - world.clock.now)
-        world.clock.now = entry.backoff_expiration
-        assert world.queue.flush_backoff() == 1
-    assert waits == [1, 2, 4, 8, 10, 10, 10]
+    assert waits_of(world, failures=7) == [1, 2, 4, 8, 10, 10, 10]
 
 
 def test_a_pod_that_failed_thousands_of_times_waits_the_maximum():
