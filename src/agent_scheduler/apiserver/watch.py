@@ -19,7 +19,7 @@ from .store import Event, Record, Table, restamped
 from .views import View
 
 #: Bytes that may wait for one slow client before its watch is ended.
-BUFFER_LIMIT = 16 * 1024 * 1024
+BUFFER_LIMIT = 64 * 1024 * 1024
 
 
 class Watcher:
