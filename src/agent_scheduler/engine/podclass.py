@@ -21,7 +21,6 @@ from agent_scheduler.objects import wire
 
 from .requests import (
     Amounts,
-    RequestError,
     amounts,
     container_amounts,
     counts_by_default,
@@ -47,6 +46,9 @@ _TOLERATION_OPERATORS = ("Exists", "Equal", "Lt", "Gt")
 _NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _FIELD_OPERATORS = ("In", "NotIn")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+_NO_STATUS = wire.PodStatus()
 
 
 class SpecError(ValueError):
@@ -106,21 +108,40 @@ class PodClasses:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def of(self, spec: wire.PodSpec, *, node_name: str = "") -> PodClass:
-        """The class of a spec. Never raises: what is wrong is in `PodClass.error`.
+    def of(
+        self,
+        spec: wire.PodSpec,
+        *,
+        node_name: str = "",
+        status: wire.PodStatus | None = None,
+        problem: str = "",
+    ) -> PodClass:
+        """The class of a spec. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class.
 
         `spec.nodeName` is left out unless given as `node_name`: for a pod that is bound it says where the pod
-        is, not what it wants, and one class a node would share nothing.
+        is, not what it wants, and one class a node would share nothing. `status` tells of resizes. `problem` is
+        what was wrong with the spec before it came here.
         """
         ports: list[HostPort] = []
-        error = ""
-        try:
-            containers = container_amounts(spec.containers, "spec.containers")
-            inits = container_amounts(spec.init_containers, "spec.initContainers")
-            pod_level, overhead = _pod_level_amounts(spec), _overhead(spec)
-        except (RequestError, msgspec.MsgspecError) as problem:
-            error = str(problem)
-            containers, inits, pod_level, overhead = [], [], {}, {}
+        problems = [problem] if problem else []
+        status = status or _NO_STATUS
+        infeasible = _is_infeasible(status)
+        containers = container_amounts(
+            spec.containers,
+            "spec.containers",
+            problems,
+            statuses=status.container_statuses,
+            infeasible=infeasible,
+        )
+        inits = container_amounts(
+            spec.init_containers,
+            "spec.initContainers",
+            problems,
+            statuses=status.init_container_statuses,
+            infeasible=infeasible,
+        )
+        pod_level, overhead = _pod_level_amounts(spec, problems), _overhead(spec, problems)
+        error = problems[0] if problems else ""
         for container in spec.containers or ():
             _host_ports(container, ports)
         for container in spec.init_containers or ():
@@ -167,17 +188,28 @@ def _host_ports(container: wire.Container, ports: list[HostPort]) -> None:
         )
 
 
-def _pod_level_amounts(spec: wire.PodSpec) -> Amounts:
-    raw = bytes(spec.resources)
-    if not raw:
+def _is_infeasible(status: wire.PodStatus) -> bool:
+    """Whether the node has said that it can never grant the resize that is asked for."""
+    return any(
+        each.type == "PodResizePending" and each.reason == "Infeasible" for each in status.conditions or ()
+    )
+
+
+def _pod_level_amounts(spec: wire.PodSpec, problems: list[str]) -> Amounts:
+    try:
+        requirements = _decode(_pod_level, spec.resources, "spec.resources")
+    except SpecError as error:
+        problems.append(str(error))
         return {}
-    requirements = _pod_level.decode(raw)
-    return amounts(requirements.requests, "spec.resources.requests") if requirements else {}
+    return amounts(requirements.requests, "spec.resources.requests", problems) if requirements else {}
 
 
-def _overhead(spec: wire.PodSpec) -> Amounts:
-    raw = bytes(spec.overhead)
-    return amounts(_resources.decode(raw), "spec.overhead") if raw else {}
+def _overhead(spec: wire.PodSpec, problems: list[str]) -> Amounts:
+    try:
+        return amounts(_decode(_resources, spec.overhead, "spec.overhead"), "spec.overhead", problems)
+    except SpecError as error:
+        problems.append(str(error))
+        return {}
 
 
 def _compile(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from agent_scheduler.objects import wire
+from agent_scheduler.objects.salvage import salvage
 
 from .podclass import PodClass, PodClasses
 from .requests import Amounts
@@ -68,8 +69,29 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
 _NO_LABELS: Mapping[str, str] = {}
 
 
-def pod_info(pod: wire.Pod, classes: PodClasses) -> PodInfo:
-    """What to remember of `pod`. Never raises: a spec that cannot be read is in `cls.error`."""
+class PodReader:
+    """Makes `PodInfo`s of the bytes that the API server sends."""
+
+    def __init__(self, classes: PodClasses) -> None:
+        self._classes = classes
+        self._decode = msgspec.json.Decoder(wire.Pod).decode
+
+    def __call__(self, raw: bytes | memoryview | msgspec.Raw) -> PodInfo:
+        """A pod with a field of the wrong shape is one whose `cls.error` says so: if it runs, it takes its room.
+
+        Raises msgspec.DecodeError for what is no pod at all.
+        """
+        try:
+            return pod_info(self._decode(raw), self._classes)
+        except msgspec.ValidationError as error:
+            pod = salvage(raw, wire.Pod)
+            if not pod.metadata.uid:
+                raise
+            return pod_info(pod, self._classes, problem=str(error))
+
+
+def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInfo:
+    """What to remember of `pod`. Never raises: a spec that cannot be read is in `cls.error`, as is `problem`."""
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     condition = None
     for each in status.conditions or ():
@@ -89,7 +111,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses) -> PodInfo:
         claim_statuses=tuple(
             (claim.name, claim.resource_claim_name or "") for claim in status.resource_claim_statuses or ()
         ),
-        cls=classes.of(spec),
+        cls=classes.of(spec, status=status, problem=problem),
         deleting=metadata.deletion_timestamp is not None,
         finished=status.phase in FINISHED,
         condition=condition,

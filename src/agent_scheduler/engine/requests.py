@@ -7,10 +7,10 @@ replace that for the resources they may name (KEP-2837); overhead comes on top (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from agent_scheduler.objects.quantity import QuantityError, resource_value
-from agent_scheduler.objects.wire import Container, Resources
+from agent_scheduler.objects.wire import Container, ContainerStatus, Resources
 
 #: No single amount in the ledger exceeds this, so that sums over a node's pods stay inside int64 for 2,000 pods
 #: that all ask for as much, even bound to one node by somebody who does not count. It is 4 PiB, or 4 billion
@@ -27,12 +27,12 @@ DEFAULT_MEMORY = 200 * 1024 * 1024
 Amounts = dict[str, int]
 
 
-class RequestError(ValueError):
-    """A request that cannot be read; the text names the field."""
+def amounts(resources: Resources | None, place: str, problems: list[str]) -> Amounts:
+    """`{"cpu": "1", ...}` in the ledger's units.
 
-
-def amounts(resources: Resources | None, place: str) -> Amounts:
-    """`{"cpu": "1", ...}` in the ledger's units. Raises `RequestError` naming `place[resource]`."""
+    What cannot be read is left out and added to `problems` as `place[resource]: why`: the pod may run already, and
+    what else it asks for is taken.
+    """
     if not resources:
         return {}
     result = {}
@@ -40,9 +40,11 @@ def amounts(resources: Resources | None, place: str) -> Amounts:
         try:
             amount = resource_value(resource, quantity)
         except QuantityError as error:
-            raise RequestError(f"{place}[{resource}]: {error}") from None
+            problems.append(f"{place}[{resource}]: {error}")
+            continue
         if amount < 0:
-            raise RequestError(f"{place}[{resource}]: {quantity!r} is negative; a request must be 0 or more")
+            problems.append(f"{place}[{resource}]: {quantity!r} is negative; a request must be 0 or more")
+            continue
         result[resource] = min(amount, REQUEST_LIMIT)
     return result
 
@@ -93,17 +95,35 @@ def pod_requests(
     return total
 
 
-def container_amounts(containers: list[Container] | None, place: str) -> list[tuple[Amounts, bool]]:
-    """Per container its requests and whether it is a sidecar. Raises `RequestError`."""
-    return [
-        (
-            amounts(container.resources.requests, f"{place}[{index}].resources.requests")
-            if container.resources
-            else {},
-            container.restart_policy == "Always",
-        )
-        for index, container in enumerate(containers or ())
-    ]
+def container_amounts(
+    containers: Sequence[Container] | None,
+    place: str,
+    problems: list[str],
+    *,
+    statuses: Sequence[ContainerStatus] | None = None,
+    infeasible: bool = False,
+) -> list[tuple[Amounts, bool]]:
+    """Per container its requests and whether it is a sidecar; `problems` as in `amounts`.
+
+    A container that is being resized takes the most of what its spec asks for, what the kubelet has set aside and
+    what it has; its spec alone does not count where the node said that the resize is `infeasible`
+    (`determineContainerReqs`).
+    """
+    running = {status.name: status for status in statuses or () if status.resources is not None}
+    found = []
+    for index, container in enumerate(containers or ()):
+        wanted = container.resources.requests if container.resources else None
+        requests = amounts(wanted, f"{place}[{index}].resources.requests", problems)
+        status = running.get(container.name)
+        if status is not None:
+            assert status.resources is not None
+            given, allocated = status.resources.requests, status.allocated_resources
+            if given != wanted or (allocated and allocated != wanted):
+                requests = {} if infeasible else requests
+                _raise_to(requests, amounts(given, f"{container.name}: status.resources.requests", problems))
+                _raise_to(requests, amounts(allocated, f"{container.name}: allocatedResources", problems))
+        found.append((requests, container.restart_policy == "Always"))
+    return found
 
 
 def with_defaults(requests: Amounts) -> Amounts:

@@ -19,7 +19,7 @@ import msgspec
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, pod_info
+from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
@@ -165,8 +165,6 @@ class FastPath:
             )
             for index in range(settings.workers)
         ]
-        classes = PodClasses()
-        pod_decoder = msgspec.json.Decoder(wire.Pod)
         node_decoder = msgspec.json.Decoder(wire.Node)
         self._nodes: Reflector[NodeInfo] = Reflector(
             transport,
@@ -180,7 +178,7 @@ class FastPath:
         self._pods: Reflector[PodInfo] = Reflector(
             transport,
             "/api/v1/pods",
-            lambda raw: pod_info(pod_decoder.decode(raw), classes),
+            PodReader(PodClasses()),
             self._pod_changes,
             query=_PODS,
             times=settings.watch_times,

@@ -94,12 +94,21 @@ class ResourceClaimStatus(Wire, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ContainerStatus(Wire, frozen=True):
+    """What the kubelet has given a container, which is not what its spec says while a resize goes on (KEP-1287)."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: Resources | None = None
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = ""
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
     resource_claim_statuses: list[ResourceClaimStatus] | None = None
-    resize: str | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
 
 class Pod(Wire, frozen=True):

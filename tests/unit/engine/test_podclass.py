@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent_scheduler.engine.podclass import PodClasses, parse_int
+from agent_scheduler.engine.podinfo import PodReader
 from agent_scheduler.engine.requests import DEFAULT_MEMORY, DEFAULT_MILLI_CPU
 
 from .world import pod_json, read_pod
@@ -110,6 +112,69 @@ def test_limits_alone_are_no_request() -> None:
 )
 def test_a_spec_that_cannot_be_read_names_the_place(spec: dict[str, Any], place: str) -> None:
     assert place in read_pod(pod_json(**spec), PodClasses()).cls.error
+
+
+def test_what_can_be_read_of_a_pod_counts_whatever_else_is_wrong_with_it() -> None:
+    body = pod_json(
+        "a",
+        nodeName="n1",
+        containers=[
+            container("1", "1Gi", ports=[{"hostPort": "http"}, {"hostPort": 80}]),
+            {"name": "d", "resources": {"requests": {"cpu": "ten", "memory": "1Gi", "example.com/x": []}}},
+            "nothing",
+        ],
+        overhead={"cpu": "500m", "memory": "?"},
+        resources=7,
+        tolerations=7,
+        priority="high",
+    )
+    body["metadata"]["labels"] = {"good": "x", "bad": 7}
+    body["status"] = {"phase": "Running", "conditions": {}}
+    pod = read_pod(body, PodClasses())
+    assert (pod.node_name, pod.name, pod.labels) == ("n1", "a", {"good": "x"})
+    assert pod.cls.requests == {"cpu": 1500, "memory": 2 * GI, "pods": 1}
+    assert pod.cls.host_ports == (("0.0.0.0", "TCP", 80),)
+    assert "Expected" in pod.cls.error
+    assert "$." in pod.cls.error
+
+
+@pytest.mark.parametrize(
+    "raw", [b"{", b"[]", b"7", b'{"metadata":{"uid":7}}', b'{"spec":7}', b'{"metadata":{}} x']
+)
+def test_what_is_no_pod_is_refused(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        PodReader(PodClasses())(raw)
+
+
+def resized(status: dict[str, Any], *, infeasible: bool = False, **spec: Any) -> dict[str, int]:
+    body = pod_json(containers=[container("2", "1Gi")], nodeName="n1", **spec)
+    pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    body["status"] = {
+        "containerStatuses": [{"name": "c", **status}],
+        "conditions": [pending] if infeasible else [],
+    }
+    pod = read_pod(body, PodClasses())
+    assert pod.cls.error == ""
+    return pod.cls.requests
+
+
+def given(cpu: str) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+
+
+def test_a_pod_that_shrinks_takes_its_room_until_the_kubelet_has_shrunk_it() -> None:
+    assert resized(given("3"))["cpu"] == 3000
+    assert resized(given("2") | {"allocatedResources": {"cpu": "3", "memory": "1Gi"}})["cpu"] == 3000
+    assert resized(given("2"))["cpu"] == 2000
+
+
+def test_a_pod_that_grows_takes_the_room_it_asks_for_unless_its_node_said_never() -> None:
+    assert resized(given("1"))["cpu"] == 2000
+    assert resized(given("1"), infeasible=True)["cpu"] == 1000
+
+
+def test_a_status_that_says_nothing_of_resources_changes_nothing() -> None:
+    assert resized({"allocatedResources": {"cpu": "9"}})["cpu"] == 2000
 
 
 @pytest.mark.parametrize(

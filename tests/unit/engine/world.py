@@ -14,7 +14,7 @@ import msgspec
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, pod_info
+from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import resource_value
 
@@ -54,7 +54,7 @@ def pod_json(name: str = "", *, requests: dict[str, str] | None = None, **spec: 
 
 
 def read_pod(body: dict[str, Any], classes: PodClasses) -> PodInfo:
-    return pod_info(msgspec.json.decode(msgspec.json.encode(body), type=wire.Pod), classes)
+    return PodReader(classes)(msgspec.json.encode(body))
 
 
 class World:

@@ -161,6 +161,17 @@ def test_a_node_that_comes_back_while_a_bind_to_it_is_under_way_still_counts_the
     assert world.cpu("n1") == 1000
 
 
+def test_a_bound_pod_with_a_malformed_field_takes_its_room_and_is_reported_once() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"}, nodeName="n1")
+    body["spec"]["containers"][0]["ports"] = [{"hostPort": "http"}]
+    world.seen(body)
+    world.seen(body)
+    assert world.cpu("n1") == 1000
+    assert len(world.reports.problems) == 1
+    assert world.reports.problems[0].startswith("Pod default/a: Expected `int")
+
+
 def test_a_bound_pod_that_was_malformed_is_counted_in_full_once_it_can_be_read() -> None:
     world = World("n1")
     body = pod_json("a", requests={"cpu": "1"}, nodeName="n1")

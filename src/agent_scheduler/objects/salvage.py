@@ -1,0 +1,65 @@
+"""Reads what can be read of an object whose shape is not the expected one.
+
+A pod that runs takes its room whether or not every field of it makes sense to us. Where decoding it as a whole
+fails, it is taken apart: each field that reads well is kept, each that does not is left at its default.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from .wire import Wire
+
+W = TypeVar("W", bound=Wire)
+
+
+def salvage(raw: bytes | memoryview | Raw, cls: type[W]) -> W:
+    """As much of `cls` as `raw` has. Raises msgspec.DecodeError for what is no JSON, or no object at all."""
+    data = msgspec.json.decode(raw)
+    if not isinstance(data, dict):
+        raise msgspec.ValidationError(f"Expected `object`, got `{type(data).__name__}`")
+    return _struct(data, cls)
+
+
+def _struct(data: dict[str, Any], cls: type[W]) -> W:
+    found = {}
+    for field in msgspec.structs.fields(cls):
+        # A required field is made, empty, from nothing.
+        if field.encode_name in data or field.required:
+            try:
+                found[field.name] = _value(data.get(field.encode_name, {}), field.type)
+            except msgspec.ValidationError:
+                continue
+    return cls(**found)
+
+
+def _value(value: Any, kind: Any) -> Any:
+    if kind is Raw:
+        return Raw(msgspec.json.encode(value))
+    if isinstance(kind, types.UnionType) and value is not None:
+        some = [part for part in typing.get_args(kind) if part is not types.NoneType]
+        if len(some) == 1:
+            return _value(value, some[0])
+    if isinstance(kind, type) and issubclass(kind, Wire):
+        return _struct(value if isinstance(value, dict) else {}, kind)
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) is list and isinstance(value, list):
+        return [item for _, item in _readable(enumerate(value), parts[0])]
+    if typing.get_origin(kind) is dict and isinstance(value, dict):
+        return dict(_readable(value.items(), parts[1]))
+    return msgspec.convert(value, kind)
+
+
+def _readable(pairs: Iterable[tuple[Any, Any]], kind: Any) -> Iterator[tuple[Any, Any]]:
+    """Those of `pairs` whose value reads as `kind`, read."""
+    for key, value in pairs:
+        try:
+            yield key, _value(value, kind)
+        except msgspec.ValidationError:
+            continue
