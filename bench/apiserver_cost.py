@@ -7,7 +7,7 @@ in flight at a time.
 
     python -m bench.apiserver_cost [--objects 100000] [--requests 10000] [--json]
 
-Phases, with no objects stored and again with `--objects` pods stored: creates, binds, binds with watchers
+Phases, with next to nothing stored and again with `--objects` pods stored: creates, binds, binds with watchers
 (the difference, divided by watchers and events, is what one event costs one watcher), GETs, memory.
 """
 
@@ -29,6 +29,7 @@ import orjson
 import uvloop
 
 from agent_scheduler.demo.measure import Usage, usage
+from bench.tables import table
 
 _CONNECTIONS = 16
 _BATCH = 500
@@ -299,22 +300,24 @@ async def run(objects: int, count: int, watchers: int) -> dict[str, Any]:
         port = int(await asyncio.get_running_loop().run_in_executor(None, mine.recv, 64))
         load = await Load.connect(port)
         await load.send([post("/api/v1/namespaces/default/pods", pod(f"warm-{n}")) for n in range(2000)])
-        result: dict[str, Any] = {"empty": await phase(child.pid, port, load, "a", count, watchers)}
+        result: dict[str, Any] = {"2,000": await phase(child.pid, port, load, "a", count, watchers)}
         stored = 2000 + 2 * count
         filling = [
             post("/api/v1/namespaces/default/pods", pod(f"filler-{number:06d}"))
             for number in range(max(objects - stored, 0))
         ]
         await load.send(filling)
-        result[f"{max(objects, stored)} pods stored"] = await phase(
-            child.pid, port, load, "b", count, watchers
-        )
+        result[f"{max(objects, stored):,}"] = await phase(child.pid, port, load, "b", count, watchers)
         load.close()
         return result
     finally:
         child.terminate()
         await child.wait()
         mine.close()
+
+
+def _shown(figure: Cost | int) -> str:
+    return f"{figure.median:.1f} ({figure.least:.1f})" if isinstance(figure, Cost) else str(figure)
 
 
 def main() -> None:
@@ -336,15 +339,10 @@ def main() -> None:
         }
         print(json.dumps(plain))
         return
-    for label, figures in result.items():
-        print(label)
-        for name, value in figures.items():
-            text = (
-                f"{value.median:8.1f} median {value.least:8.1f} least"
-                if isinstance(value, Cost)
-                else f"{value:8}"
-            )
-            print(f"  {name:18}{text}")
+    print("CPU microseconds of the server's process: median of the batches (least)\n")
+    watched = f"bind, {args.watchers} watchers"
+    header = ("pods stored", "create", "bind", "get", watched, "an event, each watcher", "resident MB")
+    print(table(header, ((label, *map(_shown, figures.values())) for label, figures in result.items())))
 
 
 if __name__ == "__main__":

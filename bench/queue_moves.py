@@ -1,7 +1,7 @@
 """What the scheduling queue costs: adding and popping pods, and moving those that an event wakes.
 
 Mirrors kube-scheduler's benchmark of moves, with 1000 and 5000 unschedulable pods refused by 20 plugins. Run it
-with `python bench/queue_moves.py`; `--json` prints one object for a report. Every figure is CPU time, the
+with `python -m bench.queue_moves`; `--json` prints one object for a report. Every figure is CPU time, the
 median of several runs in this process; absolute numbers depend on the machine.
 """
 
@@ -12,39 +12,25 @@ import gc
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Any
 
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo, pod_info
 from agent_scheduler.engine.queueing import events as ev
 from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.objects import wire
+from bench.tables import table
 
 PROFILE = "agent-scheduler"
 PLUGINS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class BenchPod:
-    uid: str
-    priority: int = 0
-    namespace: str = "bench"
-    name: str = ""
-    resource_version: str = ""
-    scheduler_name: str = PROFILE
-    nominated_node_name: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    gates: tuple[str, ...] = ()
-    requests: dict[str, int] = field(default_factory=dict)
-    tolerations: Any = ()
-    claim_statuses: tuple[Any, ...] = ()
-
-
-def _queue(hint: QueueingHint) -> SchedulingQueue[BenchPod]:
+def _queue(hint: QueueingHint) -> SchedulingQueue[PodInfo]:
     """20 plugins, all registered for nodes, each with a hint that answers `hint`."""
 
-    def hint_fn(pod: BenchPod, old: object | None, new: object | None) -> QueueingHint:
+    def hint_fn(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
         return hint
 
     registered = [ClusterEventWithHint(ev.NODE_ADD, hint_fn)]
@@ -54,8 +40,18 @@ def _queue(hint: QueueingHint) -> SchedulingQueue[BenchPod]:
     return SchedulingQueue(clock=time.monotonic, hint_maps={PROFILE: HintMap(plugins)})
 
 
-def _pods(count: int) -> list[BenchPod]:
-    return [BenchPod(uid=f"uid-{index}", priority=index % 10) for index in range(count)]
+def _pods(count: int) -> list[PodInfo]:
+    classes = PodClasses()
+    return [
+        pod_info(
+            wire.Pod(
+                metadata=wire.Metadata(namespace="bench", name=f"pod-{index}", uid=f"uid-{index}"),
+                spec=wire.PodSpec(scheduler_name=PROFILE, priority=index % 10),
+            ),
+            classes,
+        )
+        for index in range(count)
+    ]
 
 
 def _timed(action: Callable[[], object]) -> float:
@@ -112,7 +108,7 @@ def fail(count: int) -> float:
     return _timed(run) / count * 1e6
 
 
-def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[BenchPod]:
+def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[PodInfo]:
     """`count` pods in the pool, each refused by one of the plugins."""
     queue = _queue(hint)
     for pod in _pods(count):
@@ -161,8 +157,7 @@ def main() -> None:
     if args.json:
         print(json.dumps(figures))
         return
-    for name, figure in figures.items():
-        print(f"{name:52} {figure:10.3f}")
+    print(table(("CPU time", "figure"), figures.items()))
 
 
 if __name__ == "__main__":

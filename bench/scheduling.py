@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
+from bench.tables import spread, table
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -45,12 +45,17 @@ class Shape(NamedTuple):
 
 
 class Run(NamedTuple):
+    """CPU milliseconds are a pod's; `_HEADER` names the fields for people."""
+
     cpu_ms: float
     pods_per_second: float
     conflicts: float
     urgent: float
     server_cpu_ms: float
     rss_mb: float
+
+
+_HEADER = ("CPU ms a pod", "pods/s", "conflicts", "urgent retries", "server's CPU ms a pod", "scheduler's MB")
 
 
 @asynccontextmanager
@@ -205,15 +210,12 @@ async def main(argv: list[str] | None = None) -> int:
     for _ in range(args.runs):
         for workers, policy in variants:
             results[workers, policy].append(await run(shape, workers=workers, policy=policy))
-    print(f"{shape.pods} pods over {shape.nodes} nodes; medians of {args.runs} runs (range)")
-    print("| workers | policy | " + " | ".join(Run._fields) + " |")
-    print("|---|---|" + "---|" * len(Run._fields))
-    for (workers, policy), runs in results.items():
-        cells = [
-            f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
-            for values in zip(*runs, strict=True)
-        ]
-        print(f"| {workers} | {policy} | " + " | ".join(cells) + " |")
+    print(f"{shape.pods:,} pods over {shape.nodes:,} nodes; medians of {args.runs} runs (least to most)\n")
+    rows = [
+        (policy, workers, *map(spread, zip(*runs, strict=True)))
+        for (workers, policy), runs in results.items()
+    ]
+    print(table(("policy", "workers", *_HEADER), rows))
     return 0
 
 

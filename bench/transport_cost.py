@@ -32,6 +32,7 @@ import uvloop
 from agent_scheduler.apiserver.certificates import Certificates, make_certificates, server_context
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
+from bench.tables import spread, table
 from bench.watch_decode import pod
 
 _BINDING = json.dumps(
@@ -84,7 +85,7 @@ class BareTransport:
     async def _open(self) -> _Bare:
         url = urlsplit(self._endpoint.base_url)
         _, connection = await asyncio.get_running_loop().create_connection(
-            _Bare, url.hostname, url.port, ssl=self._endpoint.ssl_context
+            _Bare, url.hostname or "", url.port or 0, ssl=self._endpoint.ssl_context
         )
         return connection
 
@@ -225,10 +226,6 @@ def run(requests: int, runs: int, in_flights: list[int]) -> list[dict[str, Any]]
     ]
 
 
-def _shown(figures: list[float]) -> str:
-    return f"{statistics.median(figures):6.1f} ({min(figures):.1f}-{max(figures):.1f})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--requests", type=int, default=4_000, help="in each run (default: %(default)s)")
@@ -243,17 +240,14 @@ def main() -> None:
     if args.json:
         print(json.dumps(results))
         return
-    print("CPU microseconds of the client a request: median (range)")
+    print("CPU microseconds of the client a request: median (least to most)\n")
+    rows = []
     for result in results:
         figures = result["us"]
         ratio = statistics.median(figures["aiohttp"]) / statistics.median(figures["http1"])
-        case = f"{result['scheme']:5} {result['method']:4} {result['in_flight']:3} in flight"
-        print(
-            case,
-            *(f"{kind} {_shown(taken)}" for kind, taken in figures.items()),
-            f"ratio {ratio:.1f}",
-            sep=" | ",
-        )
+        case = f"{result['scheme']} {result['method']}, {result['in_flight']} in flight"
+        rows.append((case, *map(spread, figures.values()), f"{ratio:.1f}"))
+    print(table(("request", *_KINDS, "aiohttp to http1"), rows))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from agent_scheduler.kube.reflector import Change, Reflector
 from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
 from agent_scheduler.kube.watch_events import open_event
 from agent_scheduler.objects.wire import Pod
+from bench.tables import table
 
 
 def pod(number: int, version: int, *, node: str | None = None) -> bytes:
@@ -218,13 +219,11 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     size = sum(map(len, events)) // len(events)
-    print(f"{len(events)} events of {size} bytes")
+    print(f"{len(events)} events of {size} bytes; the best of {options.repeat} runs\n")
     decoding, whole = [], []
     for _ in range(options.repeat):  # in turns, so that a busy machine is busy for both
         decoding.append(decode_alone(events))
         whole.append(uvloop.run(in_memory(events, options.batch)))
-    print(f"decode and keep, nothing else {min(decoding):6.2f} us an event")
-    print(f"decode, compare, hand over    {min(whole):6.2f} us an event")
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=serve, args=(options.pods, theirs), daemon=True
@@ -236,7 +235,12 @@ def main() -> None:
     finally:
         process.terminate()
         process.join()
-    print(f"the same over loopback HTTP   {best:6.2f} us an event")
+    rows = (
+        ("decode and keep, nothing else", f"{min(decoding):.2f}"),
+        ("decode, compare, hand over", f"{min(whole):.2f}"),
+        ("the same over loopback HTTP", f"{best:.2f}"),
+    )
+    print(table(("from a watch's bytes to a change", "CPU us an event"), rows))
 
 
 if __name__ == "__main__":

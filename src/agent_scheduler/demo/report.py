@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections import Counter
 from collections.abc import Iterable
 from html import escape
-from importlib import metadata
 from pathlib import Path
 
 from .audit import Audit
@@ -37,29 +34,6 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wh
 .plots svg { width: 100%; height: auto; } .wide { overflow-x: auto; }
 @media (max-width: 500px) { .plots { grid-template-columns: 1fr; } }
 """
-
-
-def machine() -> dict[str, str]:
-    """What the run ran on: processor, kernel, and the versions that decide its speed."""
-    model = ""
-    try:
-        for text in Path("/proc/cpuinfo").read_text().splitlines():
-            if text.startswith("model name"):
-                model = text.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
-    found = {
-        "processor": f"{os.cpu_count()} x {model or platform.machine()}",
-        "system": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
-    }
-    for name in ("agent-scheduler", "uvloop", "msgspec", "orjson", "aiohttp", "numpy", "httptools"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:

@@ -23,11 +23,11 @@ from agent_scheduler.kube.transport import Endpoint, Transport
 from .asking import ask, first_of
 from .audit import Audit, audit_cluster
 from .load import LoadResult, PodLoad, create_nodes
+from .machine import machine
 from .measure import Sample, Sampler, Usage, rate, usage
 from .observe import Observation, Observer, node_fill, percentiles
 from .outcome import Outcome
 from .processes import Child, ProcessError, child, free_port
-from .report import machine
 from .specs import NodeSpec, Refusals, Workload
 from .view import Frame, View
 

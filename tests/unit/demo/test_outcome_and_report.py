@@ -13,11 +13,12 @@ from rich.console import Console
 
 from agent_scheduler.demo.audit import Audit
 from agent_scheduler.demo.load import LoadResult, PodTimes
+from agent_scheduler.demo.machine import machine
 from agent_scheduler.demo.measure import Sample, Usage
 from agent_scheduler.demo.observe import Observation
 from agent_scheduler.demo.outcome import Outcome
 from agent_scheduler.demo.plots import all_plots
-from agent_scheduler.demo.report import machine, render, write_report
+from agent_scheduler.demo.report import render, write_report
 from agent_scheduler.demo.specs import GPU_MILLI, PodSpec, Workload
 from agent_scheduler.demo.view import Frame, LineView, fill_bins, final_table, line, screen, sparkline
 
