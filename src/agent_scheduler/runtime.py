@@ -243,7 +243,10 @@ class Runtime:
         configuration, serving = self._configuration, self._configuration.serving
 
         def queue(query: DebugQuery) -> DebugPage:
-            pods = waiting_pods(fast_path.queue, namespace=query.namespace, place=query.place)
+            # One more than is shown tells the server that something was left out.
+            pods = waiting_pods(
+                fast_path.queue, namespace=query.namespace, place=query.place, limit=query.limit + 1
+            )
             return DebugPage(queue_summary(fast_path.queue), pods)
 
         def cache(query: DebugQuery) -> DebugPage:

@@ -20,14 +20,15 @@ def queue_summary(queue: SchedulingQueue[PodInfo]) -> Mapping[str, Any]:
 
 
 def waiting_pods(
-    queue: SchedulingQueue[PodInfo], *, namespace: str | None, place: str | None
+    queue: SchedulingQueue[PodInfo], *, namespace: str | None, place: str | None, limit: int
 ) -> Iterator[dict[str, Any]]:
-    """Every pod that waits, of one namespace or one place if these are named."""
-    for where, pods in queue.dump(max(1, sum(queue.pending()))).items():
-        if place is not None and where.value != place:
-            continue
-        for pod in pods:
-            if namespace is None or pod.key.startswith(f"{namespace}/"):
+    """Pods that wait, of one namespace or one place if these are named; up to `limit` of each place.
+
+    A place is looked at when its turn comes, so that a page which is full before costs nothing of it.
+    """
+    for where in Place:
+        if place is None or where.value == place:
+            for pod in queue.page(where, limit, namespace=namespace):
                 yield {"place": where.value, **msgspec.to_builtins(pod)}
 
 

@@ -9,7 +9,7 @@ Where early leaving is on, penalties end on whole ordering windows and pods of o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView
+from collections.abc import Callable, Iterator, KeysView
 from math import floor
 from typing import Generic
 
@@ -134,6 +134,7 @@ class BackoffQueue(Generic[PodT]):
             self.remove(entry.uid)
             self.push(entry)
 
-    def sorted(self) -> list[QueuedPodInfo[PodT]]:
-        """Refused pods in the order in which they would leave, then those that wait after an error."""
-        return self._refused.sorted() + self._errors.sorted()
+    def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
+        """As `EntryHeap.first`: refused pods in their order, then those that wait after an error."""
+        refused = self._refused.first(count, select)
+        return refused + self._errors.first(count - len(refused), select)

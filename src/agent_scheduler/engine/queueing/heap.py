@@ -6,8 +6,8 @@ living ones, which costs less than keeping positions (about 0.6 µs a push and p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator, KeysView
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Any, Generic
 
 from .entry import PodT, QueuedPodInfo
@@ -80,9 +80,10 @@ class EntryHeap(Generic[PodT]):
         entry: QueuedPodInfo[PodT] = item[-1]
         return entry
 
-    def sorted(self) -> list[QueuedPodInfo[PodT]]:
-        """All pods in the order in which they would leave; O(n log n)."""
-        return [item[-1] for item in sorted(self._live.values())]
+    def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
+        """The first `count` of the pods that `select` wants, in the order in which they would leave; O(n)."""
+        chosen = nsmallest(count, (item for item in self._live.values() if select(item[-1])))
+        return [item[-1] for item in chosen]
 
     def _drop_dead(self) -> None:
         heap, live = self._heap, self._live

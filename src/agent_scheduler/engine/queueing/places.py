@@ -181,17 +181,24 @@ class Places(Generic[PodT]):
             return None
         return Place.GATED if entry.gated else Place.UNSCHEDULABLE
 
-    def dump(self, limit: int = 100) -> dict[Place, list[PodView]]:
-        """The first `limit` pods of each place, active and backoff in their order; `pending` counts them all."""
-        pool = list(self.pool)
-        chosen: dict[Place, Iterable[QueuedPodInfo[PodT]]] = {
-            Place.ACTIVE: self.active.sorted(),
-            Place.BACKOFF: self.backoff.sorted(),
-            Place.UNSCHEDULABLE: (entry for entry in pool if not entry.gated),
-            Place.GATED: (entry for entry in pool if entry.gated),
-            Place.IN_FLIGHT: (flying.entry for flying in self.in_flight),
-        }
-        return {place: [view(entry) for entry in islice(pods, limit)] for place, pods in chosen.items()}
+    def page(self, place: Place, limit: int, namespace: str | None = None) -> list[PodView]:
+        """The first `limit` pods of `place`, of one namespace if that is named; active and backoff in their order."""
+
+        def select(entry: QueuedPodInfo[PodT]) -> bool:
+            return namespace is None or entry.pod.namespace == namespace
+
+        found: Iterable[QueuedPodInfo[PodT]]
+        match place:
+            case Place.ACTIVE:
+                found = self.active.first(limit, select)
+            case Place.BACKOFF:
+                found = self.backoff.first(limit, select)
+            case Place.IN_FLIGHT:
+                found = filter(select, (flying.entry for flying in self.in_flight))
+            case _:
+                gated = place is Place.GATED
+                found = (entry for entry in self.pool if entry.gated is gated and select(entry))
+        return [view(entry) for entry in islice(found, limit)]
 
     def check_invariants(self) -> None:
         """Raise AssertionError where the places contradict one another or themselves; O(n)."""

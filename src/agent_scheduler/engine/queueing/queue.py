@@ -337,7 +337,11 @@ class SchedulingQueue(Generic[PodT]):
 
     def dump(self, limit: int = 100) -> dict[Place, list[PodView]]:
         """The first `limit` pods of each place, active and backoff in their order; `pending` counts them all."""
-        return self._places.dump(limit)
+        return {place: self._places.page(place, limit) for place in Place}
+
+    def page(self, place: Place, limit: int, *, namespace: str | None = None) -> list[PodView]:
+        """The first `limit` pods of one place, of one namespace if that is named. Costs a look at each pod there."""
+        return self._places.page(place, limit, namespace)
 
     def in_flight_timeline(self) -> list[str | ClusterEvent]:
         """The UIDs in flight and the events kept for them, interleaved as they came."""
