@@ -53,14 +53,16 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
             config={"clientConnection": {"qps": 40, "burst": 20}, "bindConcurrency": 8},
         )
         await scheduler.ready()
-        for number in range(2):
-            await plane.add_node(f"n{number}", cpu="6")
+        await plane.add_node("n", cpu="4")
         # The burst makes connections that the binds after it find open: no answers, no new connections.
         warm = [f"warm{number}" for number in range(20)]
         await plane.add_pods(warm, cpu="200m")
         await plane.bound(*warm)
         names = [f"p{number}" for number in range(40)]
         await plane.add_pods(names, cpu="200m")
+        for name in names:
+            await plane.refused(name)
+        await plane.add_node("late", cpu="8")
         # The binds after the hold are carried out, and none of their answers arrives.
         await plane.pods.until(lambda: len(plane.placed()) > 20, "one more pod on its node")
         proxy.hold_answers()

@@ -18,7 +18,7 @@ SLOWLY = {"clientConnection": {"qps": 40, "burst": 1}, "bindConcurrency": 8, "wo
 
 
 async def prepared(plane: ControlPlane) -> list[str]:
-    """Room for all of the pods, and the pods."""
+    """Room for all of the pods, and the pods. Made before a scheduler starts, so that all of them wait for it."""
     for number in range(3):
         await plane.add_node(f"n{number}", cpu="16")
     names = [f"p{number}" for number in range(PODS)]
@@ -39,9 +39,8 @@ def assert_never_moved(plane: ControlPlane) -> None:
 async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     plane: ControlPlane, start: Start, number: signal.Signals
 ) -> None:
-    scheduler = start(config=SLOWLY)
-    await scheduler.ready()
     await prepared(plane)
+    scheduler = start(config=SLOWLY)
     await plane.pods.until(lambda: len(plane.placed()) >= 10, "10 pods on nodes")
     assert await scheduler.terminate(number) == 0
     (stopping,) = scheduler.records("stopping")
@@ -64,10 +63,9 @@ async def test_a_signal_lets_binds_under_way_end_and_exits_0(
 
 
 async def test_the_next_scheduler_goes_on_where_a_killed_one_ended(plane: ControlPlane, start: Start) -> None:
-    first = start("first", config=SLOWLY)
-    await first.ready()
     names = await prepared(plane)
     await plane.add_pod("hopeless", cpu="99")
+    first = start("first", config=SLOWLY)
     await plane.pods.until(lambda: len(plane.placed()) >= 10, "10 pods on nodes")
     assert await first.terminate(signal.SIGKILL) == -signal.SIGKILL
     second = start("second", config={"workerCount": 4})
