@@ -16,7 +16,7 @@ from .bodies import delete_options
 from .builtin.pods import effective_grace
 from .errors import conflict, forbidden, not_found
 from .registry import DEFINITIONS, NAMESPACES, Registry, Served
-from .requests import Request, Response, check_dry_run, success
+from .requests import Request, Response, check_delete_options, success
 from .resource import Object
 from .selectors import compile_selector
 from .store import Record
@@ -77,8 +77,8 @@ def delete_collection(registry: Registry, served: Served, namespace: str, reques
 
 def delete_record(registry: Registry, served: Served, old: Record, options: Object) -> tuple[bytes, bool]:
     """Delete or mark one object. The answer is its last state, and whether it is gone."""
-    _check_preconditions(served, old, options)
-    dry = check_dry_run(options.get("dryRun") or [], "DeleteOptions")
+    check_preconditions(served, old, options)
+    dry = check_delete_options(options)
     obj = served.stored.decode(old.data)
     metadata = obj["metadata"]
     finalizers = _finalizers(metadata, options)
@@ -118,7 +118,8 @@ def delete_record(registry: Registry, served: Served, old: Record, options: Obje
     return record.data, True
 
 
-def _check_preconditions(served: Served, old: Record, options: Object) -> None:
+def check_preconditions(served: Served, old: Record, options: Object) -> None:
+    """That the object is the one that the DeleteOptions mean. Raises 409."""
     wanted: dict[str, Any] = options.get("preconditions") or {}
     resource = served.resource
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")

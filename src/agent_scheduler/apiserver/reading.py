@@ -74,44 +74,62 @@ def _check_not_future(registry: Registry, version: int) -> None:
         )
 
 
-def _forbidden_option(field: str, message: str) -> ApiError:
-    return invalid(
-        "ListOptions", "meta.k8s.io", "", [Cause("FieldValueForbidden", field, f"Forbidden: {message}")]
-    )
+def _forbidden(field: str, message: str) -> Cause:
+    return Cause("FieldValueForbidden", field, f"Forbidden: {message}")
+
+
+def _unsupported_match(match: str, allowed: tuple[str, ...]) -> Cause:
+    shown = ", ".join(f'"{value}"' for value in allowed)
+    message = f'Unsupported value: "{match}": supported values: {shown}'
+    return Cause("FieldValueNotSupported", "resourceVersionMatch", message)
+
+
+def _refuse_options(causes: list[Cause]) -> None:
+    if causes:
+        raise invalid("ListOptions", "meta.k8s.io", "", causes)
 
 
 def _check_match(request: Request) -> str:
-    """resourceVersionMatch of a list, checked against what it stands beside."""
+    """resourceVersionMatch of a list, checked against what it stands beside. Raises 422."""
     parameters = request.parameters
     match = parameters.get("resourceVersionMatch", "")
-    version, token = parameters.get("resourceVersion", ""), parameters.get("continue", "")
+    version, field = parameters.get("resourceVersion", ""), "resourceVersionMatch"
+    causes: list[Cause] = []
+    if match:
+        if not version:
+            why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            causes.append(_forbidden(field, why))
+        if parameters.get("continue"):
+            causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+        if match not in ("Exact", "NotOlderThan"):
+            causes.append(_unsupported_match(match, ("Exact", "NotOlderThan", "")))
+        if match == "Exact" and version == "0":
+            why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            causes.append(_forbidden(field, why))
     if "sendInitialEvents" in parameters:
-        raise _forbidden_option("sendInitialEvents", "sendInitialEvents is forbidden for list")
-    if not match:
-        return ""
-    if not version:
-        raise _forbidden_option(
-            "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
-    if token:
-        raise _forbidden_option(
-            "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
-        )
-    _check_match_value(match, ("Exact", "NotOlderThan"))
-    if match == "Exact" and version == "0":
-        raise _forbidden_option(
-            "resourceVersionMatch",
-            'resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
-        )
+        causes.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    _refuse_options(causes)
     return match
 
 
-def _check_match_value(match: str, allowed: tuple[str, ...]) -> None:
-    if match not in allowed:
-        shown = ", ".join(f'"{value}"' for value in allowed)
-        message = f'Unsupported value: "{match}": supported values: {shown}'
-        cause = Cause("FieldValueNotSupported", "resourceVersionMatch", message)
-        raise invalid("ListOptions", "meta.k8s.io", "", [cause])
+def _check_watch(request: Request) -> None:
+    """The options of a watch that must go together. Raises 422."""
+    parameters = request.parameters
+    match, field = parameters.get("resourceVersionMatch", ""), "resourceVersionMatch"
+    causes: list[Cause] = []
+    initial_events = "sendInitialEvents" in parameters
+    if initial_events and match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(_forbidden(field, why))
+    if match:
+        if not initial_events:
+            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            causes.append(_forbidden(field, why))
+        if match != "NotOlderThan":
+            causes.append(_unsupported_match(match, ("NotOlderThan",)))
+        if parameters.get("continue"):
+            causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+    _refuse_options(causes)
 
 
 def _token(version: int, key: str) -> str:
@@ -136,11 +154,10 @@ def list_objects(registry: Registry, served: Served, namespace: str, request: Re
     if not request.query:
         found = [record.data for record in served.table.scan(namespace)]
         return Response(200, view.list(found, {"resourceVersion": str(registry.store.rv)}))
-    selector = _selector(served, request)
+    limit = max(request.number("limit") or 0, 0)
+    request.number("timeoutSeconds")
     match = _check_match(request)
-    limit = request.number("limit") or 0
-    if limit < 0:
-        raise bad_request("limit: must be a non-negative integer")
+    selector = _selector(served, request)
     token = request.parameters.get("continue", "")
     version = request.version()
     at, after = None, ""
@@ -233,6 +250,8 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
 
     Refusals are answers; a version that is too old is an ERROR event in a stream, as a real server sends it.
     """
+    seconds = request.number("timeoutSeconds")
+    _check_watch(request)
     version = request.version()
     selector = _selector(served, request)
     if name:
@@ -242,22 +261,8 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
     view = _view(registry, served, request)
     parameters = request.parameters
     bookmarks = request.flag("allowWatchBookmarks")
-    match = parameters.get("resourceVersionMatch", "")
-    wants_initial: bool | None = None
-    if parameters.get("sendInitialEvents"):
-        wants_initial = request.flag("sendInitialEvents")
-        if not match:
-            raise _forbidden_option(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )
-        _check_match_value(match, ("NotOlderThan",))
-    elif match:
-        raise _forbidden_option(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )
-    timeout = float(request.number("timeoutSeconds") or 0)
+    wants_initial = request.flag("sendInitialEvents") if "sendInitialEvents" in parameters else None
+    timeout = float(seconds or 0)
     if timeout <= 0:
         # Spread, so that watches opened together do not all come back together.
         timeout = WATCH_TIMEOUT * (1 + crc32(registry.store.uid().encode()) / 0xFFFFFFFF)

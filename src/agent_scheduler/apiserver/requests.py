@@ -6,7 +6,8 @@ pumps the `Stream` that comes back. Nothing here does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,7 +19,12 @@ from .errors import ApiError, Cause, bad_request, invalid
 from .watch import Watcher
 
 _NO_QUERY: Mapping[str, str] = {}
-_TRUE = frozenset({"1", "true", "True", "TRUE", "t", "T"})
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_MAX_INT64 = (1 << 63) - 1
+#: The longest name of a field manager, in bytes.
+_MANAGER_LIMIT = 128
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_POLICIES = ("Foreground", "Background", "Orphan")
 
 
 @lru_cache(maxsize=512)
@@ -56,19 +62,21 @@ class Request:
         self.authorization = authorization
 
     def flag(self, name: str) -> bool:
-        return self.parameters.get(name) in _TRUE
+        """A yes-or-no parameter: as apimachinery reads it, anything but `0` and `false` is a yes."""
+        text = self.parameters.get(name)
+        return text is not None and text != "0" and text.lower() != "false"
 
     def number(self, name: str) -> int | None:
-        """A whole-number parameter; None if it is absent or empty. Raises 400."""
+        """A whole-number parameter; None if it is absent. Raises 400."""
         text = self.parameters.get(name)
-        if not text:
+        if text is None:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise bad_request(
-                f'strconv.ParseInt: parsing "{text}": invalid syntax (parameter {name})'
-            ) from None
+        if not _WHOLE.fullmatch(text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        value = int(text)
+        if not -_MAX_INT64 - 1 <= value <= _MAX_INT64:
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+        return value
 
     def version(self) -> int | None:
         """The resourceVersion parameter; None if absent. A bad one is a 500 without a reason, as recorded."""
@@ -83,30 +91,63 @@ class Request:
             )
         return int(text)
 
-    def dry_run(self, options: str) -> bool:
-        """Whether dryRun=All was asked for. `options` names the options kind in the refusal."""
-        text = self.parameters.get("dryRun")
-        return check_dry_run([text] if text is not None else [], options)
+    def dry_run(self, options: str, *, applies: bool | None = None) -> bool:
+        """Whether dryRun=All was asked for, after all options of a write were checked. Raises 422.
+
+        `options` is their kind. `applies` tells of a patch whether it is a server-side apply.
+        """
+        parameters = self.parameters
+        causes: list[Cause] = []
+        if applies and not parameters.get("fieldManager"):
+            why = "Required value: is required for apply patch"
+            causes.append(Cause("FieldValueRequired", "fieldManager", why))
+        if applies is False and "force" in parameters:
+            why = "Forbidden: may not be specified for non-apply patch"
+            causes.append(Cause("FieldValueForbidden", "force", why))
+        if manager := parameters.get("fieldManager"):
+            causes += _check_manager(manager)
+        text = parameters.get("dryRun")
+        if text is not None and text != "All":
+            causes.append(_unsupported("dryRun", text, ("All",)))
+        mode = parameters.get("fieldValidation", "")
+        if mode not in _VALIDATIONS:
+            causes.append(_unsupported("fieldValidation", mode, _VALIDATIONS))
+        if causes:
+            raise invalid(options, "meta.k8s.io", "", causes)
+        return text is not None
 
 
-def check_dry_run(values: list[str], options: str) -> bool:
-    if not values:
-        return False
-    if values != ["All"]:
-        shown = ", ".join(values)
-        raise invalid(
-            options,
-            "meta.k8s.io",
-            "",
-            [
-                Cause(
-                    "FieldValueNotSupported",
-                    "dryRun",
-                    f'Unsupported value: "{shown}": supported values: "All"',
-                )
-            ],
-        )
-    return True
+def _unsupported(field: str, value: str, allowed: Sequence[str]) -> Cause:
+    shown = ", ".join(f'"{choice}"' for choice in allowed)
+    return Cause("FieldValueNotSupported", field, f'Unsupported value: "{value}": supported values: {shown}')
+
+
+def _check_manager(manager: str) -> list[Cause]:
+    causes: list[Cause] = []
+    if len(manager.encode()) > _MANAGER_LIMIT:
+        why = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
+        causes.append(Cause("FieldValueTooLong", "fieldManager", why))
+    for at, letter in enumerate(manager):
+        if not letter.isprintable():
+            why = f'Invalid value: "{manager}": invalid character U+{ord(letter):04X} (at position {at})'
+            causes.append(Cause("FieldValueInvalid", "fieldManager", why))
+    return causes
+
+
+def check_delete_options(options: Mapping[str, Any]) -> bool:
+    """Whether a delete, by its DeleteOptions, is a dry run. Raises 422."""
+    causes: list[Cause] = []
+    policy, values = options.get("propagationPolicy"), options.get("dryRun") or []
+    if policy is not None and options.get("orphanDependents") is not None:
+        why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        causes.append(Cause("FieldValueInvalid", "propagationPolicy", why))
+    if policy is not None and policy not in _POLICIES:
+        causes.append(_unsupported("propagationPolicy", policy, (*_POLICIES, "nil")))
+    if any(value != "All" for value in values):
+        causes.append(_unsupported("dryRun", ", ".join(values), ("All",)))
+    if causes:
+        raise invalid("DeleteOptions", "meta.k8s.io", "", causes)
+    return bool(values)
 
 
 class Response:

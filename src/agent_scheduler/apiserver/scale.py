@@ -42,7 +42,7 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
         dry = request.dry_run("UpdateOptions")
     elif request.method == "PATCH":
         sent = _patched(scale_of(current), request)
-        dry = request.dry_run("PatchOptions")
+        dry = request.dry_run("PatchOptions", applies=False)
     else:
         raise method_not_allowed()
     wanted = _decoded(sent, served, namespace, name)

@@ -13,10 +13,10 @@ import orjson
 
 from .bodies import decode, parse
 from .builtin.eviction import decide
-from .deletion import delete_record, store_released
+from .deletion import check_preconditions, delete_record, store_released
 from .errors import ApiError, bad_request, conflict, not_found
 from .registry import Registry, Served
-from .requests import Request, Response, check_dry_run, success
+from .requests import Request, Response, check_delete_options, success
 from .resource import Object
 from .store import Record
 
@@ -27,6 +27,13 @@ BUDGETS = ("policy", "poddisruptionbudgets")
 #: Labels of a node that a bind copies to its pod (PodTopologyLabelsAdmission, on since 1.35).
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _BOUND = success(201)
+#: What an evicted pod says of its end (KEP-3329).
+_EVICTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 
 
 def _body(request: Request, *, kind: str) -> Object:
@@ -42,6 +49,7 @@ def _body(request: Request, *, kind: str) -> Object:
 
 def bind(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
     """POST of a Binding: to a pod's `binding`, or, with `name` empty, to the namespace's `bindings`."""
+    dry = request.dry_run("CreateOptions") if request.query else False
     obj = _body(request, kind="Binding")
     metadata: Object = obj["metadata"]
     own = metadata.get("namespace") or namespace
@@ -49,12 +57,13 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    name = name or metadata.get("name") or ""
-    target = obj.get("target")
-    node = _target(target)
-    if metadata.get("name", name) != name:
+    given = metadata.get("name") or ""
+    if name and given != name:
         raise bad_request("name in URL does not match name in Binding object")
-    dry = request.dry_run("CreateOptions") if request.query else False
+    node = _target(obj.get("target"))
+    name = given
+    if not name:
+        raise bad_request("Name parameter required.")
     old = served.table.records.get(f"{namespace}/{name}")
     if old is None:
         raise not_found("pods", "", name)
@@ -168,11 +177,21 @@ def assign(pod: Object, *, node: str, now: str) -> None:
 
 def set_scheduled(status: Object, *, now: str) -> None:
     """Set the condition PodScheduled, in place."""
-    condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    _set_condition(status, {"type": "PodScheduled", "status": "True"}, now=now)
+
+
+def _set_condition(status: Object, given: Object, *, now: str) -> None:
+    condition: Object = {
+        "type": given["type"],
+        "status": given["status"],
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        **given,
+    }
     conditions = status.setdefault("conditions", [])
     for index, known in enumerate(conditions):
-        if known["type"] == "PodScheduled":
-            if known.get("status") == "True":
+        if known["type"] == condition["type"]:
+            if known.get("status") == condition["status"]:
                 condition["lastTransitionTime"] = known.get("lastTransitionTime")
             conditions[index] = condition
             return
@@ -181,12 +200,14 @@ def set_scheduled(status: Object, *, now: str) -> None:
 
 def evict(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
     """POST of an Eviction: a delete, if the pod's disruption budget has room for it."""
+    dry = request.dry_run("CreateOptions") if request.query else False
     obj = _body(request, kind="Eviction")
-    if obj["metadata"].get("name", name) != name:
+    if obj["metadata"].get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = dict(obj.get("deleteOptions") or {})
-    if request.query and "dryRun" in request.parameters:
-        options["dryRun"] = [request.parameters["dryRun"]]
+    if dry:
+        options["dryRun"] = ["All"]
+    dry = check_delete_options(options)
     old = served.table.records.get(f"{namespace}/{name}")
     if old is None:
         raise not_found("pods", "", name)
@@ -194,10 +215,14 @@ def evict(registry: Registry, served: Served, namespace: str, name: str, request
     budgets = registry.stored(BUDGETS)
     records = list(budgets.table.scan(namespace))
     changed = decide(pod, [budgets.stored.decode(record.data) for record in records], now=registry.now())
-    if changed is not None and not check_dry_run(options.get("dryRun") or [], "DeleteOptions"):
+    if changed is not None and not dry:
         record = next(record for record in records if record.name == changed["metadata"]["name"])
         registry.store.replace(BUDGETS, record, changed)
-    delete_record(registry, served, old, options)
+    check_preconditions(served, old, options)
+    if not dry:
+        _set_condition(pod.setdefault("status", {}), dict(_EVICTED), now=registry.now())
+        old = registry.store.replace(PODS, old, pod)
+    delete_record(registry, served, old, {**options, "preconditions": None})
     return _BOUND
 
 

@@ -34,7 +34,7 @@ _CONDITIONAL = frozenset(
         ("policy", "poddisruptionbudgets"),
         ("storage.k8s.io", "csidrivers"),
         ("storage.k8s.io", "csinodes"),
-        ("storage.k8s.io", "storageclasses"),
+        ("storage.k8s.io", "csistoragecapacities"),
         ("storage.k8s.io", "volumeattachments"),
     }
 )
@@ -44,10 +44,13 @@ _CREATE_ON_UPDATE = frozenset(
         ("", "endpoints"),
         ("", "events"),
         ("", "limitranges"),
-        ("", "persistentvolumeclaims"),
         ("", "services"),
         ("coordination.k8s.io", "leases"),
         ("events.k8s.io", "events"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("rbac.authorization.k8s.io", "rolebindings"),
+        ("rbac.authorization.k8s.io", "roles"),
     }
 )
 _PATCH_TYPES = {
@@ -85,11 +88,10 @@ def _create(
     resource.default(obj)
     metadata = obj["metadata"]
     admit_create(registry, served, obj)
-    if metadata.get("resourceVersion"):
-        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
+    version = metadata.pop("resourceVersion", "")
     metadata["uid"] = store.uid()
     metadata["creationTimestamp"] = registry.now()
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = _free_name(registry, served, metadata)
@@ -100,6 +102,8 @@ def _create(
         raise invalid(resource.kind, served.name[0], name, causes)
     if manager and "managedFields" not in metadata:
         apply.track(None, obj, manager=manager, resource=resource, now=registry.now(), subresource="")
+    if version not in ("", "0") and not dry:
+        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     if served.table.get(metadata.get("namespace", ""), name) is not None:
         raise already_exists(resource.plural, served.name[0], name)
     if dry:
@@ -127,6 +131,16 @@ def _free_name(registry: Registry, served: Served, metadata: Object) -> str:
     raise already_exists(served.resource.plural, served.name[0], name)
 
 
+def _match_name(metadata: Object, name: str) -> None:
+    given = metadata.get("name") or ""
+    if not given:
+        raise bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
 def _match_namespace(obj: Object, namespace: str) -> None:
     metadata = obj["metadata"]
     own = metadata.get("namespace") or ""
@@ -149,10 +163,7 @@ def update(
     dry = request.dry_run("UpdateOptions")
     obj, warnings = decode(request, resource)
     metadata = obj["metadata"]
-    if metadata.setdefault("name", name) != name:
-        raise bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-        )
+    _match_name(metadata, name)
     _match_namespace(obj, namespace)
     old = served.table.get(namespace, name)
     key = (resource.group, resource.plural)
@@ -169,10 +180,10 @@ def update(
             f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}",
         )
     if not metadata.get("resourceVersion") and (resource.custom or key in _CONDITIONAL):
-        shown = "0x0" if resource.custom else '""'
-        why = f"Invalid value: {shown}: must be specified for an update"
+        why = "Invalid value: 0: must be specified for an update"
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
-        raise invalid(resource.kind, served.name[0], name, [cause])
+        # The plural stands where other refusals have the kind: so does a real server's.
+        raise invalid(resource.plural, served.name[0], name, [cause])
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
     resource.default(obj)
@@ -186,8 +197,8 @@ def patched(
 ) -> Response:
     """PATCH of an object or of its status: JSON patch, merge, strategic merge or server-side apply."""
     resource = served.resource
-    dry = request.dry_run("PatchOptions")
     form = _patch_form(request, served)
+    dry = request.dry_run("PatchOptions", applies=form == "apply")
     manager = request.parameters.get("fieldManager", "")
     old = served.table.get(namespace, name)
     if form == "apply":
@@ -208,17 +219,16 @@ def patched(
             new = patch.merge_patch(doc, body)
         else:
             new = patch.strategic_merge_patch(doc, body, resource)
-    new = check_names(new, resource)
+    if form == "strategic":
+        # It is merged into the type itself, where the names of the type say nothing.
+        new["kind"], new["apiVersion"] = resource.kind, resource.api_version
     try:
+        new = check_names(new, resource)
         warnings = check_fields(request, new, resource)
     except ApiError as refused:
         raise _patch_gone_wrong(refused, request) from None
     _match_namespace(new, namespace)
-    if new["metadata"].get("name") != name:
-        raise bad_request(
-            f"the name of the object ({new['metadata'].get('name', '')}) does not match the name on the URL "
-            f"({name})"
-        )
+    _match_name(new["metadata"], name)
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
@@ -263,24 +273,27 @@ def _apply(
 ) -> Response:
     resource = served.resource
     manager = request.parameters.get("fieldManager", "")
-    if not manager:
-        cause = Cause("FieldValueRequired", "fieldManager", "Required value: is required for apply patch")
-        raise invalid("PatchOptions", "meta.k8s.io", "", [cause])
     config: Any = parse(request, resource.kind, may_be_yaml=True)
-    if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
-        raise bad_request("Object 'Kind' is missing in the applied configuration")
-    config = check_names(config, resource)
+    if not isinstance(config, dict):
+        raise bad_request("error decoding YAML: the applied configuration is not an object")
+    if config.get("apiVersion") != resource.api_version:
+        given = config.get("apiVersion", "")
+        raise bad_request(
+            f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: "
+            f"{resource.api_version}"
+        )
     if not isinstance(config.get("metadata"), dict):
         config["metadata"] = {}
     metadata = config["metadata"]
-    if metadata.setdefault("name", name) != name:
-        raise bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-        )
-    _match_namespace(config, namespace)
     if "managedFields" in metadata:
         raise bad_request("metadata.managedFields must be nil")
+    if config.get("kind") != resource.kind:
+        raise ApiError(500, "", f"expected objects of the same type, but got {config.get('kind', '')}")
     old = served.table.get(namespace, name)
+    if old is not None and not metadata.get("name"):
+        metadata["name"] = name
+    _match_name(metadata, name)
+    _match_namespace(config, namespace)
     live = served.view.decode(old.data) if old is not None else None
     if old is not None and metadata.get("resourceVersion") not in (None, "", str(old.rv)):
         raise stale(resource.plural, served.name[0], name)

@@ -190,3 +190,25 @@ def test_a_selector_is_refused_with_the_place_and_the_rule(world: World, selecto
     status, answer = world.call("GET", f"{PODS}?{urlencode({'labelSelector': selector})}")
     assert status == 400
     assert answer["message"].startswith(f"unable to parse requirement: {said}")
+
+
+def test_every_wrong_option_of_a_list_is_told(world: World) -> None:
+    status, answer = world.call("GET", f"{PODS}?resourceVersionMatch=Some&sendInitialEvents=0")
+    causes = [(cause["reason"], cause["field"]) for cause in answer["details"]["causes"]]
+    assert (status, causes) == (
+        422,
+        [
+            ("FieldValueForbidden", "resourceVersionMatch"),
+            ("FieldValueNotSupported", "resourceVersionMatch"),
+            ("FieldValueForbidden", "sendInitialEvents"),
+        ],
+    )
+
+
+@pytest.mark.parametrize("query", ["limit=", "limit=two", "timeoutSeconds=1s", "limit=9223372036854775808"])
+def test_numbers_of_a_list_must_be_numbers(world: World, query: str) -> None:
+    assert world.refused("GET", f"{PODS}?{query}") == (400, "BadRequest")
+
+
+def test_a_negative_limit_is_none(world: World) -> None:
+    assert world.names(f"{PODS}?limit=-1") == world.names(PODS)

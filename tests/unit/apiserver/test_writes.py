@@ -354,3 +354,57 @@ def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> No
     assert world.names(MAPS) == ["dependent"]
     assert world.ok("GET", "/api/v1/namespaces/t")["status"]["phase"] == "Terminating"
     assert world.names(definitions) == []
+
+
+def test_an_update_must_name_its_object(world: World) -> None:
+    sent = world.pod("a")
+    del sent["metadata"]["name"]
+    assert world.refused("PUT", f"{PODS}/a", sent) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("fieldManager=" + "x" * 129, ["fieldManager"]),
+        (
+            "fieldManager=a%07&dryRun=Some&fieldValidation=Maybe",
+            ["fieldManager", "dryRun", "fieldValidation"],
+        ),
+        ("force=true", ["force"]),
+    ],
+)
+def test_every_wrong_option_of_a_patch_is_told(world: World, query: str, fields: list[str]) -> None:
+    world.pod("a")
+    status, answer = world.call("PATCH", f"{PODS}/a?{query}", {}, kind=MERGE)
+    assert (status, answer["details"]["kind"]) == (422, "PatchOptions")
+    assert [cause["field"] for cause in answer["details"]["causes"]] == fields
+
+
+def test_a_patch_to_another_kind_is_refused_unless_it_is_merged_into_the_type(world: World) -> None:
+    world.pod("a")
+    assert world.refused("PATCH", f"{PODS}/a", {"kind": "Node"}, kind=MERGE) == (422, "Invalid")
+    strategic = "application/strategic-merge-patch+json"
+    assert world.ok("PATCH", f"{PODS}/a", {"kind": "Node"}, kind=strategic)["kind"] == "Pod"
+
+
+def test_an_update_without_its_needed_version_names_the_plural(world: World) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    world.ok("POST", leases, {"metadata": {"name": "l"}})
+    status, answer = world.call("PUT", f"{leases}/l", {"metadata": {"name": "l"}})
+    assert (status, answer["details"]["kind"]) == (422, "leases")
+
+
+def test_an_evicted_pod_that_stays_says_why_it_goes(world: World) -> None:
+    world.pod("a")
+    world.bind("a", "n")
+    world.ok("POST", f"{PODS}/a/eviction", {"metadata": {"name": "a"}})
+    found = world.ok("GET", f"{PODS}/a")
+    assert "deletionTimestamp" in found["metadata"]
+    condition = found["status"]["conditions"][-1]
+    assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "EvictionByEvictionAPI")
+
+
+def test_a_binding_without_a_name_is_not_the_pods(world: World) -> None:
+    world.pod("a")
+    body = {"target": {"kind": "Node", "name": "n"}}
+    assert world.refused("POST", f"{PODS}/a/binding", body) == (400, "BadRequest")
