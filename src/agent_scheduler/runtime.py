@@ -250,7 +250,9 @@ class Runtime:
             return DebugPage(queue_summary(fast_path.queue), pods)
 
         def cache(query: DebugQuery) -> DebugPage:
-            return DebugPage(cache_summary(fast_path.ledger), known_nodes(fast_path.ledger))
+            return DebugPage(
+                cache_summary(fast_path.ledger), known_nodes(fast_path.ledger, limit=query.limit + 1)
+            )
 
         sources = Sources(
             metrics=self.metrics.exposition,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from heapq import nsmallest
 from typing import Any
 
 import msgspec
@@ -41,11 +42,12 @@ def cache_summary(ledger: Ledger) -> Mapping[str, Any]:
     }
 
 
-def known_nodes(ledger: Ledger) -> Iterator[dict[str, Any]]:
-    """Every node by name: what it offers and what is taken, in the ledger's units."""
+def known_nodes(ledger: Ledger, *, limit: int) -> Iterator[dict[str, Any]]:
+    """The first `limit` nodes by name: what they offer and what is taken, in the ledger's units."""
     columns = ledger.columns
     resources = columns.interns.resources
-    for name, row in sorted(ledger.rows.items()):
+    for name in nsmallest(limit, ledger.rows):
+        row = ledger.rows[name]
         offered = {key: int(columns.allocatable[index, row]) for key, index in resources.items()}
         yield {
             "name": name,

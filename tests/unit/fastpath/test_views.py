@@ -59,7 +59,7 @@ def test_no_more_pods_are_made_into_text_than_a_page_shows(monkeypatch: pytest.M
 def test_nodes_are_shown_with_what_they_offer_and_what_is_taken() -> None:
     world = World("n1")
     world.seen(pod_json("a", requests={"cpu": "300m"}, nodeName="n1"))
-    [node] = known_nodes(world.ledger)
+    [node] = known_nodes(world.ledger, limit=2)
     assert (node["name"], node["pods"]) == ("n1", 1)
     assert node["allocatable"]["cpu"] == 1000
     assert node["requested"] == {"cpu": 300, "memory": 0, "pods": 1}
