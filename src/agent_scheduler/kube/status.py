@@ -63,7 +63,7 @@ class StatusWriter:
     """Reports of conditions to the API server. Run `run()` as a task of its own.
 
     `count(what)` is told of: written, skipped (nothing new), replaced (by a newer report, before it was written),
-    dropped (the pod is gone or is another one), failed.
+    dropped (the pod is gone, is another one, or was forgotten meanwhile), failed.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from agent_scheduler.engine.framework import Depends
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
-from .running import AGENT, scheduling
+from .running import AGENT, SETTINGS, scheduling
 
 
 async def test_a_pod_is_bound_and_people_are_told() -> None:
@@ -184,6 +185,28 @@ async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
         assert condition["message"] == "ZeroDivisionError: boom"
         # An error is no refusal: the pod comes back by itself, after its backoff.
         assert running.fast_path.queue.pending().backoff == 1
+
+
+async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
+    # Room for two results at most, so that nearly all workers wait for room nearly all the time.
+    narrow = replace(SETTINGS.binds, concurrency=1)
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", cpu="64", pods="1000")
+        async with scheduling(cluster.transport, workers=8, binds=narrow) as running:
+            for index in range(100):
+                await cluster.add_pod(f"p{index}", cpu="10m")
+                if index % 10 == 0:
+                    await cluster.add_pod(f"large{index}", cpu="100")
+                if index % 7 == 0:
+                    # One that goes while it waits, is decided on, or is bound.
+                    await cluster.add_pod(f"short{index}", cpu="10m")
+                    await cluster.ask("DELETE", f"{PODS}/short{index}?gracePeriodSeconds=0")
+            await _placed(cluster, 100)
+            await until(lambda: running.reports.attempts["unschedulable"] >= 10)
+            await until(lambda: running.fast_path.binder.in_flight == 0)
+            assert running.fast_path.queue.pending().in_flight == 0
+            # What was closed while all waited ends at once, too.
+            await running.stop()
 
 
 @pytest.mark.parametrize("policy", list(ConflictPolicy))

@@ -107,6 +107,27 @@ async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
         assert process.ending.result() == 0
 
 
+@pytest.mark.parametrize("text", ["", ELECT], ids=["alone", "elected"])
+async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way = asyncio.Event()
+
+    async def hang(*_args: Any, **_more: Any) -> Any:
+        under_way.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("agent_scheduler.fastpath.scheduler.bind", hang)
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1")
+        await cluster.add_pod("a")
+        async with running(cluster, text + "shutdownGracePeriod: 200ms\n") as process:
+            await asyncio.wait_for(under_way.wait(), 10)
+        assert process.ending.result() == 0
+        if text:
+            # Given back, and only after the last write could have been made.
+            lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
+            assert not (await cluster.ask("GET", lease))["spec"].get("holderIdentity")
+
+
 async def test_a_standby_ends_in_order_and_leaves_the_lease_alone() -> None:
     async with embedded_cluster() as cluster, running(cluster, ELECT) as first:
         lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
