@@ -28,13 +28,20 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	touch $(STAMP)
 
-# Resolves the locks anew, for every supported Python at once.
+# Resolves the locks anew, for every supported Python at once. What builds the image is what builds in development.
+COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-header -q
+
 lock:
 	$(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv
-	build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --upgrade --extra dev --no-emit-package agent-scheduler -q pyproject.toml -o requirements/dev.lock
-	build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --upgrade --no-emit-package agent-scheduler -q pyproject.toml -o requirements/run.lock
+	$(COMPILE) --upgrade --extra dev --no-emit-package agent-scheduler pyproject.toml -o requirements/dev.lock
+	$(COMPILE) --upgrade --no-emit-package agent-scheduler --constraint requirements/dev.lock pyproject.toml \
+	  -o requirements/run.lock
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  > build/lock/build.in
+	echo '# What builds the wheel in the image, as dev.lock pins it; a test keeps the two equal.' > build/lock/build.lock
+	$(COMPILE) --no-annotate --constraint requirements/dev.lock build/lock/build.in >> build/lock/build.lock
+	mv build/lock/build.lock requirements/build.lock
 
 clean:
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -232,17 +232,23 @@ def test_probes_ask_for_pages_that_are_open() -> None:
 # ---- the image
 
 
-def pins(lock: str) -> dict[str, str]:
-    """Requirement -> its pin with all hashes."""
-    text = (ROOT / "requirements" / lock).read_text()
-    blocks = re.findall(r"^([A-Za-z0-9_.-]+)(==[^\n]*\n(?:[ \t]+--hash[^\n]*\n?)+)", text, re.MULTILINE)
-    return {name: re.sub(r"\s+", " ", pin).strip() for name, pin in blocks}
+def pins(lock: str) -> dict[str, set[str]]:
+    """Requirement -> its versions (one, or one for each range of Pythons) and all their hashes."""
+    found: dict[str, set[str]] = {}
+    for block in re.split(
+        r"^(?=[A-Za-z0-9])", (ROOT / "requirements" / lock).read_text(), flags=re.MULTILINE
+    ):
+        name, pinned, _ = block.partition("==")
+        if pinned:
+            found.setdefault(name, set()).update(re.findall(r"(?<===)[^ ]+|sha256:\w+", block))
+    return found
 
 
-def test_what_builds_the_image_is_pinned_as_in_development() -> None:
-    build, dev = pins("build.lock"), pins("dev.lock")
-    assert "hatchling" in build
-    assert build == {name: dev[name] for name in build}
+@pytest.mark.parametrize(("lock", "holds"), [("build.lock", "hatchling"), ("run.lock", "uvloop")])
+def test_what_builds_and_runs_in_the_image_is_pinned_as_in_development(lock: str, holds: str) -> None:
+    image, dev = pins(lock), pins("dev.lock")
+    assert holds in image
+    assert image == {name: dev[name] for name in image}
 
 
 def test_the_image_runs_as_the_deployments_user() -> None:
