@@ -22,8 +22,12 @@ from .snapshot import Snapshot
 #: Below every score.
 _TAKEN = np.iinfo(np.int64).min
 
-#: Classes whose views a worker keeps; the least recently used goes first. Dropping one costs a rebuild only.
+#: Classes whose views a worker keeps, and rows that all of them may have together (about 50 bytes each). The least
+#: recently used view goes first; dropping one costs a rebuild only.
 VIEWS_KEPT = 512
+VIEW_ROWS_KEPT = 1_000_000
+#: Views kept however many rows they have.
+_VIEWS_AT_LEAST = 16
 
 
 class Candidate(NamedTuple):
@@ -258,12 +262,16 @@ class ClassViews:
         view = self._views.get(pod)
         if view is None:
             view = self._views[pod] = ClassView(self.profile, pod, self._snapshot)
-            if len(self._views) > VIEWS_KEPT:
+            if len(self._views) > self._most():
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(pod)
         view.refresh(self._snapshot)
         return view
+
+    def _most(self) -> int:
+        rows = max(1, self._snapshot.columns.capacity)
+        return min(VIEWS_KEPT, max(_VIEWS_AT_LEAST, VIEW_ROWS_KEPT // rows))
 
 
 def decide(

@@ -66,7 +66,7 @@ class BindPolicy:
     """How long to try. `deadline` counts from the first POST, after the wait for the budget; all in seconds."""
 
     request_timeout: float = 10.0
-    deadline: float = 60.0
+    deadline: float = 15.0
     backoff: Backoff = field(default_factory=lambda: Backoff(initial=0.1, cap=5.0))
 
 

@@ -424,3 +424,15 @@ def test_a_view_that_was_refreshed_row_by_row_equals_a_new_one() -> None:
             rows = new.feasible_rows(snapshot.columns)
             assert old.feasible_rows(snapshot.columns).tolist() == rows.tolist()
             assert old.totals(snapshot.columns, rows).tolist() == new.totals(snapshot.columns, rows).tolist()
+
+
+def test_a_worker_keeps_fewer_views_of_a_larger_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.engine.decide.VIEW_ROWS_KEPT", 64 * 20)
+    world = World(*(node(f"n{index}") for index in range(10)))
+    views = ClassViews(PACK, Snapshot(world.ledger))
+    pods = [world.pod(requests={"cpu": f"{index}m"}) for index in range(1, 31)]
+    kept = [views.of(pod.cls) for pod in pods]
+    assert [views.of(pod.cls) is view for pod, view in zip(pods[-20:], kept[-20:], strict=True)] == [
+        True
+    ] * 20
+    assert views.of(pods[0].cls) is not kept[0]
