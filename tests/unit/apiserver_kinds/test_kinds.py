@@ -123,7 +123,31 @@ _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storag
             {"spec": {"selector": {"matchLabels": {"a": "x"}}, "template": _TEMPLATE}},
             [("Invalid", "spec.template.metadata.labels")],
         ),
-        (("apps", "ReplicaSet"), {"spec": {"template": _TEMPLATE}}, [("Required", "spec.selector")]),
+        (
+            ("apps", "ReplicaSet"),
+            {"spec": {"template": _TEMPLATE}},
+            [("Required", "spec.selector"), ("Invalid", "spec.template.metadata.labels")],
+        ),
+        (
+            ("apps", "DaemonSet"),
+            {"spec": {"template": {**_TEMPLATE, "metadata": {"labels": {"a": "-"}}}}},
+            [("Invalid", "spec.template.metadata.labels"), ("Invalid", "spec.template.labels")],
+        ),
+        (
+            ("", "LimitRange"),
+            {
+                "spec": {
+                    "limits": [{"type": "Pod", "min": {"cpu": "2"}, "max": {"cpu": "1"}}, {"type": "All"}]
+                }
+            },
+            [("Invalid", "spec.limits[0].min[cpu]"), ("Invalid", "spec.limits[1].type")],
+        ),
+        (("", "ResourceQuota"), {"spec": {"hard": {"things": "1"}}}, [("Invalid", "spec.hard[things]")] * 2),
+        (
+            ("", "Node"),
+            {"status": {"capacity": {"a.io/b": "1.5"}, "allocatable": {"cpu": "1"}}},
+            [("Invalid", "status.capacity.a.io/b")],
+        ),
         (
             ("rbac.authorization.k8s.io", "ClusterRole"),
             {"metadata": {"name": "a:b"}, "rules": [{"verbs": ["get"]}]},
@@ -408,3 +432,22 @@ def test_a_bad_generate_name_is_told_beside_the_name_made_of_it():
 
 def test_a_budget_may_have_any_name_that_a_path_can_hold():
     assert refused(KINDS["policy", "PodDisruptionBudget"], {"metadata": {"name": "Big_One"}}) == []
+
+
+def test_what_may_change_in_a_stateful_set_is_told_of_its_spec():
+    resource = KINDS["apps", "StatefulSet"]
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "serviceName": "s", "template": _TEMPLATE}
+    old = created(resource, {"spec": spec})
+    new = deepcopy(old)
+    new["spec"]["replicas"] = 3
+    assert updated(resource, old, new)[1] == []
+    new["spec"]["serviceName"] = "t"
+    assert updated(resource, old, new)[1] == [("Forbidden", "spec")]
+
+
+def test_a_claim_that_is_not_bound_keeps_its_spec_and_names_its_mode():
+    resource = KINDS["", "PersistentVolumeClaim"]
+    old = created(resource, {"spec": dict(_STORAGE)})
+    new = deepcopy(old)
+    new["spec"]["volumeMode"] = "Block"
+    assert updated(resource, old, new)[1] == [("Forbidden", "spec"), ("Invalid", "volumeMode")]

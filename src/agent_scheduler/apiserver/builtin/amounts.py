@@ -44,14 +44,28 @@ def check_amount(name: str, amount: object, path: str) -> list[Cause]:
     return causes
 
 
-def _check_container_resource(name: str, path: str) -> list[Cause]:
-    causes = [invalid(path, name, problem) for problem in names.qualified(name)]
-    if causes:
-        return causes
+def check_resource_name(name: str, path: str) -> list[Cause]:
+    """A name that a quota, a limit range or a container can count."""
+    if problems := names.qualified(name):
+        return [invalid(path, name, problem) for problem in problems]
+    if "/" in name or name in _KNOWN or name.startswith((_HUGE, f"requests.{_HUGE}")):
+        return []
+    return [invalid(path, name, "must be a standard resource type or fully qualified")]
+
+
+def check_quota_name(name: str, path: str) -> list[Cause]:
+    causes = check_resource_name(name, path)
+    known = name in _KNOWN and name != "storage"
+    if "/" not in name and not known and not name.startswith((_HUGE, f"requests.{_HUGE}")):
+        causes.append(invalid(path, name, "must be a standard resource for quota"))
+    return causes
+
+
+def check_container_resource(name: str, path: str) -> list[Cause]:
+    """A name that a container can ask for."""
+    causes = check_resource_name(name, path)
     if "/" not in name:
         if name not in _STANDARD and not name.startswith(_HUGE):
-            if name not in _KNOWN:
-                causes.append(invalid(path, name, "must be a standard resource type or fully qualified"))
             causes.append(invalid(path, name, "must be a standard resource for containers"))
     elif not is_native(name) and name.startswith("requests."):
         causes.append(invalid(path, name, "doesn't follow extended resource name standard"))
@@ -79,7 +93,7 @@ def _check_list(amounts: dict[str, Any], path: str) -> list[Cause]:
     causes: list[Cause] = []
     for name, amount in amounts.items():
         if name not in _STANDARD:
-            causes += _check_container_resource(name, f"{path}[{name}]")
+            causes += check_container_resource(name, f"{path}[{name}]")
             causes += check_amount(name, amount, f"{path}[{name}]")
         elif amount[0] == "-":
             causes += check_amount(name, amount, f"{path}[{name}]")
@@ -123,13 +137,4 @@ def _check_claims(listed: Any, path: str, known: frozenset[str]) -> list[Cause]:
         seen.add((name, claim.get("request", "")))
         if name not in known:
             causes.append(not_found(at, name))
-    return causes
-
-
-def check_node_amounts(amounts: dict[str, Any], path: str) -> list[Cause]:
-    """A node's capacity or allocatable."""
-    causes: list[Cause] = []
-    for name, amount in amounts.items():
-        causes += [invalid(path, name, problem) for problem in names.qualified(name)]
-        causes += check_amount(name, amount, f"{path}[{name}]")
     return causes

@@ -5,16 +5,21 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import b64decode, b64encode
+from typing import Any
+
+from agent_scheduler.objects.quantity import milli_value
 
 from ..errors import Cause
 from ..resource import Object, Resource, Subresource
 from . import names
-from .amounts import check_amount
-from .causes import forbidden, immutable, invalid, required, too_long
+from .amounts import check_amount, check_container_resource, check_quota_name, check_resource_name
+from .causes import duplicate, forbidden, immutable, invalid, required, too_long
 from .kind import builtin
 
 _MAX_DATA = 1024 * 1024
 _OPAQUE = "Opaque"
+#: What a limit range limits.
+_LIMITED = frozenset({"Pod", "Container", "PersistentVolumeClaim"})
 #: Keys that a secret of a type must have.
 _SECRET_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -28,19 +33,16 @@ def _check_config_map(config: Object, old: Object | None) -> list[Cause]:
     causes: list[Cause] = []
     data, binary = config.get("data") or {}, config.get("binaryData") or {}
     total = 0
+    if old is not None and old.get("immutable"):
+        causes += _check_frozen(config, old, ("data", "binaryData"))
     for field, entries in (("data", data), ("binaryData", binary)):
         for key, value in entries.items():
             causes += [invalid(f"{field}[{key}]", key, problem) for problem in names.config_key(key)]
+            if field == "data" and key in binary:
+                causes.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
             total += len(value.encode()) if field == "data" else len(value) * 3 // 4
-    causes += [
-        invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
-        for key in data
-        if key in binary
-    ]
     if total > _MAX_DATA:
-        causes.append(too_long("", _MAX_DATA))
-    if old is not None and old.get("immutable"):
-        causes += _check_frozen(config, old, ("data", "binaryData"))
+        causes.append(too_long("[]", _MAX_DATA))
     return causes
 
 
@@ -63,6 +65,11 @@ def _default_secret(secret: Object) -> None:
 
 def _check_secret(secret: Object, old: Object | None) -> list[Cause]:
     causes: list[Cause] = []
+    if old is not None:
+        if secret.get("type", "") != old.get("type"):
+            causes.append(immutable("type", secret.get("type", "")))
+        if old.get("immutable"):
+            causes += _check_frozen(secret, old, ("data",))
     data = secret.get("data") or {}
     total = 0
     for key, value in data.items():
@@ -78,13 +85,9 @@ def _check_secret(secret: Object, old: Object | None) -> list[Cause]:
         secret["metadata"].get("annotations") or {}
     ).get("kubernetes.io/service-account.name"):
         causes.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
-    if kind == "kubernetes.io/dockerconfigjson" and ".dockerconfigjson" in data:
-        causes += _check_json(data[".dockerconfigjson"], "data[.dockerconfigjson]")
-    if old is not None:
-        if kind != old.get("type"):
-            causes.append(immutable("type", kind))
-        if old.get("immutable"):
-            causes += _check_frozen(secret, old, ("data",))
+    for held in ("dockerconfigjson", "dockercfg"):
+        if kind == f"kubernetes.io/{held}" and f".{held}" in data:
+            causes += _check_json(data[f".{held}"], f"data[.{held}]")
     return causes
 
 
@@ -113,10 +116,81 @@ def _default_limits(limits: Object) -> None:
                 item["defaultRequest"] = request
 
 
+def _check_limits(limits: Object, old: Object | None) -> list[Cause]:
+    causes: list[Cause] = []
+    seen: set[str] = set()
+    for index, item in enumerate((limits.get("spec") or {}).get("limits") or ()):
+        at, kind = f"spec.limits[{index}]", item.get("type", "")
+        if problems := names.qualified(kind):
+            causes += [invalid(f"{at}.type", kind, problem) for problem in problems]
+        elif "/" not in kind and kind not in _LIMITED:
+            detail = "must be a standard limit type or fully qualified"
+            causes.append(invalid(f"{at}.type", kind, detail))
+        if kind in seen:
+            causes.append(duplicate(f"{at}.type", kind))
+        seen.add(kind)
+        causes += _check_limit_names(item, at)
+        causes += _check_limit_amounts(item, at)
+    return causes
+
+
+def _check_limit_names(item: dict[str, Any], at: str) -> list[Cause]:
+    kind = item.get("type", "")
+    rule = check_container_resource if kind in ("Pod", "Container") else check_resource_name
+    causes: list[Cause] = []
+    for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
+        amounts = item.get(field) or {}
+        if kind == "Pod" and field.startswith("default"):
+            if amounts:
+                causes.append(forbidden(f"{at}.{field}", "may not be specified when `type` is 'Pod'"))
+            continue
+        if field == "maxLimitRequestRatio" and kind == "PersistentVolumeClaim":
+            if not any("storage" in (item.get(bound) or {}) for bound in ("min", "max")):
+                detail = "either minimum or maximum storage value is required, but neither was provided"
+                causes.append(required(f"{at}.limits", detail))
+        for name in amounts:
+            causes += rule(name, f"{at}.{field}[{name}]")
+    return causes
+
+
+def _check_limit_amounts(item: dict[str, Any], at: str) -> list[Cause]:
+    """That the bounds of each resource are in order."""
+    causes: list[Cause] = []
+    fields = ("min", "max", "default", "defaultRequest")
+    bounds = {field: item.get(field) or {} for field in fields}
+    if item.get("type") == "Pod":
+        bounds["default"] = bounds["defaultRequest"] = {}
+    every = dict.fromkeys(
+        name for field in ("max", "min", "default", "defaultRequest") for name in bounds[field]
+    )
+    for name in every:
+        for low, high, told in (
+            ("min", "max", "min"),
+            ("min", "defaultRequest", "defaultRequest"),
+            ("defaultRequest", "max", "defaultRequest"),
+            ("defaultRequest", "default", "defaultRequest"),
+            ("min", "default", "default"),
+            ("default", "max", "default"),
+        ):
+            less, more = bounds[low].get(name), bounds[high].get(name)
+            if less is not None and more is not None and milli_value(less) > milli_value(more):
+                detail = f"{low} value {less} is greater than {high} value {more}"
+                causes.append(invalid(f"{at}.{told}[{name}]", bounds[told][name], detail))
+        ratio = (item.get("maxLimitRequestRatio") or {}).get(name)
+        if ratio is not None and milli_value(ratio) < 1000:
+            detail = f"ratio {ratio} is less than 1"
+            causes.append(invalid(f"{at}.maxLimitRequestRatio[{name}]", ratio, detail))
+    return causes
+
+
 def _check_quota(quota: Object, old: Object | None) -> list[Cause]:
     causes: list[Cause] = []
-    for name, amount in ((quota.get("spec") or {}).get("hard") or {}).items():
+    spec = quota.get("spec") or {}
+    for name, amount in (spec.get("hard") or {}).items():
+        causes += check_quota_name(name, f"spec.hard[{name}]")
         causes += check_amount(name, amount, f"spec.hard[{name}]")
+    if old is not None and set(spec.get("scopes") or ()) != set((old.get("spec") or {}).get("scopes") or ()):
+        causes.append(immutable("spec.scopes", spec.get("scopes")))
     return causes
 
 
@@ -160,6 +234,7 @@ CONFIG: tuple[Resource, ...] = (
         namespaced=True,
         short_names=("limits",),
         default=_default_limits,
+        check=_check_limits,
     ),
     builtin(
         group="",

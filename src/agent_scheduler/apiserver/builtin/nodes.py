@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .amounts import check_amount, check_node_amounts
+from .amounts import check_amount
 from .causes import duplicate, forbidden, invalid
 from .kind import builtin
-from .metadata import check_annotations
 from .placement import check_taints
 
 
@@ -43,47 +40,51 @@ def _default(node: Object) -> None:
     status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {}).setdefault("Port", 0)
 
 
-def _check_spec(spec: dict[str, Any]) -> list[Cause]:
+def _check_spec(node: Object) -> list[Cause]:
+    spec = node.get("spec") or {}
     # The path says metadata for a field of the spec; so does a real server.
     causes = check_taints(spec["taints"], "metadata.taints") if spec.get("taints") else []
+    causes += _check_amounts(node)
     for index, cidr in enumerate(spec.get("podCIDRs") or ()):
         causes += [invalid(f"spec.podCIDRs[{index}]", cidr, problem) for problem in names.cidr(cidr)]
     return causes
 
 
+def _check_amounts(node: Object) -> list[Cause]:
+    status = node.get("status") or {}
+    return [
+        cause
+        for field in ("capacity", "allocatable")
+        for name, amount in (status.get(field) or {}).items()
+        for cause in check_amount(name, amount, f"status.{field}.{name}")
+    ]
+
+
 def _check(node: Object, old: Object | None) -> list[Cause]:
-    spec, status = node.get("spec") or {}, node.get("status") or {}
-    causes = _check_spec(spec)
-    if old is None:
-        for field in ("capacity", "allocatable"):
-            causes += check_node_amounts(status.get(field) or {}, f"status.{field}")
-        return causes
-    return causes + _check_update(node, old)
+    causes = _check_spec(node)
+    return causes if old is None else causes + _check_update(node, old)
 
 
 def _check_update(node: Object, old: Object) -> list[Cause]:
     spec, before = node.get("spec") or {}, old.get("spec") or {}
-    status = node.get("status") or {}
-    causes: list[Cause] = []
-    for field in ("capacity", "allocatable"):
-        for name, amount in (status.get(field) or {}).items():
-            causes += check_amount(name, amount, f"status.{field}.{name}")
+    causes = _check_amounts(node)
     seen: set[tuple[str, str]] = set()
-    for index, address in enumerate(status.get("addresses") or ()):
+    for index, address in enumerate((node.get("status") or {}).get("addresses") or ()):
         key = (address.get("type", ""), address.get("address", ""))
         if key in seen:
             causes.append(duplicate(f"status.addresses[{index}]", address))
         seen.add(key)
-    if before.get("podCIDRs") and spec.get("podCIDRs") != before["podCIDRs"]:
+    now, then = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
+    if then and now != then:
         detail = 'node updates may not change podCIDR except from "" to valid'
-        causes.append(forbidden("spec.podCIDRs", detail))
+        changed = 1 if len(now) != len(then) else sum(a != b for a, b in zip(now, then, strict=True))
+        causes += [forbidden("spec.podCIDRs", detail)] * changed
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         detail = 'node updates may not change providerID except from "" to valid'
         causes.append(forbidden("spec.providerID", detail))
     if spec.get("taints"):
         causes += check_taints(spec["taints"], "metadata.taints")
-    annotations = node["metadata"].get("annotations")
-    return causes + (check_annotations(annotations, "metadata.annotations") if annotations else [])
+    return causes
 
 
 def _fields(node: Object) -> dict[str, str]:

@@ -14,7 +14,14 @@ from .causes import check_one_of, duplicate, forbidden, immutable, invalid, requ
 from .kind import builtin
 from .pod_defaults import default_volume_source
 from .selectors import check_label_selector, check_node_selector
-from .volumes import check_access_modes, check_claim_spec, check_driver_name, check_host_path, check_nfs
+from .volumes import (
+    VOLUME_MODES,
+    check_access_modes,
+    check_claim_spec,
+    check_driver_name,
+    check_host_path,
+    check_nfs,
+)
 
 _GROUP = "storage.k8s.io"
 #: Annotations: the class of a claim in its first form, and that a class is the default one.
@@ -73,19 +80,16 @@ def _check_claim(claim: Object, old: Object | None) -> list[Cause]:
     causes = check_claim_spec(spec, "spec")
     if old is None:
         return causes
+    # The strategy and the check of the update both judge the whole spec.
+    causes *= 2
     before: dict[str, Any] = dict(old.get("spec") or {})
     if not before.get("volumeName") and spec.get("volumeName"):
         before["volumeName"] = spec["volumeName"]
-    if not before.get("storageClassName") and "storageClassName" not in before and "storageClassName" in spec:
+    if before.get("storageClassName") is None and "storageClassName" in spec:
         before["storageClassName"] = spec["storageClassName"]
-    bound = (old.get("status") or {}).get("phase") == "Bound"
+    bound = (claim.get("status") or {}).get("phase") == "Bound"
     changed = {key for key in spec.keys() | before.keys() if spec.get(key) != before.get(key)}
     if bound:
-        now = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-        was = ((before.get("resources") or {}).get("requests") or {}).get("storage")
-        if now is not None and was is not None and milli_value(now) < milli_value(was):
-            at = "spec.resources.requests.storage"
-            causes.append(forbidden(at, "field can not be less than status.capacity"))
         changed -= {"resources", "volumeAttributesClassName"}
     if changed:
         detail = (
@@ -93,30 +97,19 @@ def _check_claim(claim: Object, old: Object | None) -> list[Cause]:
             "bound claims"
         )
         causes.append(forbidden("spec", detail))
+    now, was = _requested(spec), _requested(before)
+    held = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
+    if milli_value(now) < milli_value(was) and milli_value(now) <= milli_value(held):
+        at = "spec.resources.requests.storage"
+        causes.append(forbidden(at, "field can not be less than status.capacity"))
+    if spec.get("volumeMode") != before.get("volumeMode"):
+        causes.append(immutable("volumeMode", spec.get("volumeMode")))
     return causes
 
 
-def wants_default_class(claim: Object) -> bool:
-    """Whether a new claim leaves its class open. An empty name is a choice: no class."""
-    annotations = claim["metadata"].get("annotations") or {}
-    return claim["spec"].get("storageClassName") is None and _BETA_CLASS not in annotations
-
-
-def use_default_class(claim: Object, classes: Iterable[Object]) -> None:
-    """The DefaultStorageClass admission plugin: of several defaults the newest counts, of equal age the first
-    by name. Without any the claim stays open until one is made."""
-    defaults = [
-        found
-        for found in classes
-        if any((found["metadata"].get("annotations") or {}).get(key) == "true" for key in _DEFAULT_CLASS)
-    ]
-    if defaults:
-        newest = max(found["metadata"]["creationTimestamp"] for found in defaults)
-        claim["spec"]["storageClassName"] = min(
-            found["metadata"]["name"]
-            for found in defaults
-            if found["metadata"]["creationTimestamp"] == newest
-        )
+def _requested(spec: dict[str, Any]) -> str:
+    amount: str = ((spec.get("resources") or {}).get("requests") or {}).get("storage", "0")
+    return amount
 
 
 def _default_volume(volume: Object) -> None:
@@ -182,7 +175,13 @@ def _check_volume(volume: Object, old: Object | None) -> list[Cause]:
                 causes.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
     if name := spec.get("storageClassName"):
         causes += [invalid("spec.storageClassName", name, problem) for problem in names.subdomain(name)]
-    return causes + (_check_volume_update(spec, old.get("spec") or {}) if old is not None else [])
+    mode = spec.get("volumeMode")
+    if mode is not None and mode not in VOLUME_MODES:
+        causes += check_one_of("spec.volumeMode", mode, VOLUME_MODES)
+    if old is None:
+        return causes
+    # The strategy and the check of the update both judge the whole spec.
+    return causes * 2 + _check_volume_update(spec, old.get("spec") or {})
 
 
 def _check_volume_update(spec: dict[str, Any], before: dict[str, Any]) -> list[Cause]:
@@ -192,9 +191,9 @@ def _check_volume_update(spec: dict[str, Any], before: dict[str, Any]) -> list[C
         detail = "spec.persistentvolumesource is immutable after creation"
         causes.append(forbidden("spec.persistentvolumesource", detail))
     if spec.get("volumeMode") != before.get("volumeMode"):
-        causes.append(immutable("spec.volumeMode", spec.get("volumeMode")))
+        causes.append(immutable("volumeMode", spec.get("volumeMode")))
     if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
-        causes.append(immutable("spec.nodeAffinity", spec.get("nodeAffinity")))
+        causes.append(immutable("nodeAffinity", spec.get("nodeAffinity")))
     return causes
 
 
@@ -357,6 +356,7 @@ PERSISTENT_VOLUMES = builtin(
     group="",
     version="v1",
     kind="PersistentVolume",
+    rechecks="whole",
     plural="persistentvolumes",
     namespaced=False,
     short_names=("pv",),

@@ -9,7 +9,7 @@ from agent_scheduler.objects.quantity import milli_value
 
 from ..errors import Cause
 from . import names
-from .causes import check_one_of, duplicate, forbidden, invalid, required
+from .causes import check_one_of, duplicate, forbidden, invalid, required, unsupported
 from .metadata import check_annotations, check_labels
 from .selectors import check_label_selector
 
@@ -24,7 +24,7 @@ _HOST_PATH_TYPES = (
     "Socket",
 )
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_VOLUME_MODES = ("Block", "Filesystem")
+VOLUME_MODES = ("Block", "Filesystem")
 
 
 def check_descending(path: str, at: str) -> list[Cause]:
@@ -214,24 +214,42 @@ def check_claim_spec(spec: dict[str, Any], path: str) -> list[Cause]:
     modes = spec.get("accessModes") or []
     if not modes:
         causes.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
+    causes += check_label_selector(spec.get("selector"), f"{path}.selector")
     for mode in modes:
         if mode not in _ACCESS_MODES:
-            causes += check_one_of(f"{path}.accessModes", mode, _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and len(modes) > 1:
+            causes.append(unsupported(f"{path}.accessModes", mode, _ACCESS_MODES))
+    if "ReadWriteOncePod" in modes and any(
+        mode != "ReadWriteOncePod" and mode in _ACCESS_MODES for mode in modes
+    ):
         detail = "may not use ReadWriteOncePod with other access modes"
         causes.append(forbidden(f"{path}.accessModes", detail))
-    causes += check_label_selector(spec.get("selector"), f"{path}.selector")
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if storage is None:
         causes.append(required(f"{path}.resources[storage]"))
     elif milli_value(storage) <= 0:
         causes.append(invalid(f"{path}.resources[storage]", storage, "must be greater than zero"))
-    for field in ("storageClassName", "volumeAttributesClassName"):
-        if name := spec.get(field):
-            causes += [invalid(f"{path}.{field}", name, problem) for problem in names.subdomain(name)]
+    if name := spec.get("storageClassName"):
+        causes += [invalid(f"{path}.storageClassName", name, problem) for problem in names.subdomain(name)]
     mode = spec.get("volumeMode")
-    if mode is not None and mode not in _VOLUME_MODES:
-        causes += check_one_of(f"{path}.volumeMode", mode, _VOLUME_MODES)
+    if mode is not None and mode not in VOLUME_MODES:
+        causes.append(unsupported(f"{path}.volumeMode", mode, VOLUME_MODES))
+    for field in ("dataSource", "dataSourceRef"):
+        if (source := spec.get(field)) is not None:
+            causes += _check_data_source(source, f"{path}.{field}")
+    if name := spec.get("volumeAttributesClassName"):
+        at = f"{path}.volumeAttributesClassName"
+        causes += [invalid(at, name, problem) for problem in names.subdomain(name)]
+    return causes
+
+
+def _check_data_source(source: dict[str, Any], at: str) -> list[Cause]:
+    causes = [required(f"{at}.{field}") for field in ("name", "kind") if not source.get(field)]
+    group, kind = source.get("apiGroup") or "", source.get("kind", "")
+    if not group and kind != "PersistentVolumeClaim":
+        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        causes.append(invalid(at, kind, detail))
+    if group:
+        causes += [invalid(f"{at}.apiGroup", group, problem) for problem in names.subdomain(group)]
     return causes
 
 

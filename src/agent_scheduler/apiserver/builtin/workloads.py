@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import Cause
 from ..resource import Object, Resource, Subresource
-from .causes import check_not_negative, check_one_of, immutable, invalid, required
+from .causes import check_not_negative, check_one_of, forbidden, immutable, invalid, required
 from .eviction import matches
 from .kind import builtin
 from .metadata import check_annotations, check_labels
@@ -98,15 +98,21 @@ def _default_replication_controller(obj: Object) -> None:
 
 
 def check_template(
-    template: dict[str, Any], path: str, *, restart: tuple[str, ...] = ("Always",)
+    template: dict[str, Any], path: str, *, restart: tuple[str, ...] = ("Always",), deadline: bool = True
 ) -> list[Cause]:
-    """A pod template; `restart` are the policies that its owner can live with."""
+    """A pod template; `restart` are the policies that its owner can live with, `deadline` whether it knows one."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
-    causes = check_labels(metadata.get("labels") or {}, f"{path}.metadata.labels")
-    causes += check_annotations(metadata.get("annotations") or {}, f"{path}.metadata.annotations")
+    # The paths leave out `metadata`, as a real server's do.
+    causes = check_labels(metadata.get("labels") or {}, f"{path}.labels")
+    causes += check_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
     causes += check_pod_spec(spec, f"{path}.spec", is_pod=False)
+    if spec.get("ephemeralContainers"):
+        detail = "ephemeral containers not allowed in pod template"
+        causes.append(forbidden(f"{path}.spec.ephemeralContainers", detail))
     if restart and spec.get("restartPolicy") not in restart:
         causes += check_one_of(f"{path}.spec.restartPolicy", spec.get("restartPolicy"), restart)
+    if not deadline and spec.get("activeDeadlineSeconds") is not None:
+        causes.append(forbidden(f"{path}.spec.activeDeadlineSeconds", "is not supported here"))
     return causes
 
 
@@ -114,26 +120,36 @@ def _check_numbers(spec: Spec, *fields: str) -> list[Cause]:
     return [cause for field in fields for cause in check_not_negative(f"spec.{field}", spec.get(field) or 0)]
 
 
-def _check_selected(obj: Object, old: Object | None, *, more: Callable[[Spec], list[Cause]]) -> list[Cause]:
-    """The kinds of apps/v1: a selector that never changes and selects the template's pods."""
-    spec = obj.get("spec") or {}
-    causes = _check_numbers(spec, "replicas", "minReadySeconds", "revisionHistoryLimit")
-    selector, template = spec.get("selector"), spec.get("template") or {}
-    labels = (template.get("metadata") or {}).get("labels") or {}
+def _check_selector(spec: Spec, owner: str) -> list[Cause]:
+    selector = spec.get("selector")
     if selector is None:
-        causes.append(required("spec.selector"))
-    else:
-        causes += check_label_selector(selector, "spec.selector")
-        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            detail = "empty selector is invalid for deployment"
-            causes.append(invalid("spec.selector", selector, detail))
-    if selector and not matches(selector, labels):
-        detail = "`selector` does not match template `labels`"
-        causes.append(invalid("spec.template.metadata.labels", labels, detail))
-    causes += check_template(template, "spec.template")
-    causes += more(spec)
-    if old is not None and selector != (old.get("spec") or {}).get("selector"):
-        causes.append(immutable("spec.selector", selector))
+        return [] if owner == "daemonset" else [required("spec.selector")]
+    causes = check_label_selector(selector, "spec.selector")
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        causes.append(invalid("spec.selector", selector, f"empty selector is invalid for {owner}"))
+    return causes
+
+
+def _check_match(spec: Spec) -> list[Cause]:
+    """That the selector selects the template's pods; one that is missing selects nothing."""
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    if matches(spec.get("selector"), labels):
+        return []
+    detail = "`selector` does not match template `labels`"
+    return [invalid("spec.template.metadata.labels", labels, detail)]
+
+
+def _check_own_template(spec: Spec) -> list[Cause]:
+    return check_template(spec.get("template") or {}, "spec.template", deadline=False)
+
+
+def _with_fixed_selector(
+    check: Callable[[Spec], list[Cause]], obj: Object, old: Object | None
+) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = check(spec)
+    if old is not None and spec.get("selector") != (old.get("spec") or {}).get("selector"):
+        causes.append(immutable("spec.selector", spec.get("selector")))
     return causes
 
 
@@ -144,7 +160,7 @@ def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> list[Ca
     if rolling is not None:
         if strategy.get("type") != "RollingUpdate":
             detail = f"may not be specified when strategy `type` is '{strategy.get('type')}'"
-            causes.append(Cause("FieldValueForbidden", f"spec.{field}.rollingUpdate", f"Forbidden: {detail}"))
+            causes.append(forbidden(f"spec.{field}.rollingUpdate", detail))
         for name in ("maxUnavailable", "maxSurge"):
             if (value := rolling.get(name)) is not None:
                 causes += check_int_or_percent(value, f"spec.{field}.rollingUpdate.{name}")
@@ -156,7 +172,10 @@ def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> list[Ca
 
 
 def _check_deployment(spec: Spec) -> list[Cause]:
-    causes = _check_strategy(spec, "strategy", ("Recreate", "RollingUpdate"))
+    causes = _check_numbers(spec, "replicas") + _check_selector(spec, "deployment")
+    causes += _check_match(spec) + _check_own_template(spec)
+    causes += _check_strategy(spec, "strategy", ("Recreate", "RollingUpdate"))
+    causes += _check_numbers(spec, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
     deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
     if deadline is not None and deadline <= ready:
         causes.append(
@@ -165,33 +184,61 @@ def _check_deployment(spec: Spec) -> list[Cause]:
     return causes
 
 
-def _check_stateful_set(spec: Spec) -> list[Cause]:
+def _check_replica_set(spec: Spec) -> list[Cause]:
+    causes = _check_numbers(spec, "replicas", "minReadySeconds") + _check_selector(spec, "deployment")
+    return causes + _check_match(spec) + _check_own_template(spec)
+
+
+_MUTABLE = frozenset(
+    {
+        "minReadySeconds",
+        "ordinals",
+        "persistentVolumeClaimRetentionPolicy",
+        "replicas",
+        "revisionHistoryLimit",
+        "template",
+        "updateStrategy",
+    }
+)
+
+
+def _check_stateful_set(obj: Object, old: Object | None) -> list[Cause]:
+    spec = obj.get("spec") or {}
     policy = spec.get("podManagementPolicy")
     causes = check_one_of("spec.podManagementPolicy", policy, ("OrderedReady", "Parallel"))
-    return causes + _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+    causes += _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+    causes += _check_numbers(spec, "replicas", "minReadySeconds") + _check_selector(spec, "statefulset")
+    causes += _check_match(spec) + _check_own_template(spec)
+    if old is not None:
+        before = old.get("spec") or {}
+        if any(spec.get(key) != before.get(key) for key in (spec.keys() | before.keys()) - _MUTABLE):
+            fields = "', '".join(sorted(_MUTABLE))
+            detail = f"updates to statefulset spec for fields other than '{fields}' are forbidden"
+            causes.append(forbidden("spec", detail))
+    return causes
 
 
 def _check_daemon_set(spec: Spec) -> list[Cause]:
-    return _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
-
-
-def _nothing_more(spec: Spec) -> list[Cause]:
-    return []
+    causes = _check_match(spec) + _check_selector(spec, "daemonset") + _check_own_template(spec)
+    causes += _check_numbers(spec, "minReadySeconds")
+    causes += _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+    return causes + _check_numbers(spec, "revisionHistoryLimit")
 
 
 def _check_replication_controller(obj: Object, old: Object | None) -> list[Cause]:
     spec = obj.get("spec") or {}
-    causes = _check_numbers(spec, "replicas", "minReadySeconds")
+    causes = _check_numbers(spec, "minReadySeconds")
     selector, template = spec.get("selector") or {}, spec.get("template")
     if not selector:
         causes.append(required("spec.selector"))
+    causes += _check_numbers(spec, "replicas")
     if template is None:
         return [*causes, required("spec.template")]
     labels = (template.get("metadata") or {}).get("labels") or {}
     if selector and any(labels.get(key) != value for key, value in selector.items()):
         detail = "`selector` does not match template `labels`"
         causes.append(invalid("spec.template.metadata.labels", labels, detail))
-    return causes + check_template(template, "spec.template")
+    return causes + check_template(template, "spec.template", deadline=False)
 
 
 def _default_pod_template(obj: Object) -> None:
@@ -232,7 +279,7 @@ WORKLOADS: tuple[Resource, ...] = (
         short_names=("deploy",),
         subresources=_SCALABLE,
         default=_default_deployment,
-        check=partial(_check_selected, more=_check_deployment),
+        check=partial(_with_fixed_selector, _check_deployment),
         first_status={},
     ),
     _apps(
@@ -242,7 +289,7 @@ WORKLOADS: tuple[Resource, ...] = (
         short_names=("rs",),
         subresources=_SCALABLE,
         default=_default_replica_set,
-        check=partial(_check_selected, more=_nothing_more),
+        check=partial(_with_fixed_selector, _check_replica_set),
         first_status={"replicas": 0},
         field_names=("status.replicas",),
         fields=_replica_set_fields,
@@ -254,7 +301,7 @@ WORKLOADS: tuple[Resource, ...] = (
         short_names=("sts",),
         subresources=_SCALABLE,
         default=_default_stateful_set,
-        check=partial(_check_selected, more=_check_stateful_set),
+        check=_check_stateful_set,
         first_status={"replicas": 0, "availableReplicas": 0},
     ),
     _apps(
@@ -262,7 +309,7 @@ WORKLOADS: tuple[Resource, ...] = (
         plural="daemonsets",
         short_names=("ds",),
         default=_default_daemon_set,
-        check=partial(_check_selected, more=_check_daemon_set),
+        check=partial(_with_fixed_selector, _check_daemon_set),
         first_status={
             "currentNumberScheduled": 0,
             "numberMisscheduled": 0,
