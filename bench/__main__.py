@@ -30,7 +30,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """One run of a benchmark. `limits` is what its figures are held to, on a quiet machine."""
+    """One run of a benchmark. `limits` is what its figures are held to."""
 
     name: str
     module: str
