@@ -144,10 +144,10 @@ def _check_limit_names(item: dict[str, Any], at: str) -> list[Cause]:
             if amounts:
                 causes.append(forbidden(f"{at}.{field}", "may not be specified when `type` is 'Pod'"))
             continue
-        if field == "maxLimitRequestRatio" and kind == "PersistentVolumeClaim":
-            if not any("storage" in (item.get(bound) or {}) for bound in ("min", "max")):
-                detail = "either minimum or maximum storage value is required, but neither was provided"
-                causes.append(required(f"{at}.limits", detail))
+        bounded = any("storage" in (item.get(bound) or {}) for bound in ("min", "max"))
+        if field == "maxLimitRequestRatio" and kind == "PersistentVolumeClaim" and not bounded:
+            detail = "either minimum or maximum storage value is required, but neither was provided"
+            causes.append(required(f"{at}.limits", detail))
         for name in amounts:
             causes += rule(name, f"{at}.{field}[{name}]")
     return causes

@@ -112,6 +112,29 @@ def _requested(spec: dict[str, Any]) -> str:
     return amount
 
 
+def wants_default_class(claim: Object) -> bool:
+    """Whether a new claim leaves its class open. An empty name is a choice: no class."""
+    annotations = claim["metadata"].get("annotations") or {}
+    return claim["spec"].get("storageClassName") is None and _BETA_CLASS not in annotations
+
+
+def use_default_class(claim: Object, classes: Iterable[Object]) -> None:
+    """The DefaultStorageClass admission plugin: of several defaults the newest counts, of equal age the first
+    by name. Without any the claim stays open until one is made."""
+    defaults = [
+        found
+        for found in classes
+        if any((found["metadata"].get("annotations") or {}).get(key) == "true" for key in _DEFAULT_CLASS)
+    ]
+    if defaults:
+        newest = max(found["metadata"]["creationTimestamp"] for found in defaults)
+        claim["spec"]["storageClassName"] = min(
+            found["metadata"]["name"]
+            for found in defaults
+            if found["metadata"]["creationTimestamp"] == newest
+        )
+
+
 def _default_volume(volume: Object) -> None:
     spec = volume.setdefault("spec", {})
     if not spec.get("persistentVolumeReclaimPolicy"):
