@@ -13,7 +13,7 @@ from .plane import ControlPlane
 
 pytestmark = pytest.mark.e2e
 
-NODES, FULL = 10, 20
+NODES, FULL = 6, 20
 
 
 async def audit(plane: ControlPlane) -> dict[str, tuple[int, int]]:
