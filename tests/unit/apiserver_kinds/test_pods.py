@@ -297,7 +297,7 @@ def _one(**fields: object) -> dict[str, object]:
         ({"nodeName": "A"}, [("Invalid", "spec.nodeName")]),
         ({"activeDeadlineSeconds": 0}, [("Invalid", "spec.activeDeadlineSeconds")]),
         ({"preemptionPolicy": "x"}, [("NotSupported", "spec.preemptionPolicy")]),
-        ({"overhead": {"cpu": "-1"}}, [("Invalid", "spec.overhead[cpu]")]),
+        ({"overhead": {"cpu": "-1"}}, [("Invalid", "spec.overhead.limits[cpu]")]),
         (
             {"hostNetwork": True, **_one(ports=[{"containerPort": 1, "hostPort": 2}])},
             [("Invalid", "spec.containers[0].ports[0].hostPort")],
@@ -570,3 +570,45 @@ def test_a_delete_waits_only_for_a_pod_that_runs(node, phase, seconds, grace):
     stored["status"]["phase"] = phase
     assert POD.grace is not None
     assert POD.grace(stored) == grace
+
+
+def test_causes_come_in_the_order_in_which_a_real_server_looks():
+    spec = {
+        "containers": [{"name": "C", "image": " i", "ports": [{}], "resources": {"requests": {"cpu": "-1"}}}],
+        "restartPolicy": "Sometimes",
+        "tolerations": [{"key": "k", "effect": "No"}],
+        "nodeSelector": {"a b": "c"},
+        "topologySpreadConstraints": [
+            {"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}
+        ],
+        "priorityClassName": "A",
+    }
+    assert [field for _, field in refused(POD, {"metadata": {"name": "p"}, "spec": spec})] == [
+        "spec.containers[0].name",
+        "spec.containers[0].ports[0].containerPort",
+        "spec.containers[0].resources.requests[cpu]",
+        "spec.restartPolicy",
+        "spec.nodeSelector",
+        "spec.topologySpreadConstraints[0].maxSkew",
+        "spec.tolerations[0].effect",
+        "spec.priorityClassName",
+        "spec.containers[0].image",
+    ]
+
+
+def test_a_reference_to_an_amount_has_a_divisor():
+    env = [{"name": "a", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]
+    spec = {"containers": [{"name": "c", "image": "i", "env": env}]}
+    made = created(POD, {"metadata": {"name": "p"}, "spec": spec})
+    source = made["spec"]["containers"][0]["env"][0]["valueFrom"]
+    assert source == {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}
+
+
+def test_huge_pages_come_in_whole_pages():
+    resources = {"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+    found = refused(POD, {"metadata": {"name": "p"}, "spec": spec})
+    assert set(found) == {
+        ("Invalid", "spec.containers[0].resources.limits[hugepages-2Mi]"),
+        ("Invalid", "spec.containers[0].resources.requests[hugepages-2Mi]"),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.objects.quantity import milli_value
+from agent_scheduler.objects.quantity import QuantityError, milli_value
 
 from ..errors import Cause
 from . import names
@@ -77,51 +77,55 @@ def check_requirements(
 ) -> list[Cause]:
     """`resources` of a container; `claims` are the names in the pod's `spec.resourceClaims`."""
     causes: list[Cause] = []
-    limits, requests = resources.get("limits"), resources.get("requests")
-    if limits:
-        causes = _check_list(limits, f"{path}.limits")
-    if requests:
-        causes += _check_list(requests, f"{path}.requests")
-        if limits or not requests.keys() <= _STANDARD:
-            causes += _check_within(requests, limits or {}, path)
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name, amount in limits.items():
+        causes += _check_counted(name, amount, f"{path}.limits")
+    for name, amount in requests.items():
+        causes += _check_counted(name, amount, f"{path}.requests")
+        if limits or name not in _STANDARD:
+            causes += _check_within(name, amount, limits.get(name), path)
+    if not (limits.keys() <= _STANDARD and requests.keys() <= _STANDARD):
+        asked_for = requests.keys() | limits.keys()
+        if any(name.startswith(_HUGE) for name in asked_for) and not asked_for & {"cpu", "memory"}:
+            causes.append(forbidden(path, "HugePages require cpu or memory"))
     if "claims" in resources:
         causes += _check_claims(resources["claims"] or (), f"{path}.claims", claims)
     return causes
 
 
-def _check_list(amounts: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
-    for name, amount in amounts.items():
-        if name not in _STANDARD:
-            causes += check_container_resource(name, f"{path}[{name}]")
-            causes += check_amount(name, amount, f"{path}[{name}]")
-        elif amount[0] == "-":
-            causes += check_amount(name, amount, f"{path}[{name}]")
+def _check_counted(name: str, amount: Any, path: str) -> list[Cause]:
+    if name in _STANDARD:
+        return check_amount(name, amount, f"{path}[{name}]") if amount[0] == "-" else []
+    at = f"{path}[{name}]"
+    causes = check_container_resource(name, at) + check_amount(name, amount, at)
+    if name.startswith(_HUGE) and not _is_divisible(amount, name.removeprefix(_HUGE)):
+        causes.append(invalid(at, amount, f"{amount} is not positive integer multiple of {name}"))
     return causes
 
 
-def _check_within(requests: dict[str, Any], limits: dict[str, Any], path: str) -> list[Cause]:
-    """Requests are at most the limits, and the same where a resource cannot be overcommitted."""
-    causes: list[Cause] = []
-    for name, amount in requests.items():
-        limit = limits.get(name)
-        if limit is None:
-            if not can_overcommit(name):
-                detail = "Limit must be set for non overcommitable resources"
-                causes.append(required(f"{path}.limits", detail))
-        elif limit != amount:
-            asked, most = milli_value(amount), milli_value(limit)
-            if asked != most and not can_overcommit(name):
-                causes.append(
-                    invalid(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}")
-                )
-            elif asked > most:
-                detail = f"must be less than or equal to {name} limit of {limit}"
-                causes.append(invalid(f"{path}.requests", amount, detail))
-    asked_for = requests.keys() | limits.keys()
-    if any(name.startswith(_HUGE) for name in asked_for) and not asked_for & {"cpu", "memory"}:
-        causes.append(forbidden(path, "HugePages require cpu or memory"))
-    return causes
+def _is_divisible(amount: str, page: str) -> bool:
+    try:
+        size = milli_value(page)
+    except QuantityError:
+        return False
+    return size > 0 and milli_value(amount) % size == 0
+
+
+def _check_within(name: str, amount: Any, limit: Any, path: str) -> list[Cause]:
+    """A request is at most the limit, and the same where a resource cannot be overcommitted."""
+    if limit is None:
+        if can_overcommit(name):
+            return []
+        return [required(f"{path}.limits", "Limit must be set for non overcommitable resources")]
+    if limit == amount:
+        return []
+    asked, most = milli_value(amount), milli_value(limit)
+    if asked != most and not can_overcommit(name):
+        return [invalid(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}")]
+    if asked > most:
+        detail = f"must be less than or equal to {name} limit of {limit}"
+        return [invalid(f"{path}.requests", amount, detail)]
+    return []
 
 
 def _check_claims(listed: Any, path: str, known: frozenset[str]) -> list[Cause]:
@@ -130,7 +134,7 @@ def _check_claims(listed: Any, path: str, known: frozenset[str]) -> list[Cause]:
     for index, claim in enumerate(listed):
         at, name = f"{path}[{index}]", claim.get("name", "")
         if not name:
-            causes.append(required(f"{at}.name"))
+            causes.append(required(at))
             continue
         if (name, claim.get("request", "")) in seen:
             causes.append(duplicate(at, name))

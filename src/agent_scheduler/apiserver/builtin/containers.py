@@ -61,7 +61,7 @@ _PLAIN = frozenset(
 class PodParts:
     """What containers refer to in their pod: its volumes, claims, grace period and restart policy."""
 
-    __slots__ = ("claims", "grace", "is_pod", "restart_policy", "volumes")
+    __slots__ = ("claims", "grace", "host_users", "is_pod", "restart_policy", "volumes")
 
     def __init__(self, spec: dict[str, Any], volumes: dict[str, dict[str, Any]], *, is_pod: bool) -> None:
         self.volumes = volumes
@@ -70,6 +70,7 @@ class PodParts:
         self.grace: int | None = spec.get("terminationGracePeriodSeconds")
         self.restart_policy: str = spec.get("restartPolicy", "")
         self.is_pod = is_pod
+        self.host_users = spec.get("hostUsers") is not False
 
 
 def check_containers(containers: list[Container], path: str, parts: PodParts) -> list[Cause]:
@@ -77,6 +78,7 @@ def check_containers(containers: list[Container], path: str, parts: PodParts) ->
     if not containers:
         return [required(path)]
     causes: list[Cause] = []
+    conflicts: list[Cause] = []
     seen: set[str] = set()
     ports: set[tuple[str, str, int]] = set()
     for index, container in enumerate(containers):
@@ -90,7 +92,18 @@ def check_containers(containers: list[Container], path: str, parts: PodParts) ->
         if not plain:
             causes += _check_runtime(container, at, parts)
             causes += _check_restart(container, at, init=False)
-            causes += _check_host_ports(container, at, ports)
+            conflicts += _check_host_ports(container, at, ports)
+    return causes + conflicts
+
+
+def check_image_spaces(containers: list[Container], path: str) -> list[Cause]:
+    """What a pod's images may not have, but a template's may."""
+    causes: list[Cause] = []
+    for index, container in enumerate(containers):
+        image = container.get("image") or ""
+        if image != image.strip():
+            detail = "must not have leading or trailing whitespace"
+            causes.append(invalid(f"{path}[{index}].image", image, detail))
     return causes
 
 
@@ -108,7 +121,8 @@ def check_init_containers(
             causes.append(duplicate(f"{at}.name", name))
         elif name:
             seen.add(name)
-        causes += _check_host_ports(container, at, set())
+        # Each is checked alone, so it is the first of its kind in the path.
+        causes += _check_host_ports(container, f"{path}[0]", set())
         if container.get("restartPolicy") == "Always":
             causes += _check_runtime(container, at, parts)
         else:
@@ -128,6 +142,9 @@ def check_ephemeral_containers(
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
         causes += _check_common(container, at, parts)
+        image = container.get("image") or ""
+        if image != image.strip():
+            causes.append(invalid(f"{at}.image", image, "must not have leading or trailing whitespace"))
         name, target = container.get("name", ""), container.get("targetContainerName", "")
         if name in seen:
             causes.append(duplicate(f"{at}.name", name))
@@ -155,17 +172,27 @@ def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool
         causes += [invalid(f"{at}.name", name, problem) for problem in problems]
     if not image:
         causes.append(required(f"{at}.image"))
-    elif parts.is_pod and image != image.strip():
-        causes.append(invalid(f"{at}.image", image, "must not have leading or trailing whitespace"))
     if container.get("terminationMessagePolicy") not in _MESSAGE_POLICIES:
         value = container.get("terminationMessagePolicy")
         causes += check_one_of(f"{at}.terminationMessagePolicy", value, _MESSAGE_POLICIES)
+    if not plain:
+        causes += _check_inside(container, at, parts)
     if container.get("imagePullPolicy") not in _PULL_POLICIES:
         causes += check_one_of(f"{at}.imagePullPolicy", container.get("imagePullPolicy"), _PULL_POLICIES)
     if resources := container.get("resources"):
         causes += check_requirements(resources, f"{at}.resources", parts.claims)
     if plain:
         return causes
+    if policies := container.get("resizePolicy"):
+        causes += _check_resize(policies, f"{at}.resizePolicy", parts.restart_policy)
+    if security := container.get("securityContext"):
+        causes += check_container_security(security, f"{at}.securityContext", host_users=parts.host_users)
+    return causes
+
+
+def _check_inside(container: Container, at: str, parts: PodParts) -> list[Cause]:
+    """What a container finds inside: ports, environment, volumes."""
+    causes: list[Cause] = []
     if ports := container.get("ports"):
         causes += _check_ports(ports, f"{at}.ports")
     if env := container.get("env"):
@@ -176,10 +203,6 @@ def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool
         causes += check_mounts(mounts, f"{at}.volumeMounts", container, parts.volumes)
     if devices := container.get("volumeDevices"):
         causes += check_devices(devices, f"{at}.volumeDevices", container, parts.volumes)
-    if policies := container.get("resizePolicy"):
-        causes += _check_resize(policies, f"{at}.resizePolicy", parts.restart_policy)
-    if security := container.get("securityContext"):
-        causes += check_container_security(security, f"{at}.securityContext")
     return causes
 
 

@@ -70,8 +70,8 @@ def _default_container(container: dict[str, Any]) -> None:
         if not port.get("protocol"):
             port["protocol"] = "TCP"
     for variable in container.get("env") or ():
-        if (source := variable.get("valueFrom")) and (field := source.get("fieldRef")):
-            field.setdefault("apiVersion", "v1")
+        if source := variable.get("valueFrom"):
+            _default_reference(source)
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if (probe := container.get(name)) is not None:
             _default_probe(probe)
@@ -83,8 +83,15 @@ def _default_container(container: dict[str, Any]) -> None:
 
 def _default_downward(items: list[dict[str, Any]] | None) -> None:
     for item in items or ():
-        if (field := item.get("fieldRef")) is not None:
-            field.setdefault("apiVersion", "v1")
+        _default_reference(item)
+
+
+def _default_reference(holder: dict[str, Any]) -> None:
+    """Of a reference to the pod's own fields or amounts."""
+    if (field := holder.get("fieldRef")) is not None:
+        field.setdefault("apiVersion", "v1")
+    if (amount := holder.get("resourceFieldRef")) is not None:
+        amount.setdefault("divisor", "0")
 
 
 #: Volume sources with a few constant defaults each.

@@ -8,12 +8,13 @@ from agent_scheduler.objects.quantity import milli_value
 
 from ..errors import Cause
 from . import names
-from .amounts import check_amount, check_requirements
-from .causes import check_one_of, check_range, duplicate, forbidden, invalid, required
+from .amounts import check_requirements
+from .causes import check_one_of, check_range, duplicate, forbidden, invalid, required, unsupported
 from .containers import (
     PodParts,
     check_containers,
     check_ephemeral_containers,
+    check_image_spaces,
     check_init_containers,
 )
 from .metadata import check_labels
@@ -60,37 +61,53 @@ def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> list[Cau
         others = [*containers, *(spec.get("initContainers") or ())]
         added = spec["ephemeralContainers"] or []
         causes += check_ephemeral_containers(added, others, f"{path}.ephemeralContainers", parts)
+    plain = spec.keys() <= _PLAIN and spec.get("dnsPolicy") != "None"
+    if not plain:
+        if resources := spec.get("resources"):
+            causes += _check_pod_resources(spec, resources, f"{path}.resources")
+        if spec.get("hostNetwork"):
+            causes += _check_host_network(spec, path, is_pod=is_pod)
     if spec.get("restartPolicy") not in _RESTART_POLICIES:
         causes += check_one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART_POLICIES)
     if spec.get("dnsPolicy") not in _DNS_POLICIES:
         causes += check_one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS_POLICIES)
+    if not plain and (selector := spec.get("nodeSelector")):
+        causes += check_labels(selector, f"{path}.nodeSelector")
     if context := spec.get("securityContext"):
         causes += check_pod_security(context, f"{path}.securityContext", spec)
+    if not plain:
+        causes += _check_placement(spec, path) + _check_names(spec, path)
     if tolerations := spec.get("tolerations"):
         causes += check_tolerations(tolerations, f"{path}.tolerations")
+    if not plain:
+        causes += _check_aliases_and_classes(spec, path)
     if (policy := spec.get("preemptionPolicy")) is not None and policy not in _PREEMPTION_POLICIES:
         causes += check_one_of(f"{path}.preemptionPolicy", policy, _PREEMPTION_POLICIES)
-    if not spec.keys() <= _PLAIN or spec.get("dnsPolicy") == "None":
-        causes += _check_rest(spec, path, is_pod=is_pod)
+    if not plain:
+        causes += _check_overhead_and_system(spec, path)
+        if is_pod and not spec.get("serviceAccountName"):
+            causes += _check_tokens(spec.get("volumes") or [], f"{path}.volumes")
+    if is_pod:
+        causes += check_image_spaces(containers, f"{path}.containers")
+        if "initContainers" in spec:
+            causes += check_image_spaces(spec["initContainers"] or [], f"{path}.initContainers")
     return causes
 
 
-def _check_rest(spec: dict[str, Any], path: str, *, is_pod: bool) -> list[Cause]:
-    """The fields that most pods do not have."""
+def _check_placement(spec: dict[str, Any], path: str) -> list[Cause]:
+    """Where the pod may run and how it finds others."""
     causes: list[Cause] = []
-    if resources := spec.get("resources"):
-        causes += _check_pod_resources(spec, resources, f"{path}.resources")
-    if spec.get("hostNetwork"):
-        causes += _check_host_network(spec, path, is_pod=is_pod)
-    if selector := spec.get("nodeSelector"):
-        causes += check_labels(selector, f"{path}.nodeSelector")
     if affinity := spec.get("affinity"):
         causes += check_affinity(affinity, f"{path}.affinity")
-    if dns := spec.get("dnsConfig"):
-        causes += _check_dns(dns, f"{path}.dnsConfig")
-    elif spec.get("dnsPolicy") == "None":
+    dns, nowhere = spec.get("dnsConfig"), spec.get("dnsPolicy") == "None"
+    if nowhere and dns is None:
         detail = "must provide `dnsConfig` when `dnsPolicy` is None"
         causes.append(required(f"{path}.dnsConfig", detail))
+    elif nowhere and dns is not None and not dns.get("nameservers"):
+        detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+        causes.append(required(f"{path}.dnsConfig.nameservers", detail))
+    elif dns:
+        causes += _check_dns(dns, f"{path}.dnsConfig")
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         kind, at = gate.get("conditionType", ""), f"{path}.readinessGates[{index}].conditionType"
         causes += [invalid(at, kind, problem) for problem in names.qualified(kind)]
@@ -99,13 +116,23 @@ def _check_rest(spec: dict[str, Any], path: str, *, is_pod: bool) -> list[Cause]
     if constraints := spec.get("topologySpreadConstraints"):
         causes += check_spread(constraints, f"{path}.topologySpreadConstraints")
     if spec.get("hostUsers") is False:
+        # Two of these paths name the Go fields; so do a real server's.
         detail = "when `hostUsers` is false"
         causes += [
-            forbidden(f"{path}.{field}", detail)
-            for field in ("hostNetwork", "hostPID", "hostIPC")
+            forbidden(f"{path}.{shown}", detail)
+            for field, shown in (
+                ("hostNetwork", "hostNetwork"),
+                ("hostPID", "HostPID"),
+                ("hostIPC", "HostIPC"),
+            )
             if spec.get(field)
         ]
-    for field in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
+    return causes
+
+
+def _check_names(spec: dict[str, Any], path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for field in ("serviceAccountName", "nodeName"):
         if name := spec.get(field):
             causes += [invalid(f"{path}.{field}", name, problem) for problem in names.subdomain(name)]
     if (deadline := spec.get("activeDeadlineSeconds")) is not None:
@@ -113,18 +140,31 @@ def _check_rest(spec: dict[str, Any], path: str, *, is_pod: bool) -> list[Cause]
     for field in ("hostname", "subdomain"):
         if name := spec.get(field):
             causes += [invalid(f"{path}.{field}", name, problem) for problem in names.label(name)]
+    return causes
+
+
+def _check_aliases_and_classes(spec: dict[str, Any], path: str) -> list[Cause]:
+    causes: list[Cause] = []
     for index, alias in enumerate(spec.get("hostAliases") or ()):
         at, ip = f"{path}.hostAliases[{index}]", alias.get("ip", "")
         causes += [invalid(f"{at}.ip", ip, problem) for problem in names.ip(ip)]
         for place, name in enumerate(alias.get("hostnames") or ()):
             here = f"{at}.hostnames[{place}]"
             causes += [invalid(here, name, problem) for problem in names.subdomain(name)]
-    for name, amount in (spec.get("overhead") or {}).items():
-        causes += check_amount(name, amount, f"{path}.overhead[{name}]")
+    for field in ("priorityClassName", "runtimeClassName"):
+        if name := spec.get(field):
+            causes += [invalid(f"{path}.{field}", name, problem) for problem in names.subdomain(name)]
+    return causes
+
+
+def _check_overhead_and_system(spec: dict[str, Any], path: str) -> list[Cause]:
+    causes = check_requirements({"limits": spec.get("overhead")}, f"{path}.overhead")
     if (system := spec.get("os")) is not None:
-        causes += check_one_of(f"{path}.os.name", system.get("name"), ("linux", "windows"))
-    if is_pod and not spec.get("serviceAccountName"):
-        causes += _check_tokens(spec.get("volumes") or [], f"{path}.volumes")
+        name = system.get("name")
+        if not name:
+            causes.append(required(f"{path}.os.name", "cannot be empty"))
+        elif name not in ("linux", "windows"):
+            causes.append(unsupported(f"{path}.os", name, ("linux", "windows")))
     return causes
 
 
@@ -201,6 +241,9 @@ def _check_dns(dns: dict[str, Any], path: str) -> list[Cause]:
         causes += [invalid(f"{path}.nameservers[{index}]", server, problem) for problem in names.ip(server)]
     if len(searches) > 32:
         causes.append(invalid(f"{path}.searches", searches, "must not have more than 32 search paths"))
+    if len(" ".join(searches)) > 2048:
+        detail = "must not have more than 2048 characters (including spaces) in the search list"
+        causes.append(invalid(f"{path}.searches", searches, detail))
     for index, option in enumerate(dns.get("options") or ()):
         if not option.get("name"):
             causes.append(required(f"{path}.options[{index}]", "must not be empty"))

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import check_range, duplicate, forbidden, immutable, invalid
+from .causes import check_range, duplicate, forbidden, immutable, invalid, required
+from .containers import check_image_spaces
 from .placement import check_tolerations
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -35,6 +36,10 @@ def check_spec_update(spec: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
         now, before = spec.get(field) or [], old.get(field) or []
         if len(now) != len(before):
             return [*causes, forbidden(f"spec.{field}", "pod updates may not add or remove containers")]
+        for index, container in enumerate(now):
+            if not container.get("image"):
+                causes.append(required(f"spec.{field}[{index}].image"))
+        causes += check_image_spaces(now, f"spec.{field}")
     deadline = _check_deadline(spec.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"))
     if deadline:
         return causes + deadline

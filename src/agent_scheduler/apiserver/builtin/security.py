@@ -6,31 +6,32 @@ import re
 from typing import Any
 
 from ..errors import Cause
-from .causes import check_one_of, check_range, duplicate, invalid, required
+from .causes import check_one_of, check_range, duplicate, invalid, required, unsupported
 
 _MAX_ID = 2**31 - 1
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 
 
-def _check_profiles(context: dict[str, Any], path: str) -> list[Cause]:
+def _check_profile(context: dict[str, Any], path: str, name: str) -> list[Cause]:
+    """`seccompProfile` or `appArmorProfile` of a context."""
+    profile = context.get(name)
+    if profile is None:
+        return []
+    shown = "seccomp" if name == "seccompProfile" else "AppArmor"
+    kind, local = profile.get("type"), profile.get("localhostProfile")
     causes: list[Cause] = []
-    for name, shown in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
-        profile = context.get(name)
-        if profile is None:
-            continue
-        kind, local = profile.get("type"), profile.get("localhostProfile")
-        if not kind:
-            causes.append(required(f"{path}.{name}.type", f"type is required when {name} is set"))
-        else:
-            causes += check_one_of(f"{path}.{name}.type", kind, _PROFILES)
-        if kind == "Localhost":
-            if not local:
-                detail = f"must be set when {shown} type is Localhost"
-                causes.append(required(f"{path}.{name}.localhostProfile", detail))
-        elif local is not None:
-            detail = f"can only be set when {shown} type is Localhost"
-            causes.append(invalid(f"{path}.{name}.localhostProfile", local, detail))
+    if not kind:
+        causes.append(required(f"{path}.{name}.type", f"type is required when {name} is set"))
+    else:
+        causes += check_one_of(f"{path}.{name}.type", kind, _PROFILES)
+    if kind == "Localhost":
+        if not local:
+            detail = f"must be set when {shown} type is Localhost"
+            causes.append(required(f"{path}.{name}.localhostProfile", detail))
+    elif local is not None and (kind in _PROFILES or shown == "seccomp"):
+        detail = f"can only be set when {shown} type is Localhost"
+        causes.append(invalid(f"{path}.{name}.localhostProfile", local, detail))
     return causes
 
 
@@ -47,6 +48,9 @@ def check_pod_security(context: dict[str, Any], path: str, spec: dict[str, Any])
     causes = _check_ids(context, path, ("fsGroup", "runAsUser", "runAsGroup"))
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         causes += check_range(f"{path}.supplementalGroups[{index}]", group, low=0, high=_MAX_ID)
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        causes.append(invalid(f"{path}.shareProcessNamespace", True, detail))
     seen: set[str] = set()
     for index, sysctl in enumerate(context.get("sysctls") or ()):
         at, name = f"{path}.sysctls[{index}].name", sysctl.get("name", "")
@@ -58,26 +62,31 @@ def check_pod_security(context: dict[str, Any], path: str, spec: dict[str, Any])
         elif name in seen:
             causes.append(duplicate(at, name))
         seen.add(name)
-    for field, allowed in (
-        ("fsGroupChangePolicy", ("Always", "OnRootMismatch")),
-        ("supplementalGroupsPolicy", ("Merge", "Strict")),
-        ("seLinuxChangePolicy", ("MountOption", "Recursive")),
-    ):
-        if (policy := context.get(field)) is not None:
-            causes += check_one_of(f"{path}.{field}", policy, allowed)
-    return causes + _check_profiles(context, path)
+    causes += _check_choice(context, path, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
+    causes += _check_profile(context, path, "seccompProfile")
+    causes += _check_profile(context, path, "appArmorProfile")
+    causes += _check_choice(context, path, "supplementalGroupsPolicy", ("Merge", "Strict"))
+    return causes + _check_choice(context, path, "seLinuxChangePolicy", ("MountOption", "Recursive"))
 
 
-def check_container_security(context: dict[str, Any], path: str) -> list[Cause]:
+def _check_choice(context: dict[str, Any], path: str, field: str, allowed: tuple[str, ...]) -> list[Cause]:
+    choice = context.get(field)
+    return [] if choice is None or choice in allowed else [unsupported(f"{path}.{field}", choice, allowed)]
+
+
+def check_container_security(context: dict[str, Any], path: str, *, host_users: bool) -> list[Cause]:
     causes = _check_ids(context, path, ("runAsUser", "runAsGroup"))
-    if (mount := context.get("procMount")) is not None:
-        causes += check_one_of(f"{path}.procMount", mount, ("Default", "Unmasked"))
-    causes += _check_profiles(context, path)
+    causes += _check_choice(context, path, "procMount", ("Default", "Unmasked"))
+    if host_users and context.get("procMount") == "Unmasked":
+        detail = "`hostUsers` must be false to use `Unmasked`"
+        causes.append(invalid(f"{path}.procMount", "Unmasked", detail))
+    causes += _check_profile(context, path, "seccompProfile")
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
             causes.append(invalid(path, context, detail))
-        elif "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
-            detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            causes.append(invalid(path, context, detail))
-    return causes
+        for capability in (context.get("capabilities") or {}).get("add") or ():
+            if capability == "CAP_SYS_ADMIN":
+                detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+                causes.append(invalid(path, context, detail))
+    return causes + _check_profile(context, path, "appArmorProfile")
