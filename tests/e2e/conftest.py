@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 BUDGETS: dict[str, Any] = {"events": {"qps": 5000}, "statusWrites": {"qps": 5000}}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The control plane's kubeconfig."""
     given = os.environ.get(VARIABLE)
@@ -52,7 +52,7 @@ def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         cluster.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def e2e_run(e2e_kubeconfig: Path) -> Iterator[Run]:
     """The run's namespace, ready for pods; it is gone afterwards."""
     run = Run(kubeconfig=e2e_kubeconfig, embedded=VARIABLE not in os.environ, id=uuid.uuid4().hex[:8])
@@ -101,7 +101,7 @@ async def _remove_namespace(plane: ControlPlane) -> None:
             await plane.ask("PUT", f"{path}/finalize", namespace, also=(404, 409))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def scheduler(e2e_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
     """The scheduler that tests share. Its second profile, `<name>-spread`, is kube-scheduler's own."""
     config = {

@@ -304,6 +304,14 @@ class ControlPlane:
 
         return await self.pods.until(told, f"the refusal of {name}, {message or 'whatever it says'}")
 
+    def assert_never_moved(self) -> None:
+        """In all that was seen of this test's pods, each had one node at most."""
+        nodes: dict[str, set[str]] = {}
+        for pod in self.pods.history:
+            if pod["spec"].get("nodeName"):
+                nodes.setdefault(pod["metadata"]["uid"], set()).add(pod["spec"]["nodeName"])
+        assert all(len(each) == 1 for each in nodes.values()), nodes
+
     async def fit_error(self, reasons: Mapping[str, int]) -> str:
         """What kube-scheduler says when this test's nodes refuse for `reasons` (node counts).
 

@@ -9,7 +9,6 @@ import pytest
 from .conftest import Start
 from .plane import ControlPlane
 from .proxy import Proxy
-from .test_stopping import assert_never_moved
 
 pytestmark = pytest.mark.e2e
 
@@ -41,7 +40,7 @@ async def test_what_happened_during_an_outage_is_made_up_for(
         assert await plane.bound("during", "waits") == {"during": "small", "waits": "n"}
         await plane.add_pod("after", cpu="99")
         await plane.refused("after", message=await plane.fit_error({"Insufficient cpu": 2}))
-        assert_never_moved(plane)
+        plane.assert_never_moved()
 
 
 async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated(
@@ -71,7 +70,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         proxy.cut()
         proxy.let_answers_pass()
         await plane.bound(*warm, *names)
-        assert_never_moved(plane)
+        plane.assert_never_moved()
         await scheduler.until(
             lambda: scheduler.metric("agent_scheduler_bind_outcomes_total", outcome="bound") == 60,
             "60 outcomes",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections import defaultdict
 
 import pytest
 
@@ -24,15 +23,6 @@ async def prepared(plane: ControlPlane) -> list[str]:
     names = [f"p{number}" for number in range(PODS)]
     await plane.add_pods(names)
     return names
-
-
-def assert_never_moved(plane: ControlPlane) -> None:
-    """In all that was seen, a pod had one node at most."""
-    nodes = defaultdict(set)
-    for pod in plane.pods.history:
-        if pod["spec"].get("nodeName"):
-            nodes[pod["metadata"]["uid"]].add(pod["spec"]["nodeName"])
-    assert {len(each) for each in nodes.values()} <= {1}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -59,7 +49,7 @@ async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     assert 10 <= len(bound) < PODS
     for name in bound:
         await plane.event(name, "Scheduled")
-    assert_never_moved(plane)
+    plane.assert_never_moved()
 
 
 async def test_the_next_scheduler_goes_on_where_a_killed_one_ended(plane: ControlPlane, start: Start) -> None:
@@ -72,7 +62,7 @@ async def test_the_next_scheduler_goes_on_where_a_killed_one_ended(plane: Contro
     placed = await plane.bound(*names)
     assert placed.keys() == set(names)
     await plane.refused("hopeless", message=await plane.fit_error({"Insufficient cpu": 3}))
-    assert_never_moved(plane)
+    plane.assert_never_moved()
     # It bound what was left, and tried nothing that was bound.
     done = second.metric("agent_scheduler_bind_outcomes_total", outcome="bound")
     assert done == second.metric("agent_scheduler_bind_outcomes_total") <= PODS - 10
