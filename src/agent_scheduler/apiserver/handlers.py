@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 import orjson
+import yaml
 
 from . import deletion, discovery, openapi, reading, scale, subresources, tokens, writing
 from .builtin.coordination import SYSTEM_CLASSES
@@ -21,6 +22,7 @@ from .requests import Request, Response, Stream, refusal
 from .resource import Object, Resource
 from .store import Store
 from .templates import PodTemplates
+from .views import JSON, YAML, View, wants_yaml
 
 _HEALTH = frozenset({"healthz", "readyz", "livez"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -33,6 +35,20 @@ _POSTED = {
     (tokens.SERVICE_ACCOUNTS, "token"): tokens.request_token,
 }
 USER = "system:admin"
+
+
+def _shaped(view: View, served: Served, response: Response) -> Response:
+    """The object that a write answers, as a Table or as metadata alone."""
+    if orjson.loads(response.body).get("kind") != served.resource.kind:
+        return response
+    return Response(response.status, view.object(response.body), headers=response.headers)
+
+
+def _as_yaml(accept: str, response: Response) -> Response:
+    if response.content_type != JSON or not wants_yaml(accept):
+        return response
+    text = yaml.safe_dump(orjson.loads(response.body), default_flow_style=False, allow_unicode=True)
+    return Response(response.status, text.encode(), YAML, response.headers)
 
 
 def _page_not_found() -> Response:
@@ -92,9 +108,12 @@ class Api:
     def handle(self, request: Request) -> Response | Stream:
         """Answer one request. Every refusal is a Response; other exceptions are faults of this server."""
         try:
-            return self._handle(request)
+            result = self._handle(request)
         except ApiError as error:
-            return refusal(error)
+            result = refusal(error)
+        if request.accept and "yaml" in request.accept and isinstance(result, Response):
+            return _as_yaml(request.accept, result)
+        return result
 
     def _authenticate(self, request: Request, first: str) -> None:
         if self._token is None or first in _HEALTH or first == "version":
@@ -118,7 +137,7 @@ class Api:
         else:
             return self._other(request, segments)
         if kinds is None:
-            return _page_not_found()
+            return self._no_version("" if first == "api" else segments[1])
         namespace = ""
         in_namespace = False
         if (
@@ -135,13 +154,29 @@ class Api:
             return self._no_kind(kinds)
         if in_namespace != served.resource.namespaced and (in_namespace or len(rest) > 1):
             return self._no_kind(kinds)
+        # Reads shape their answers as they make them.
+        view = None
+        if request.accept is not None and request.method not in ("GET", "HEAD"):
+            view = reading.view_of(self.registry, served, request)
         if len(rest) == 1:
-            return self._collection(request, served, namespace, in_namespace=in_namespace)
-        if len(rest) == 2:
-            return self._object(request, served, namespace, rest[1])
-        if len(rest) == 3:
-            return self._subresource(request, served, namespace, rest[1], subresource=rest[2])
-        raise not_found_path()
+            result = self._collection(request, served, namespace, in_namespace=in_namespace)
+        elif len(rest) == 2:
+            result = self._object(request, served, namespace, rest[1])
+        elif len(rest) == 3:
+            result = self._subresource(request, served, namespace, rest[1], subresource=rest[2])
+        else:
+            raise not_found_path()
+        if view is None or view is served.view:
+            return result
+        assert isinstance(result, Response)
+        return _shaped(view, served, result)
+
+    def _no_version(self, group: str) -> Response:
+        """A built-in group answers for its versions too; for other groups nobody does."""
+        resources = self.registry.resources()
+        if any(resource.group == group and not resource.custom for resource in resources):
+            raise not_found_path()
+        return _page_not_found()
 
     def _no_kind(self, kinds: dict[str, Served]) -> Response:
         """Built-in groups know what they lack; a group of custom kinds has nobody to say so."""
@@ -262,6 +297,8 @@ class Api:
             return Response(200, body, content_type, (("ETag", f'"{etag}"'), ("Vary", "Accept")))
         answer = discovery.respond(path, accept, self.registry.resources())
         if answer is None:
+            if first in ("api", "apis") and len(segments) > 1:
+                return self._no_version("" if first == "api" else segments[1])
             return _page_not_found()
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
@@ -272,7 +309,7 @@ class Api:
 
 def _health(name: str, checks: list[str], request: Request) -> Response:
     """What is served is healthy: there is one check, that the server answers."""
-    if checks and checks != ["ping"]:
+    if checks and checks not in (["ping"], ["log"], ["etcd"]):
         return _page_not_found()
     body = b"ok"
     if "verbose" in request.parameters and not checks:

@@ -28,20 +28,23 @@ WATCH_TIMEOUT = 1800.0
 _CONTINUE_VERSION = "meta.k8s.io/v1"
 
 
-def _view(registry: Registry, served: Served, request: Request) -> View:
+def view_of(registry: Registry, served: Served, request: Request) -> View:
     """The view that Accept asked for. Raises 406."""
-    form = negotiate(request.accept).form
+    asked = negotiate(request.accept, custom=served.resource.custom)
+    form = asked.form
     if form == "Table":
         include = request.parameters.get("includeObject", "") or "Metadata"
         if include not in ("None", "Metadata", "Object"):
             raise bad_request(f'includeObject: "{include}" is not one of None, Metadata, Object')
         return TableView(served.view, include=include, clock=registry.store.clock)
-    return PartialView(served.view) if form == "Partial" else served.view
+    if not form:
+        return served.view
+    return PartialView(served.view, version=asked.version, listed=form == "PartialList")
 
 
 def get(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
     """GET of one object."""
-    view = _view(registry, served, request)
+    view = view_of(registry, served, request)
     record = served.table.get(namespace, name)
     if record is None:
         raise not_found(served.resource.plural, served.name[0], name)
@@ -150,7 +153,7 @@ def _read_token(token: str) -> tuple[int, str]:
 
 def list_objects(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
     """GET of a collection."""
-    view = _view(registry, served, request)
+    view = view_of(registry, served, request)
     if not request.query:
         found = [record.data for record in served.table.scan(namespace)]
         return Response(200, view.list(found, {"resourceVersion": str(registry.store.rv)}))
@@ -258,7 +261,7 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
         if not served.resource.namespaced:
             namespace = ""
         selector = named(selector, served.table.field_names.index("metadata.name"), name)
-    view = _view(registry, served, request)
+    view = view_of(registry, served, request)
     parameters = request.parameters
     bookmarks = request.flag("allowWatchBookmarks")
     wants_initial = request.flag("sendInitialEvents") if "sendInitialEvents" in parameters else None

@@ -19,7 +19,7 @@ from .errors import ApiError
 from .resource import Object, Resource
 from .times import clock_text
 
-JSON = "application/json"
+JSON, YAML = "application/json", "application/yaml"
 _AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 #: What a bookmark carries beside its metadata: the empty value of these Go types, whose fields are not optional.
@@ -44,44 +44,58 @@ _EMPTY: dict[str, Object] = {
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """What Accept asked for: `form` is "", "Table" or "Partial"."""
+    """What Accept asked for: `form` is "", "Table", "Partial" or "PartialList", in `version` of meta.k8s.io."""
 
     form: str
     content_type: str
+    version: str = "v1"
 
 
 PLAIN = Representation("", JSON)
-_PARTIAL_TYPES = ("PartialObjectMetadata", "PartialObjectMetadataList")
+_FORMS = {"Table": "Table", "PartialObjectMetadata": "Partial", "PartialObjectMetadataList": "PartialList"}
+#: What the routes of built-in kinds produce. Anything else is refused before the request is looked into.
+_PRODUCED = frozenset({JSON, YAML, "application/vnd.kubernetes.protobuf", "application/*", "*/*"})
 
 
-def negotiate(accept: str | None) -> Representation:
+def negotiate(accept: str | None, *, custom: bool = False) -> Representation:
     """The first alternative of an Accept header that can be served. Raises 406 if none can."""
     if accept is None or accept in ("", "*/*", JSON):
         return PLAIN
-    return _negotiate(accept)
+    return _negotiate(accept, custom)
 
 
 @lru_cache(maxsize=256)
-def _negotiate(accept: str) -> Representation:
+def _negotiate(accept: str, custom: bool) -> Representation:
+    matched = False
     for alternative in accept.split(","):
         media, *parameters = (part.strip() for part in alternative.split(";"))
-        if media not in (JSON, "application/*", "*/*", "text/plain"):
+        matched = matched or media in _PRODUCED
+        if media not in (JSON, YAML, "application/*", "*/*"):
             continue
+        kind = YAML if media == YAML else JSON
         options = dict(parameter.partition("=")[::2] for parameter in parameters)
-        wanted = options.get("as", "")
+        wanted, version = options.get("as", ""), options.get("v", "")
         if not wanted:
-            return PLAIN
-        if options.get("g") != "meta.k8s.io" or options.get("v") not in ("v1", "v1beta1"):
+            return Representation("", kind) if kind == YAML else PLAIN
+        if options.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1") or wanted not in _FORMS:
             continue
-        if wanted == "Table":
-            return Representation("Table", JSON)
-        if wanted in _PARTIAL_TYPES:
-            return Representation("Partial", JSON)
-    raise ApiError(
-        406,
-        "NotAcceptable",
-        "only the following media types are accepted: application/json",
-    )
+        return Representation(_FORMS[wanted], kind, version)
+    if not matched and not custom:
+        raise ApiError(406, "NotAcceptable", "406: Not Acceptable", {})
+    raise not_acceptable(f"only the following media types are accepted: {JSON}, {YAML}")
+
+
+def not_acceptable(why: str) -> ApiError:
+    return ApiError(406, "NotAcceptable", why)
+
+
+@lru_cache(maxsize=256)
+def wants_yaml(accept: str) -> bool:
+    """Whether an Accept header's answer is YAML."""
+    try:
+        return _negotiate(accept, True).content_type == YAML
+    except ApiError:
+        return False
 
 
 class View:
@@ -171,27 +185,35 @@ class ShapedView(View):
 class PartialView(View):
     """Metadata alone, as metadata informers and the garbage collector's clients read."""
 
-    def __init__(self, plain: View) -> None:
+    def __init__(self, plain: View, *, version: str = "v1", listed: bool = False) -> None:
         super().__init__(plain.resource)
+        self._version = f"meta.k8s.io/{version}"
+        #: Whether a list was asked for. Neither form stands for the other.
+        self._listed = listed
 
     def _partial(self, data: bytes) -> Object:
         return {
             "kind": "PartialObjectMetadata",
-            "apiVersion": "meta.k8s.io/v1",
+            "apiVersion": self._version,
             "metadata": orjson.loads(data)["metadata"],
         }
 
     def object(self, data: bytes) -> bytes:
+        if self._listed:
+            why = "you requested PartialObjectMetadataList, but the requested object is not a list"
+            raise not_acceptable(why)
         return orjson.dumps(self._partial(data))
 
     def line(self, type_: str, data: bytes) -> bytes:
         return orjson.dumps({"type": type_, "object": self._partial(data)}) + b"\n"
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
+        if not self._listed:
+            raise not_acceptable("you requested PartialObjectMetadata, but the requested object is a list")
         return orjson.dumps(
             {
                 "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
+                "apiVersion": self._version,
                 "metadata": meta,
                 "items": [self._partial(data) for data in items],
             }

@@ -408,3 +408,44 @@ def test_a_binding_without_a_name_is_not_the_pods(world: World) -> None:
     world.pod("a")
     body = {"target": {"kind": "Node", "name": "n"}}
     assert world.refused("POST", f"{PODS}/a/binding", body) == (400, "BadRequest")
+
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+
+
+def test_a_write_answers_in_the_form_that_was_asked_for(world: World) -> None:
+    assert world.ok("POST", PODS, pod("a"), accept=METADATA)["kind"] == "PartialObjectMetadata"
+    assert world.ok("DELETE", f"{PODS}/a", accept=TABLE)["rows"][0]["cells"][0] == "a"
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "details"),
+    [
+        (f"{PODS}", "application/xml", {}),
+        (f"{PODS}", "application/json;as=Heap;v=v1;g=meta.k8s.io", None),
+        (f"{PODS}", METADATA, None),
+        (f"{PODS}/a", METADATA.replace("Metadata;", "MetadataList;"), None),
+    ],
+)
+def test_a_form_that_cannot_be_had_is_not_acceptable(
+    world: World, path: str, accept: str, details: Any
+) -> None:
+    world.pod("a")
+    status, answer = world.call("GET", path, accept=accept)
+    assert (status, answer["reason"], answer.get("details")) == (406, "NotAcceptable", details)
+
+
+def test_answers_may_be_yaml(world: World) -> None:
+    world.pod("a")
+    answer = world.send("GET", f"{PODS}/a", accept="application/yaml")
+    assert answer.content_type == "application/yaml"
+    assert answer.body.startswith(b"apiVersion: v1\nkind: Pod\n")
+    missing = world.send("GET", f"{PODS}/b", accept="application/yaml")
+    assert (missing.status, missing.content_type) == (404, "application/yaml")
+
+
+def test_a_version_that_a_built_in_group_lacks_is_told_by_the_group(world: World) -> None:
+    for path in ("/apis/apps/v0", "/apis/apps/v0/deployments", "/api/v0/pods"):
+        assert world.refused("GET", path) == (404, "NotFound")
+    assert world.send("GET", "/apis/nobody.example.com/v1/things").content_type.startswith("text/plain")
