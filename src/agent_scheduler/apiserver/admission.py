@@ -7,8 +7,8 @@ What a kind can decide alone is in its `Resource`.
 from __future__ import annotations
 
 from .builtin import priority, runtime, storage
-from .errors import ApiError, not_found, qualified
-from .registry import DEFINITIONS, RUNTIME_CLASSES, Registry, Served
+from .errors import ApiError, forbidden, not_found, qualified
+from .registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from .resource import Object
 
 PODS = ("", "pods")
@@ -47,6 +47,17 @@ def admit_create(registry: Registry, served: Served, obj: Object) -> None:
         storage.use_default_class(
             obj, (classes.stored.decode(record.data) for record in classes.table.scan(""))
         )
+
+
+def admit_stored(registry: Registry, served: Served, obj: Object) -> None:
+    """What admission judges of an object that is valid. Raises 403 for a second default priority class."""
+    if served.name != CLASSES or not obj.get("globalDefault"):
+        return
+    name, default = obj["metadata"]["name"], registry.default_class
+    if default is not None and default["metadata"]["name"] != name:
+        found = default["metadata"]["name"]
+        why = f"PriorityClass {found} is already marked as default. Only one default can exist"
+        raise forbidden("priorityclasses", served.name[0], name, why)
 
 
 def _refuse_terminating(served: Served, namespace: str, name: str) -> None:

@@ -240,6 +240,7 @@ def resource_of(crd: Object, version: str) -> Resource:
     status = (found.get("subresources") or {}).get("status") is not None
     rules = _Rules(structural, namespaced=namespaced, status=status)
     selectable = tuple(field["jsonPath"] for field in found.get("selectableFields") or ())
+    in_namespace = ("metadata.namespace",) if namespaced else ()
     return Resource(
         group=spec["group"],
         version=version,
@@ -256,7 +257,7 @@ def resource_of(crd: Object, version: str) -> Resource:
         prepare_create=rules.prepare_create,
         prepare_update=rules.prepare_update,
         validate=rules.validate,
-        field_names=("metadata.name", "metadata.namespace", *(path.removeprefix(".") for path in selectable)),
+        field_names=("metadata.name", *in_namespace, *(path.removeprefix(".") for path in selectable)),
         fields=_fields(selectable),
         schema=structural,
         columns=_columns(found),

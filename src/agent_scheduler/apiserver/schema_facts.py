@@ -236,6 +236,16 @@ V1Scale spec status
 V1PodTemplate template
 """
 
+#: Required, yet a pointer in Go: nobody writes them who did not read them, and validation tells that they miss.
+_REQUIRED_POINTERS = """
+V1DeploymentSpec selector
+V1ReplicaSetSpec selector
+V1StatefulSetSpec selector
+V1DaemonSetSpec selector
+V1ScaleIOVolumeSource secretRef
+V1ScaleIOPersistentVolumeSource secretRef
+"""
+
 #: Times that are values in Go and are written as null when unset; other unset times are absent.
 _NULL_TIMES = """
 V1PodCondition lastProbeTime lastTransitionTime
@@ -378,6 +388,7 @@ def _pairs(table: str) -> frozenset[tuple[str, str]]:
 
 POINTERS = _pairs(_POINTERS)
 VALUES = _pairs(_VALUES)
+REQUIRED_POINTERS = _pairs(_REQUIRED_POINTERS)
 NULL_TIMES = _pairs(_NULL_TIMES)
 WRITTEN_ZEROS = _pairs(_WRITTEN_ZEROS)
 MICRO_TIMES = _pairs(_MICRO_TIMES)

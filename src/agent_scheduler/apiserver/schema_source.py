@@ -138,7 +138,11 @@ def _field(model: str, name: str, declared: str, required: bool) -> Field:
         key in schema_facts.VALUES
         or key in schema_facts.NULL_TIMES
         or key in schema_facts.WRITTEN_ZEROS
-        or (required and type_.kind in ("string", "integer", "boolean", "struct"))
+        or (
+            required
+            and type_.kind in ("string", "integer", "boolean", "struct")
+            and key not in schema_facts.REQUIRED_POINTERS
+        )
     )
     return Field(
         name=name,

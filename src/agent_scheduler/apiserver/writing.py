@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from . import apply, crd, patch
-from .admission import admit_create
+from .admission import admit_create, admit_stored
 from .bodies import check_fields, check_names, decode, media_type, parse
 from .deletion import may_go
 from .errors import ApiError, Cause, already_exists, bad_request, conflict, invalid, not_found, stale
@@ -100,6 +100,7 @@ def _create(
     name = metadata.get("name", "")
     if causes:
         raise invalid(resource.kind, served.name[0], name, causes)
+    admit_stored(registry, served, obj)
     if manager and "managedFields" not in metadata:
         apply.track(None, obj, manager=manager, resource=resource, now=registry.now(), subresource="")
     if version not in ("", "0") and not dry:
@@ -367,6 +368,7 @@ def commit(
         causes = resource.validate(new, before)
     if causes:
         raise invalid(resource.kind, served.name[0], old.name, causes)
+    admit_stored(registry, served, new)
     if new == before or apply.only_times_differ(new, before):
         return Response(200, served.view.object(old.data), headers=warnings)
     if manager is not None and (manager or metadata.get("managedFields")):

@@ -449,3 +449,43 @@ def test_a_version_that_a_built_in_group_lacks_is_told_by_the_group(world: World
     for path in ("/apis/apps/v0", "/apis/apps/v0/deployments", "/api/v0/pods"):
         assert world.refused("GET", path) == (404, "NotFound")
     assert world.send("GET", "/apis/nobody.example.com/v1/things").content_type.startswith("text/plain")
+
+
+def test_there_is_one_default_priority_class_at_most(world: World) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    world.ok("POST", classes, {"metadata": {"name": "a"}, "value": 1, "globalDefault": True})
+    second = {"metadata": {"name": "b"}, "value": 2, "globalDefault": True}
+    assert world.refused("POST", classes, second) == (403, "Forbidden")
+    world.ok("POST", classes, {**second, "globalDefault": False})
+    assert world.refused("PATCH", f"{classes}/b", {"globalDefault": True}, kind=MERGE) == (403, "Forbidden")
+    world.ok("PATCH", f"{classes}/a", {"description": "still the one"}, kind=MERGE)
+
+
+def test_a_workload_without_a_selector_is_told_so(world: World) -> None:
+    body = {"metadata": {"name": "d"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    _, answer = world.call("POST", "/apis/apps/v1/namespaces/default/deployments", body)
+    assert [cause["field"] for cause in answer["details"]["causes"]] == [
+        "spec.selector",
+        "spec.template.metadata.labels",
+        "spec.template.spec.containers",
+    ]
+
+
+def test_a_headless_service_without_a_selector_has_both_families(world: World) -> None:
+    body = {"metadata": {"name": "s"}, "spec": {"clusterIP": "None"}}
+    spec = world.ok("POST", "/api/v1/namespaces/default/services", body)["spec"]
+    assert (spec["ipFamilyPolicy"], spec["ipFamilies"]) == ("RequireDualStack", ["IPv4", "IPv6"])
+
+
+def test_a_device_taint_is_dated(world: World) -> None:
+    spec = {
+        "driver": "d.io",
+        "nodeName": "n",
+        "pool": {"name": "n", "resourceSliceCount": 1},
+        "devices": [{"name": "a", "taints": [{"key": "k", "effect": "NoSchedule"}]}],
+    }
+    made = world.ok(
+        "POST", "/apis/resource.k8s.io/v1/resourceslices", {"metadata": {"name": "s"}, "spec": spec}
+    )
+    taint = made["spec"]["devices"][0]["taints"][0]
+    assert taint["timeAdded"] == made["metadata"]["creationTimestamp"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..resource import Resource
 from .dra_claims import check_claim, check_claim_status, check_template, default_claim, default_template
-from .dra_devices import check_device_class, check_slice, slice_fields
+from .dra_devices import check_device_class, check_slice, date_taints, slice_fields
 from .kind import builtin
 
 _GROUP = "resource.k8s.io"
@@ -52,6 +52,7 @@ DRA: tuple[Resource, ...] = (
         plural="resourceslices",
         namespaced=False,
         check=check_slice,
+        on_create=date_taints,
         generation=True,
         field_names=("spec.nodeName", "spec.driver"),
         fields=slice_fields,

@@ -33,6 +33,14 @@ def check_device_class(device_class: Object, old: Object | None) -> list[Cause]:
     return causes
 
 
+def date_taints(slice_: Object) -> None:
+    """Taints that do not say since when they are there came with the slice."""
+    for device in (slice_.get("spec") or {}).get("devices") or ():
+        for taint in device.get("taints") or ():
+            if not taint.get("timeAdded"):
+                taint["timeAdded"] = slice_["metadata"].get("creationTimestamp")
+
+
 def check_slice(slice_: Object, old: Object | None) -> list[Cause]:
     spec = slice_.get("spec") or {}
     causes: list[Cause] = []

@@ -111,7 +111,9 @@ def builtin(
             causes += check_status(obj, old)
         return causes
 
-    common_fields = ("metadata.name", "metadata.namespace") if namespaced else ("metadata.name",)
+    # Kinds without fields of their own take both names, the others only those that they have.
+    in_namespace = namespaced or not field_names
+    common_fields = ("metadata.name", "metadata.namespace") if in_namespace else ("metadata.name",)
     extra: dict[str, Any] = {"default": default} if default is not None else {}
     return Resource(
         group=group,
@@ -130,7 +132,7 @@ def builtin(
         validate=validate,
         validate_status=validate_status if status else None,
         field_names=common_fields + field_names,
-        fields=_with_names(fields, namespaced=namespaced),
+        fields=_with_names(fields, namespaced=in_namespace),
         subresources=subresources,
         shape=shape,
         returns_deleted=returns_deleted,

@@ -60,6 +60,11 @@ def _allocate(service: Object) -> None:
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
     family = "IPv6" if ":" in spec["clusterIP"] else "IPv4"
     spec.setdefault("ipFamilies", [family])
+    if spec["clusterIP"] == "None" and not spec.get("selector"):
+        # Whoever lists the endpoints of these may list both families.
+        policy, families = spec.setdefault("ipFamilyPolicy", "RequireDualStack"), spec["ipFamilies"]
+        if policy != "SingleStack" and len(families) == 1:
+            spec["ipFamilies"] = [*families, "IPv6" if families[0] == "IPv4" else "IPv4"]
     spec.setdefault("ipFamilyPolicy", "SingleStack")
     if spec["type"] in _EXTERNAL and spec.get("allocateLoadBalancerNodePorts", True):
         for index, port in enumerate(spec.get("ports") or ()):
