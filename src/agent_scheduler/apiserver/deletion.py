@@ -198,7 +198,9 @@ def _terminate_definition(registry: Registry, definition: Object, finalizers: li
     status["conditions"] = [*(status.get("conditions") or ()), condition]
     if CLEANUP not in finalizers:
         finalizers = [*finalizers, CLEANUP]
+    # Its registry marks it by itself: neither a grace period nor a new generation comes with that.
     definition["metadata"]["finalizers"] = finalizers
+    definition["metadata"]["deletionTimestamp"] = registry.now()
     return finalizers
 
 

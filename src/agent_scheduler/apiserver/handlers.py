@@ -37,6 +37,12 @@ _POSTED = {
 USER = "system:admin"
 
 
+def _watching(request: Request) -> Request:
+    if request.method != "GET":
+        raise method_not_allowed()
+    return Request("GET", request.path, f"{request.query}&watch=true".lstrip("&"), accept=request.accept)
+
+
 def _shaped(view: View, served: Served, response: Response) -> Response:
     """The object that a write answers, as a Table or as metadata alone."""
     if orjson.loads(response.body).get("kind") != served.resource.kind:
@@ -138,6 +144,9 @@ class Api:
             return self._other(request, segments)
         if kinds is None:
             return self._no_version("" if first == "api" else segments[1])
+        if rest[0] == "watch" and len(rest) > 1:
+            # The old way to ask for a watch: by the path.
+            request, rest = _watching(request), rest[1:]
         namespace = ""
         in_namespace = False
         if (

@@ -36,11 +36,15 @@ _EVICTED = {
 }
 
 
-def _body(request: Request, *, kind: str) -> Object:
+def _body(request: Request, *, kind: str, versions: tuple[str, ...]) -> Object:
     obj: Any = parse(request, kind)
     if not isinstance(obj, dict) or obj.get("kind", kind) != kind:
         shown = obj.get("kind") if isinstance(obj, dict) else type(obj).__name__
         raise bad_request(f"the body must be a {kind}, not {shown}")
+    if obj.get("apiVersion", versions[0]) not in versions:
+        raise bad_request(
+            f"the API version in the data ({obj['apiVersion']}) does not match the expected API version ({versions[0]})"
+        )
     metadata = obj.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise bad_request(f"{kind}: metadata must be an object")
@@ -50,7 +54,7 @@ def _body(request: Request, *, kind: str) -> Object:
 def bind(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
     """POST of a Binding: to a pod's `binding`, or, with `name` empty, to the namespace's `bindings`."""
     dry = request.dry_run("CreateOptions") if request.query else False
-    obj = _body(request, kind="Binding")
+    obj = _body(request, kind="Binding", versions=("v1",))
     metadata: Object = obj["metadata"]
     own = metadata.get("namespace") or namespace
     if own != namespace:
@@ -201,7 +205,7 @@ def _set_condition(status: Object, given: Object, *, now: str) -> None:
 def evict(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
     """POST of an Eviction: a delete, if the pod's disruption budget has room for it."""
     dry = request.dry_run("CreateOptions") if request.query else False
-    obj = _body(request, kind="Eviction")
+    obj = _body(request, kind="Eviction", versions=("policy/v1", "policy/v1beta1"))
     if obj["metadata"].get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = dict(obj.get("deleteOptions") or {})

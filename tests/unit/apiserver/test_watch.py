@@ -278,3 +278,10 @@ def test_watches_without_a_timeout_end_between_half_an_hour_and_an_hour() -> Non
     timeouts = {opened(world, "watch=1").timeout for _ in range(20)}
     assert all(1800 <= timeout <= 3600 for timeout in timeouts)
     assert len(timeouts) > 1
+
+
+def test_a_watch_may_be_asked_for_by_the_path() -> None:
+    world = World()
+    world.pod("a")
+    for path in ("/api/v1/watch/namespaces/default/pods", "/api/v1/watch/namespaces/default/pods/a"):
+        assert world.watch(path).seen() == [("ADDED", "a")]

@@ -167,6 +167,7 @@ def test_a_bind_copies_the_nodes_zone_and_the_bindings_annotations(world: World)
         ({"metadata": {"name": "a", "resourceVersion": "1"}, "target": {"name": "n1"}}, (409, "Conflict")),
         ({"kind": "Pod", "metadata": {"name": "a"}, "target": {"name": "n1"}}, (400, "BadRequest")),
         ({"metadata": {"name": "a"}, "target": "n1"}, (400, "BadRequest")),
+        ({"apiVersion": "v2", "metadata": {"name": "a"}, "target": {"name": "n1"}}, (400, "BadRequest")),
         (b"{", (400, "BadRequest")),
     ],
 )
@@ -330,6 +331,8 @@ def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
         answer = world.ok("DELETE", f"{definitions}/boxes.example.com")
         assert answer["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
         assert answer["status"]["conditions"][-1]["type"] == "Terminating"
+        assert "deletionTimestamp" in answer["metadata"] and answer["metadata"]["generation"] == 1
+        assert "deletionGracePeriodSeconds" not in answer["metadata"]
         assert world.refused("POST", boxes, {**box, "metadata": {"name": "c"}}) == (405, "MethodNotAllowed")
         world.collect()
         assert world.names(boxes) == ["held"]
