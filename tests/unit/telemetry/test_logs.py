@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
 
 import orjson
 import pytest
-import structlog
 
 from agent_scheduler.telemetry import logs
-
-
-@pytest.fixture(autouse=True)
-def _keep_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
 
 
 def start(level: logs.LogLevel = "info", log_format: logs.LogFormat = "json") -> io.BytesIO:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -22,15 +21,10 @@ from .test_metrics import scrape
 
 
 @pytest.fixture
-def out() -> Iterator[io.BytesIO]:
-    import logging
-
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def out() -> io.BytesIO:
     stream = io.BytesIO()
     logs.setup(level="info", log_format="json", stream=stream)
-    yield stream
-    root.handlers[:], root.level = handlers, level
+    return stream
 
 
 def lines(out: io.BytesIO) -> list[dict[str, object]]:
