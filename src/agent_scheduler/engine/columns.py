@@ -90,6 +90,7 @@ class Columns:
         "spec_version",
         "taints",
         "unschedulable",
+        "usage",
         "version",
     )
 
@@ -99,9 +100,11 @@ class Columns:
         self.size = 0
         #: [resource, row], the ledger's units.
         self.allocatable: Ints = np.zeros((resources, 0), dtype=np.int64)
-        self.requested: Ints = np.zeros((resources, 0), dtype=np.int64)
-        #: As `requested`, but CPU and memory are what the pods count as in scores (see `PodClass.nonzero`).
-        self.scored: Ints = np.zeros((resources, 0), dtype=np.int64)
+        #: [2, resource, row]: `requested` and `scored` in one, because a bind changes both.
+        self.usage: Ints = np.zeros((2, resources, 0), dtype=np.int64)
+        #: Views of `usage`. `scored` is as `requested`, but CPU and memory are what the pods count as in scores
+        #: (see `PodClass.nonzero`).
+        self.requested, self.scored = self.usage
         #: Rises whenever anything on the row changes; never repeats, not even for a node that comes back.
         self.version: Ints = np.zeros(0, dtype=np.int64)
         #: The version at which the node's own spec last changed (labels, taints, allocatable).
@@ -129,8 +132,8 @@ class Columns:
         if grown_rows == self.capacity and resources == self.allocatable.shape[0]:
             return
         self.allocatable = _grown(self.allocatable, (resources, grown_rows))
-        self.requested = _grown(self.requested, (resources, grown_rows))
-        self.scored = _grown(self.scored, (resources, grown_rows))
+        self.usage = _grown(self.usage, (2, resources, grown_rows))
+        self.requested, self.scored = self.usage
         for name in ("version", "spec_version", "present", "unschedulable", "taints"):
             setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
         self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
@@ -169,17 +172,15 @@ class Columns:
         if not len(rows):
             return
         resources = source.allocatable.shape[0]
-        if len(rows) == 1 and self.spec_version[rows[0]] == source.spec_version[rows[0]]:
+        if len(rows) == 1 and self.spec_version.item(rows[0]) == source.spec_version.item(rows[0]):
             # What a bind leaves behind: slices of one column, without an index array.
             row = rows[0]
-            self.requested[:resources, row] = source.requested[:, row]
-            self.scored[:resources, row] = source.scored[:, row]
+            self.usage[:, :resources, row] = source.usage[:, :, row]
             self.version[row] = source.version[row]
             self._copy_ports(source, rows)
             return
         index = np.asarray(rows, dtype=np.intp)
-        self.requested[:resources, index] = source.requested[:, index]
-        self.scored[:resources, index] = source.scored[:, index]
+        self.usage[:, :resources, index] = source.usage[:, :, index]
         self.version[index] = source.version[index]
         changed = index[self.spec_version[index] != source.spec_version[index]]
         if changed.size:

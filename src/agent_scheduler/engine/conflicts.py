@@ -16,9 +16,9 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from .columns import Columns
 from .decide import Candidate, CompiledFilter
+from .framework import Depends
 from .ledger import Ledger
 
 
@@ -52,16 +52,23 @@ def judge(
         node = columns.nodes[row]
         if node is None or node.name != candidate.node_name:
             continue
-        if columns.version[row] == candidate.version:
+        if columns.version.item(row) == candidate.version:
             return Verdict(candidate, index, revalidated, outdated)
         if policy is ConflictPolicy.STRICT and ledger.used(row, candidate.version):
             continue
-        if _passes(ledger, filters, row):
+        if _passes(columns, filters, candidate):
             return Verdict(candidate, index, revalidated + 1, outdated)
         outdated += 1
     return Verdict(None, len(candidates), revalidated, outdated)
 
 
-def _passes(ledger: Ledger, filters: Sequence[CompiledFilter], row: int) -> bool:
-    rows = np.array([row], dtype=np.intp)
-    return all(entry.feasible(ledger.columns, rows)[0] for entry in filters)
+def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: Candidate) -> bool:
+    row = candidate.row
+    same_node = columns.spec_version.item(row) <= candidate.version
+    for entry in filters:
+        if same_node and entry.plugin.depends is Depends.NODE:
+            # It let the pod pass when the candidate was chosen, and has nothing new to look at.
+            continue
+        if not entry.feasible_row(columns, row):
+            return False
+    return True

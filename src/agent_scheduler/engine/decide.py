@@ -1,7 +1,7 @@
 """One scheduling cycle, without its surroundings: a class and a snapshot in, candidate nodes or a refusal out.
 
 A `ClassView` keeps what the plugins answered for a class on a worker's snapshot and asks again only for rows
-that changed. Deciding is then one pass over a mask and a score column.
+that changed. Deciding is then one pass over one column.
 
 Invariant: after `refresh`, every kept answer equals what the plugin would say about the snapshot as it stands.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,11 @@ from .framework import Depends, Filter, Profile, Score, WeightedScore
 from .podclass import PodClass
 from .snapshot import Snapshot
 
-#: Below every score.
-_TAKEN = np.iinfo(np.int64).min
+#: Below every score: what a row that is refused has in its place.
+_REFUSED: Final = -(2**63)
+
+#: So many changed rows are asked about one by one; more of them together.
+_ONE_BY_ONE = 3
 
 #: Classes whose views a worker keeps, and rows that all of them may have together (about 50 bytes each). The least
 #: recently used view goes first; dropping one costs a rebuild only.
@@ -46,10 +49,9 @@ class Refusal(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Candidates, best first."""
+    """Candidates, best first; at least one."""
 
     candidates: tuple[Candidate, ...]
-    feasible: int
 
 
 class CompiledFilter:
@@ -63,6 +65,9 @@ class CompiledFilter:
 
     def feasible(self, nodes: Columns, rows: Rows) -> Bools:
         return self.plugin.feasible(self.state, nodes, rows)
+
+    def feasible_row(self, nodes: Columns, row: int) -> bool:
+        return self.plugin.feasible_row(self.state, nodes, row)
 
 
 class CompiledScore:
@@ -93,15 +98,15 @@ class ClassView:
     """A class on one snapshot. Owner: the worker that owns the snapshot."""
 
     __slots__ = (
-        "_base",
         "_filters",
-        "_mask",
         "_node_base",
-        "_node_mask",
         "_position",
+        "_ranked",
         "_scores",
         "_shape",
         "_spec_version",
+        "_usage_filters",
+        "_usage_scores",
         "pod",
     )
 
@@ -114,16 +119,16 @@ class ClassView:
             for weighted in profile.scores
             if (state := weighted.plugin.prepare(pod, columns.interns)) is not None
         )
+        self._usage_filters = tuple(each for each in self._filters if each.plugin.depends is Depends.USAGE)
+        self._usage_scores = tuple(each for each in self._scores if each.plugin.depends is Depends.USAGE)
         self._shape = (-1, -1)
         self._position = -1
-        #: [row] what the filters that depend on the node alone let through.
-        self._node_mask: Bools = np.zeros(0, dtype=np.bool_)
-        #: [row] what all row-wise filters let through; false for rows without a node.
-        self._mask: Bools = np.zeros(0, dtype=np.bool_)
-        #: [row] weighted sum of the scores that need no normalising: those that depend on the node alone, and all.
+        #: [row] weighted sum of the scores that depend on the node alone and need no normalising; `_REFUSED` where a
+        #: filter that depends on the node alone refuses, or where there is no node.
         self._node_base: Ints = np.zeros(0, dtype=np.int64)
-        self._base: Ints = np.zeros(0, dtype=np.int64)
-        #: [row] spec version that `_node_mask` was computed at.
+        #: [row] the same of all filters and scores but those that depend on the cluster.
+        self._ranked: Ints = np.zeros(0, dtype=np.int64)
+        #: [row] spec version that `_node_base` was computed at.
         self._spec_version: Ints = np.zeros(0, dtype=np.int64)
 
     def refresh(self, snapshot: Snapshot) -> None:
@@ -132,18 +137,24 @@ class ClassView:
         if snapshot.position == self._position and snapshot.shape == self._shape:
             return
         touched = snapshot.rows_since(self._position) if self._position >= 0 else None
-        if touched is None or snapshot.shape != self._shape:
+        same_shape = snapshot.shape == self._shape
+        self._shape = snapshot.shape
+        self._position = snapshot.position
+        if touched is None or not same_shape:
             self._grow(columns.capacity)
             rows = columns.all_rows()
-            respec = rows
+            self._ask_about_nodes(columns, rows)
+            self._ask_about_usage(columns, rows)
+        elif len(touched) <= _ONE_BY_ONE:
+            for row in touched:
+                if self._spec_version.item(row) != columns.spec_version.item(row):
+                    self._ask_about_nodes(columns, np.array((row,), dtype=np.intp))
+                self._ask_about_row(columns, row)
         else:
             rows = np.asarray(touched, dtype=np.intp)
             respec = rows[self._spec_version[rows] != columns.spec_version[rows]]
-        self._shape = snapshot.shape
-        self._position = snapshot.position
-        if respec.size:
-            self._ask_about_nodes(columns, respec)
-        if rows.size:
+            if respec.size:
+                self._ask_about_nodes(columns, respec)
             self._ask_about_usage(columns, rows)
 
     @property
@@ -152,30 +163,44 @@ class ClassView:
         return self._filters
 
     def _grow(self, capacity: int) -> None:
-        self._node_mask = np.zeros(capacity, dtype=np.bool_)
-        self._mask = np.zeros(capacity, dtype=np.bool_)
-        self._node_base = np.zeros(capacity, dtype=np.int64)
-        self._base = np.zeros(capacity, dtype=np.int64)
+        self._node_base = np.full(capacity, _REFUSED, dtype=np.int64)
+        self._ranked = np.full(capacity, _REFUSED, dtype=np.int64)
         self._spec_version = np.zeros(capacity, dtype=np.int64)
         for score in self._scores:
             score.raw = np.zeros(capacity, dtype=np.int64)
 
     def _ask_about_nodes(self, columns: Columns, rows: Rows) -> None:
-        mask = columns.present[rows].copy()
+        mask = columns.present[rows]
         for entry in self._filters:
             if entry.plugin.depends is Depends.NODE:
                 mask &= entry.feasible(columns, rows)
-        self._node_mask[rows] = mask
-        self._node_base[rows] = self._scored(Depends.NODE, columns, rows)
+        self._node_base[rows] = np.where(mask, self._scored(Depends.NODE, columns, rows), _REFUSED)
         self._spec_version[rows] = columns.spec_version[rows]
 
     def _ask_about_usage(self, columns: Columns, rows: Rows) -> None:
-        mask = self._node_mask[rows]
-        for entry in self._filters:
-            if entry.plugin.depends is Depends.USAGE:
-                mask &= entry.feasible(columns, rows)
-        self._mask[rows] = mask
-        self._base[rows] = self._node_base[rows] + self._scored(Depends.USAGE, columns, rows)
+        base = self._node_base[rows]
+        mask = base != _REFUSED
+        for entry in self._usage_filters:
+            mask &= entry.feasible(columns, rows)
+        self._ranked[rows] = np.where(mask, base + self._scored(Depends.USAGE, columns, rows), _REFUSED)
+
+    def _ask_about_row(self, columns: Columns, row: int) -> None:
+        """`_ask_about_usage` for one row."""
+        total = self._node_base.item(row)
+        if total != _REFUSED:
+            for entry in self._usage_filters:
+                if not entry.plugin.feasible_row(entry.state, columns, row):
+                    total = _REFUSED
+                    break
+        if total != _REFUSED:
+            for score in self._usage_scores:
+                raw = score.plugin.score_row(score.state, columns, row)
+                if score.plugin.normalize is None:
+                    total += score.weight * raw
+                else:
+                    score.raw[row] = raw
+                    score.varies = score.varies or bool(raw)
+        self._ranked[row] = total
 
     def _scored(self, depends: Depends, columns: Columns, rows: Rows) -> Ints:
         """Weighted sum of the scores of that kind that need no normalising; the others are kept as they are."""
@@ -191,9 +216,28 @@ class ClassView:
                 score.varies = score.varies or bool(raw.any())
         return total
 
+    def ranked(self, columns: Columns) -> Ints:
+        """[row] final score up to a constant that all share, `_REFUSED` where a filter refuses; after `refresh`.
+
+        Belongs to the view: whoever writes into it puts back what was there.
+        """
+        for entry in self._filters:
+            if entry.plugin.depends is Depends.CLUSTER:
+                break
+        else:
+            for score in self._scores:
+                if score.plugin.depends is Depends.CLUSTER or (score.plugin.normalize and score.varies):
+                    break
+            else:
+                return self._ranked[: columns.size]
+        ranked = np.full(columns.size, _REFUSED, dtype=np.int64)
+        rows = self.feasible_rows(columns)
+        ranked[rows] = self.totals(columns, rows)
+        return ranked
+
     def feasible_rows(self, columns: Columns) -> Rows:
         """Rows that pass every filter; call after `refresh`."""
-        rows = np.flatnonzero(self._mask[: columns.size])
+        rows = np.flatnonzero(self._ranked[: columns.size] != _REFUSED)
         for entry in self._filters:
             if entry.plugin.depends is Depends.CLUSTER and rows.size:
                 rows = rows[entry.feasible(columns, rows)]
@@ -201,7 +245,7 @@ class ClassView:
 
     def totals(self, columns: Columns, rows: Rows) -> Ints:
         """Final score of each of the feasible `rows`, up to a constant that all share."""
-        total = self._base[rows]
+        total = self._ranked[rows]
         for score in self._scores:
             plugin = score.plugin
             if plugin.depends is Depends.CLUSTER:
@@ -250,7 +294,7 @@ def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
 
 
 class ClassViews:
-    """The views of one worker for one profile, least recently used first."""
+    """A snapshot's views for one profile, least recently used first."""
 
     def __init__(self, profile: Profile, snapshot: Snapshot) -> None:
         self.profile = profile
@@ -283,34 +327,43 @@ def decide(
     offsets then fill different nodes, which is what keeps them from racing for one. A `nominated` row is taken
     first if it is feasible, as kube-scheduler does.
     """
-    rows = view.feasible_rows(columns)
-    if not rows.size:
+    ranked = view.ranked(columns)
+    chosen = _best(ranked, candidates, offset)
+    if not chosen:
         return view.refusal(columns)
-    chosen = _best(rows, view.totals(columns, rows), candidates, offset)
-    if nominated is not None and nominated in rows:
+    if nominated is not None and nominated < columns.size and ranked[nominated] != _REFUSED:
         chosen = [nominated, *(row for row in chosen if row != nominated)][:candidates]
-    return Placement(_candidates(columns, chosen), rows.shape[0])
+    return Placement(_candidates(columns, chosen))
 
 
-def _best(rows: Rows, totals: Ints, count: int, offset: int) -> list[int]:
-    """Up to `count` rows by falling score, ties by distance from `offset`. `totals` is consumed."""
-    start = int(np.searchsorted(rows, offset))
-    if start:
-        rows = np.concatenate((rows[start:], rows[:start]))
-        totals = np.concatenate((totals[start:], totals[:start]))
-    chosen = []
-    for _ in range(min(count, rows.shape[0])):
-        best = int(totals.argmax())
-        chosen.append(int(rows[best]))
-        totals[best] = _TAKEN
-    return chosen
+def _best(ranked: Ints, count: int, offset: int) -> list[int]:
+    """Up to `count` rows by falling score, ties by distance from `offset`. `ranked` is afterwards as it was."""
+    if not 0 <= offset < ranked.shape[0]:
+        offset = 0
+    near, far = ranked[offset:], ranked[:offset]
+    chosen: list[tuple[int, int]] = []
+    while len(chosen) < count and near.shape[0]:
+        row = int(near.argmax())
+        score = near.item(row)
+        row += offset
+        if offset:
+            other = int(far.argmax())
+            if far.item(other) > score:
+                row, score = other, far.item(other)
+        if score == _REFUSED:
+            break
+        chosen.append((row, score))
+        ranked[row] = _REFUSED
+    for row, score in chosen:
+        ranked[row] = score
+    return [row for row, _ in chosen]
 
 
 def _candidates(columns: Columns, rows: list[int]) -> tuple[Candidate, ...]:
-    nodes, versions = columns.nodes, columns.version
+    nodes, version = columns.nodes, columns.version.item
     found = []
     for row in rows:
         node = nodes[row]
         assert node is not None, "a feasible row has a node"
-        found.append(Candidate(node.name, row, int(versions[row])))
+        found.append(Candidate(node.name, row, version(row)))
     return tuple(found)

@@ -18,6 +18,7 @@ Invariants, checked by `check`:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -59,6 +60,8 @@ class Ledger:
         self.rows: dict[str, int] = {}
         self._pods_on: dict[str, dict[str, Placement]] = {}
         self._free_rows: list[int] = []
+        #: [2, resource]: what a pod of the class adds to `Columns.usage`, for as many resources as there were then.
+        self._amounts: WeakKeyDictionary[PodClass, Ints] = WeakKeyDictionary()
         self._counter = 0
         #: [row]: the version that the last bind on the row was decided against; see `used`.
         self._used: Ints = np.zeros(0, dtype=np.int64)
@@ -106,8 +109,7 @@ class Ledger:
         columns.unschedulable[row] = False
         columns.taints[row] = 0
         columns.allocatable[:, row] = 0
-        columns.requested[:, row] = 0
-        columns.scored[:, row] = 0
+        columns.usage[:, :, row] = 0
         columns.ports.pop(row, None)
         columns.relabel(row, None)
         self._changed(row, spec=True)
@@ -120,15 +122,14 @@ class Ledger:
 
     # ---- pods
 
-    def assume(self, uid: str, cls: PodClass, row: int) -> int:
-        """Take the room of `cls` on `row` for a bind that is about to be sent. Returns the new version."""
+    def assume(self, uid: str, cls: PodClass, row: int) -> None:
+        """Take the room of `cls` on `row` for a bind that is about to be sent."""
         node = self.columns.nodes[row]
         assert node is not None, "assume on a row without a node"
         assert uid not in self.placements, "a pod is placed at most once"
         self._used[row] = self.columns.version[row]
         self.assumed += 1
         self._place(Placement(uid, node.name, cls, True))
-        return int(self.columns.version[row])
 
     def used(self, row: int, version: int) -> bool:
         """Whether a bind was accepted on `row` since a decision saw it at `version` (the design's rule 3)."""
@@ -230,7 +231,10 @@ class Ledger:
 
     def _place(self, placement: Placement) -> None:
         self.placements[placement.uid] = placement
-        self._pods_on.setdefault(placement.node_name, {})[placement.uid] = placement
+        there = self._pods_on.get(placement.node_name)
+        if there is None:
+            there = self._pods_on[placement.node_name] = {}
+        there[placement.uid] = placement
         row = self.rows.get(placement.node_name)
         if row is not None:
             self._count(row, placement.cls, 1)
@@ -240,23 +244,30 @@ class Ledger:
             self._changed(row)
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
+        usage = self.columns.usage
+        amounts = self._amounts.get(cls)
+        if amounts is None or amounts.shape[1] != usage.shape[1]:
+            amounts = self._amounts[cls] = self._amounts_of(cls)
+        taken = usage[:, :, row]
+        if sign > 0:
+            taken += amounts
+        else:
+            taken -= amounts
+
+    def _amounts_of(self, cls: PodClass) -> Ints:
         columns = self.columns
-        resources = columns.interns.resources
-        requested, scored = columns.requested, columns.scored
+        amounts: Ints = np.zeros(columns.usage.shape[:2], dtype=np.int64)
         for resource, amount in cls.requests.items():
-            index = resources.get(resource)
+            index = columns.interns.resources.get(resource)
             # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
-            if index is not None and index < requested.shape[0]:
-                requested[index, row] += sign * amount
-                if index > MEMORY:
-                    scored[index, row] += sign * amount
-        scored[CPU, row] += sign * cls.nonzero[CPU]
-        scored[MEMORY, row] += sign * cls.nonzero[MEMORY]
+            if index is not None and index < amounts.shape[1]:
+                amounts[:, index] = amount
+        amounts[1, CPU], amounts[1, MEMORY] = cls.nonzero
+        return amounts
 
     def _recount(self, row: int, name: str) -> None:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""
-        self.columns.requested[:, row] = 0
-        self.columns.scored[:, row] = 0
+        self.columns.usage[:, :, row] = 0
         for placement in self.pods_on(name):
             self._count(row, placement.cls, 1)
         self._recount_ports(row, name)

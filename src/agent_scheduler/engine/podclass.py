@@ -104,6 +104,8 @@ class PodClasses:
 
     def __init__(self) -> None:
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
+        #: Spelling of a plain spec -> its class. Invariant: what `_class` makes of such a spec is that very class.
+        self._by_spelling: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -122,9 +124,18 @@ class PodClasses:
         is, not what it wants, and one class a node would share nothing. `status` tells of resizes. `problem` is
         what was wrong with the spec before it came here.
         """
+        status = status or _NO_STATUS
+        spelling = None if problem else _spelling(spec, status, node_name)
+        if spelling is None:
+            return self._class(spec, status, node_name, problem)
+        found = self._by_spelling.get(spelling)
+        if found is None:
+            found = self._by_spelling[spelling] = self._class(spec, status, node_name, problem)
+        return found
+
+    def _class(self, spec: wire.PodSpec, status: wire.PodStatus, node_name: str, problem: str) -> PodClass:
         ports: list[HostPort] = []
         problems = [problem] if problem else []
-        status = status or _NO_STATUS
         infeasible = _is_infeasible(status)
         containers = container_amounts(
             spec.containers,
@@ -177,6 +188,27 @@ class PodClasses:
                 spec, requests, nonzero, host_ports=key[2], node_name=node_name, error=error
             )
         return found
+
+
+def _spelling(spec: wire.PodSpec, status: wire.PodStatus, node_name: str) -> Hashable | None:
+    """All that a class depends on, as it is written, for most pods that wait; None for those with more to them."""
+    if spec.init_containers or status.container_statuses or status.init_container_statuses:
+        return None
+    requests = []
+    for container in spec.containers or ():
+        if container.ports:
+            return None
+        resources = container.resources
+        requests.append(tuple(resources.requests.items()) if resources and resources.requests else ())
+    return (
+        node_name,
+        tuple(requests),
+        bytes(spec.overhead),
+        bytes(spec.resources),
+        bytes(spec.node_selector),
+        bytes(spec.affinity),
+        bytes(spec.tolerations),
+    )
 
 
 def _host_ports(container: wire.Container, ports: list[HostPort]) -> None:

@@ -1,7 +1,7 @@
 """The fast path assembled: watches in, decisions, binds out.
 
     reflectors ──> Cluster ──> SchedulingQueue ──> Feed ──> N Workers ──> Binder ──> API server
-                      └──────> Ledger <── snapshots ──┘         └─ FailureHandler ──> conditions, events
+                      └──────> Ledger <── snapshot ───┘         └─ FailureHandler ──> conditions, events
 
 Two halves with lives of their own: `watch` keeps the picture of the cluster and runs in a standby too, so that a
 new leader starts warm; `schedule` decides and writes, and runs only while this process may.
@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from agent_scheduler.engine.decide import ClassViews
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClasses
@@ -23,6 +24,7 @@ from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
+from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.bind import BindResult, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
@@ -150,12 +152,15 @@ class FastPath:
             sleep=timing.sleep,
             observer=observer,
         )
+        snapshot = Snapshot(self.ledger)
+        views = {name: ClassViews(profile, snapshot) for name, profile in profiles.items()}
         self._workers = [
             Worker(
                 index,
                 workers=settings.workers,
                 cluster=self.cluster,
-                profiles=profiles,
+                snapshot=snapshot,
+                views=views,
                 feed=self._feed,
                 binder=self.binder,
                 failures=failures,

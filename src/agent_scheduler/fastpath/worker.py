@@ -5,8 +5,9 @@ others decide. A worker hands its candidates to the binder and pops the next pod
 the time the binder gets to them, another worker may have decided on the same node, which is what the binder's
 check is for.
 
-A cycle is synchronous, so the snapshot cannot change under it. Whatever a cycle raises is that pod's failure: the
-pod backs off as after an error, and the worker goes on.
+A cycle is synchronous, so the snapshot cannot change under it, and for the same reason one snapshot, brought up to
+date at the start of each cycle, serves all workers: a row that changed is copied and asked about once, not once a
+worker. Whatever a cycle raises is that pod's failure: the pod backs off as after an error, and the worker goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from agent_scheduler.engine.decide import ClassViews, CompiledFilter, Placement, Refusal, decide
-from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.snapshot import Snapshot
 
@@ -37,7 +37,7 @@ class WorkerObserver(Protocol):
 
 
 class Worker:
-    """One of N. Owner of its snapshot and its views; nothing else is its own."""
+    """One of N. Owns nothing: `views`, one a profile, are those of `snapshot`, and both are the workers' in common."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class Worker:
         *,
         workers: int,
         cluster: Cluster,
-        profiles: Mapping[str, Profile],
+        snapshot: Snapshot,
+        views: Mapping[str, ClassViews],
         feed: Feed,
         binder: Binder,
         failures: FailureHandler,
@@ -62,8 +63,8 @@ class Worker:
         self._candidates = candidates
         self._clock = clock
         self._observer = observer
-        self._snapshot = Snapshot(cluster.ledger)
-        self._views = {name: ClassViews(profile, self._snapshot) for name, profile in profiles.items()}
+        self._snapshot = snapshot
+        self._views = views
 
     async def run(self) -> None:
         """Until the queue is closed or the task is cancelled."""

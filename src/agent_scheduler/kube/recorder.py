@@ -56,6 +56,7 @@ class _Key(NamedTuple):
 class _Series:
     """One event on the server. Owner: `EventRecorder`. Invariant: `told` <= `times`; `told` is 0 until it was made."""
 
+    key: _Key
     name: str
     first: datetime
     last: datetime
@@ -105,7 +106,8 @@ class EventRecorder:
         self._now = now
         self._count = count
         self._serial = 0
-        self._dispatcher: Dispatcher[_Key, _Series] = Dispatcher(
+        # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
+        self._dispatcher: Dispatcher[str, _Series] = Dispatcher(
             self._tell, concurrency=concurrency, capacity=capacity
         )
         # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
@@ -129,14 +131,14 @@ class EventRecorder:
         self._series.move_to_end(key)
         self._count("aggregated")
         if series.told and (series.told == 1 or clock - series.told_at >= self._interval):
-            self._dispatcher.put(key, series)
+            self._dispatcher.put(series.name, series)
 
     def _begin(self, key: _Key, moment: datetime, clock: float) -> None:
         # client-go's form: the object's name and a number that grows; the serial keeps equal instants apart.
         self._serial += 1
         unique = f"{int(moment.timestamp() * 1_000_000):x}{self._serial % 0x1000:03x}"
-        series = _Series(f"{key.regarding.name[:230]}.{unique}", moment, moment, clock)
-        if not self._dispatcher.put(key, series):
+        series = _Series(key, f"{key.regarding.name[:230]}.{unique}", moment, moment, clock)
+        if not self._dispatcher.put(series.name, series):
             self._count("dropped")
             return
         self._series.pop(key, None)
@@ -165,21 +167,21 @@ class EventRecorder:
 
     def _flush(self) -> None:
         """Sees to it that each series' last count reaches the server, also when nothing more happens."""
-        for key, series in self._series.items():
+        for series in self._series.values():
             if series.told and series.times > series.told:
-                self._dispatcher.put(key, series)
+                self._dispatcher.put(series.name, series)
 
-    async def _tell(self, key: _Key, series: _Series) -> None:
+    async def _tell(self, _name: str, series: _Series) -> None:
         attempts = Attempts(self._backoff, self._timing)
         while True:
             times = series.times
             if series.told >= times:
                 return
-            failure = await self._send(key, series)
+            failure = await self._send(series)
             if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.told:
                 # The event outlived its TTL on the server (one hour by default): begin it again.
                 series.told = 0
-                failure = await self._send(key, series)
+                failure = await self._send(series)
             # AlreadyExists: the answer to an earlier attempt was lost, and how often that one said is not known.
             if failure is None or failure.reason == "AlreadyExists":
                 self._count("recorded")
@@ -189,14 +191,14 @@ class EventRecorder:
             if not failure.retryable or attempts.made + 1 >= self._attempts:
                 gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
                 self._count("dropped" if gone else "failed")
-                _log.info("event_not_recorded", reason=key.reason, error=str(failure))
-                if self._series.get(key) is series:
-                    del self._series[key]
+                _log.info("event_not_recorded", reason=series.key.reason, error=str(failure))
+                if self._series.get(series.key) is series:
+                    del self._series[series.key]
                 return
             await attempts.wait(failure.retry_after)
 
-    async def _send(self, key: _Key, series: _Series) -> Failure | None:
-        namespace = key.regarding.namespace or "default"
+    async def _send(self, series: _Series) -> Failure | None:
+        namespace = series.key.regarding.namespace or "default"
         path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
         if series.told:
             method, content_type = "PATCH", "application/merge-patch+json"
@@ -204,7 +206,7 @@ class EventRecorder:
             body: dict[str, Any] = {"series": _series_of(series)}
         else:
             method, content_type = "POST", "application/json"
-            body = self._event(key, series, namespace)
+            body = self._event(series, namespace)
         async with self._budget.request():
             try:
                 response = await self._transport.request(
@@ -218,8 +220,8 @@ class EventRecorder:
                 return classify_error(error)
         return classify(response)
 
-    def _event(self, key: _Key, series: _Series, namespace: str) -> dict[str, Any]:
-        about = key.regarding
+    def _event(self, series: _Series, namespace: str) -> dict[str, Any]:
+        key, about = series.key, series.key.regarding
         regarding = {
             "apiVersion": about.api_version,
             "kind": about.kind,

@@ -167,3 +167,14 @@ def test_a_forgotten_bind_gives_the_room_back_under_a_new_version() -> None:
     assert world.ledger.forget(first.uid) == "a"
     assert int(world.ledger.columns.version[0]) > before
     assert race.bind(second, race.decide(second)) == "a"
+
+
+def test_a_node_whose_own_spec_changed_is_asked_about_by_every_filter_again() -> None:
+    world = World(node("a"))
+    race = Race(world, ConflictPolicy.REVALIDATE)
+    pod, other = pods(world, 2)
+    seen = race.decide(pod)
+    world.ledger.set_node(node("a", taints=[{"key": "k", "effect": "NoSchedule"}]))
+    assert race.bind(other, seen) is None
+    world.ledger.set_node(node("a"))
+    assert race.bind(pod, seen) == "a"

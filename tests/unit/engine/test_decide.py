@@ -398,14 +398,14 @@ def test_one_row_and_many_rows_get_the_same_answer(
             state = plugin.prepare(pod.cls, columns.interns)
             if state is not None:
                 together = plugin.feasible(state, columns, rows).tolist()
-                alone = [bool(plugin.feasible(state, columns, rows[row : row + 1])[0]) for row in rows]
+                alone = [plugin.feasible_row(state, columns, row) for row in rows.tolist()]
                 assert alone == together, plugin.name
         for weighted in profile.scores:
             plugin = weighted.plugin
             state = plugin.prepare(pod.cls, columns.interns)
             if state is not None:
                 scores = plugin.score(state, columns, rows).tolist()
-                assert [int(plugin.score(state, columns, rows[row : row + 1])[0]) for row in rows] == scores
+                assert [plugin.score_row(state, columns, row) for row in rows.tolist()] == scores
 
 
 def test_a_view_that_was_refreshed_row_by_row_equals_a_new_one() -> None:

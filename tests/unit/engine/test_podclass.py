@@ -36,6 +36,35 @@ def test_pods_that_ask_for_the_same_are_one_class_whatever_else_they_say() -> No
     assert other.cls is not first.cls
 
 
+def test_a_pod_has_one_class_before_and_after_it_runs() -> None:
+    classes = PodClasses()
+    waiting = pod_json("a", containers=[container("1")])
+    status = {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "0"}}}]}
+    assert read_pod(waiting, classes).cls is read_pod({**waiting, "status": status}, classes).cls
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"overhead": {"cpu": "1"}},
+        {"resources": {"requests": {"cpu": "3"}}},
+        {"initContainers": [container("5")]},
+        {"containers": [container("1", ports=[{"hostPort": 80}])]},
+        {"containers": [container("1"), container("1")]},
+        {"containers": [container("x")]},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"affinity": {"nodeAffinity": {}}},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_whatever_a_decision_reads_makes_another_class(more: dict[str, Any]) -> None:
+    classes = PodClasses()
+    plain = read_pod(pod_json(containers=[container("1")]), classes)
+    other = read_pod(pod_json(**{"containers": [container("1")], **more}), classes)
+    assert other.cls is not plain.cls
+    assert read_pod(pod_json(containers=[container("1")]), classes).cls is plain.cls
+
+
 def test_a_class_lives_as_long_as_a_pod_of_it() -> None:
     classes = PodClasses()
     pod = read_pod(pod_json(requests={"cpu": "1"}), classes)

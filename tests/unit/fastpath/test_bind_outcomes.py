@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent_scheduler.engine.framework import Depends
+from agent_scheduler.engine.framework import Depends, Filter
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.fastpath.binder import Binder
 from agent_scheduler.fastpath.cluster import Cluster
@@ -251,7 +251,7 @@ async def test_a_pod_that_grew_between_decision_and_bind_is_decided_anew() -> No
 
 
 async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
-    class Late:
+    class Late(Filter):
         name = "Late"
         depends = Depends.USAGE
 

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..columns import Columns, Interns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends
+from ..framework import MAX_NODE_SCORE, Depends, Score
 from ..podclass import PodClass
 
 Floats = NDArray[np.float64]
 
 
-class BalancedAllocation:
+class BalancedAllocation(Score):
     name = "NodeResourcesBalancedAllocation"
     depends = Depends.USAGE
     normalize = None

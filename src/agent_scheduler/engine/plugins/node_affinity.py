@@ -9,7 +9,7 @@ import numpy as np
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 
 from ..columns import Bools, Columns, Interns, Ints, Rows
-from ..framework import Depends, default_normalize
+from ..framework import Depends, Filter, Score, default_normalize
 from ..nodeinfo import NodeInfo
 from ..nodeselection import match_labels, match_selector, match_term
 from ..podclass import PodClass
@@ -20,7 +20,7 @@ from ..queueing.hints import ClusterEventWithHint, QueueingHint
 REASON = "node(s) didn't match Pod's node affinity/selector"
 
 
-class NodeAffinity:
+class NodeAffinity(Filter):
     """The filter. Its ranking half is `NodeAffinityScore`, since either may have nothing to say for a pod."""
 
     name = "NodeAffinity"
@@ -75,7 +75,7 @@ def _is_empty(term: NodeSelectorTerm) -> bool:
     return not term.match_expressions and not term.match_fields
 
 
-class NodeAffinityScore:
+class NodeAffinityScore(Score):
     name = "NodeAffinity"
     depends = Depends.NODE
     normalize = staticmethod(default_normalize)

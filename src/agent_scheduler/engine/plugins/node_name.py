@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..columns import NODE_NAME, Bools, Columns, Interns, Rows
-from ..framework import Depends
+from ..framework import Depends, Filter
 from ..podclass import PodClass
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint
@@ -13,7 +13,7 @@ from ..queueing.hints import ClusterEventWithHint
 REASON = "node(s) didn't match the requested node name"
 
 
-class NodeName:
+class NodeName(Filter):
     name = "NodeName"
     depends = Depends.NODE
 

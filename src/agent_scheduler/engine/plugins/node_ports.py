@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import Bools, Columns, Interns, Rows
-from ..framework import Depends
+from ..columns import NO_PORTS, Bools, Columns, Interns, Rows
+from ..framework import Depends, Filter
 from ..podclass import HostPort, PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
@@ -28,7 +28,7 @@ def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
     )
 
 
-class NodePorts:
+class NodePorts(Filter):
     name = "NodePorts"
     depends = Depends.USAGE
 
@@ -43,6 +43,9 @@ class NodePorts:
                 if taken is not None and conflict(state, taken):
                     mask[index] = False
         return mask
+
+    def feasible_row(self, state: tuple[HostPort, ...], nodes: Columns, row: int) -> bool:
+        return not conflict(state, nodes.ports.get(row, NO_PORTS))
 
     def reasons(self, state: tuple[HostPort, ...], nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return {REASON: rows.shape[0]}

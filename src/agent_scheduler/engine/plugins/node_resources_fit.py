@@ -12,15 +12,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..columns import CPU, MEMORY, Bools, Columns, Interns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends
+from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
 from ..nodeinfo import NodeInfo
 from ..podclass import PODS, PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
-
-_YES: Bools = np.ones(1, dtype=np.bool_)
-_NO: Bools = np.zeros(1, dtype=np.bool_)
 
 
 def insufficient(resource: str) -> str:
@@ -65,7 +62,7 @@ class Wanted:
         return self
 
 
-class NodeResourcesFit:
+class NodeResourcesFit(Filter):
     name = "NodeResourcesFit"
     depends = Depends.USAGE
 
@@ -75,11 +72,14 @@ class NodeResourcesFit:
     def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
-        if rows.shape[0] == 1:
-            # A bind changes one row. Plain numbers answer for that in a tenth of what arrays need.
-            return _YES if self._fits(state, nodes, rows[0]) else _NO
         mask: Bools = np.logical_and.reduce(self._enough(state, nodes, rows))
         return mask
+
+    def feasible_row(self, state: Wanted, nodes: Columns, row: int) -> bool:
+        if state.resolve(nodes).missing:
+            return False
+        offered, taken = nodes.allocatable.item, nodes.requested.item
+        return all(offered(index, row) - taken(index, row) >= amount for index, amount, _ in state.each)
 
     def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         enough = self._enough(state.resolve(nodes), nodes, rows)
@@ -89,14 +89,6 @@ class NodeResourcesFit:
             if short:
                 counts[insufficient(resource)] = short
         return counts
-
-    @staticmethod
-    def _fits(state: Wanted, nodes: Columns, row: np.intp) -> bool:
-        allocatable, requested = nodes.allocatable, nodes.requested
-        return all(
-            int(allocatable[index, row]) - int(requested[index, row]) >= amount
-            for index, amount, _ in state.each
-        )
 
     @staticmethod
     def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
@@ -143,7 +135,7 @@ def _more_room(pod: object, old: object | None, new: object | None) -> QueueingH
     return QueueingHint.QUEUE if more else QueueingHint.SKIP
 
 
-class _Allocation:
+class _Allocation(Score):
     """Common part of the strategies: a weighted mean over resources of what `_rate` gives."""
 
     name = "NodeResourcesFit"
@@ -165,8 +157,6 @@ class _Allocation:
 
     def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
         state.resolve(nodes)
-        if rows.shape[0] == 1:
-            return np.array([self._score_one(state, nodes, rows[0])], dtype=np.int64)
         offered = nodes.allocatable[state.indices, rows]
         taken = nodes.scored[state.indices, rows] + state.amounts
         # A node that does not offer a resource is judged by the others alone.
@@ -175,12 +165,13 @@ class _Allocation:
         mean: Ints = (rates * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
         return mean
 
-    def _score_one(self, state: Wanted, nodes: Columns, row: np.intp) -> int:
+    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
+        offers, scored = nodes.allocatable.item, nodes.scored.item
         total = weights = 0
-        for index, amount, weight in state.each:
-            offered = int(nodes.allocatable[index, row])
+        for index, amount, weight in state.resolve(nodes).each:
+            offered = offers(index, row)
             if offered > 0:
-                total += weight * self._rate_one(int(nodes.scored[index, row]) + amount, offered)
+                total += weight * self._rate_one(scored(index, row) + amount, offered)
                 weights += weight
         return total // weights if weights else 0
 

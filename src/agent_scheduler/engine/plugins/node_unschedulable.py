@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from agent_scheduler.objects.wire import Taint
 
 from ..columns import Bools, Columns, Interns, Rows
-from ..framework import Depends
+from ..framework import Depends, Filter
 from ..nodeinfo import NodeInfo
 from ..podclass import PodClass
 from ..podinfo import PodInfo
@@ -21,7 +21,7 @@ REASON = "node(s) were unschedulable"
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-class NodeUnschedulable:
+class NodeUnschedulable(Filter):
     name = "NodeUnschedulable"
     depends = Depends.NODE
 

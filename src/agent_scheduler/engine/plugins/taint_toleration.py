@@ -13,7 +13,7 @@ import numpy as np
 from agent_scheduler.objects.wire import Toleration
 
 from ..columns import Bools, Columns, Interns, Ints, Rows
-from ..framework import Depends, default_normalize_reversed
+from ..framework import Depends, Filter, Score, default_normalize_reversed
 from ..nodeinfo import NodeInfo, Taints
 from ..podclass import PodClass
 from ..podinfo import PodInfo
@@ -60,7 +60,7 @@ def _untolerated_preferences(taints: Taints, tolerations: tuple[Toleration, ...]
     return sum(taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations) for taint in taints)
 
 
-class TaintToleration:
+class TaintToleration(Filter, Score):
     name = "TaintToleration"
     depends = Depends.NODE
     normalize = staticmethod(default_normalize_reversed)
