@@ -9,7 +9,6 @@ import os
 import signal
 import ssl
 import time
-import uuid
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from .podgc import PodCollector
 from .protection import Protection
 from .resource import Object
 from .server import Server, calm_gc
-from .store import Store
+from .store import Store, random_uids
 
 GPU = "nvidia.com/gpu"
 _ZONES = ("a", "b", "c")
@@ -125,7 +124,7 @@ async def serve(args: argparse.Namespace) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    store = Store(clock=time.time, uid=lambda: str(uuid.uuid4()))
+    store = Store(clock=time.time, uid=random_uids())
     api = Api(store, BUILTIN, token=args.token or None)
     shape = NodeShape(cpu=args.node_cpu, memory=args.node_memory, pods=args.node_pods, gpus=args.node_gpus)
     for node in nodes(args.nodes, shape):

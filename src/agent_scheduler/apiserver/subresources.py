@@ -6,6 +6,7 @@ existing node and gates; never for capacity, nor for the node's existence.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from .errors import ApiError, bad_request, conflict, not_found
 from .registry import Registry, Served
 from .requests import Request, Response, check_delete_options, success
 from .resource import Object
-from .store import Record
+from .store import HEAD, Record
 
 PODS = ("", "pods")
 NODES = ("", "nodes")
@@ -81,49 +82,62 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
 
 
 class _Pieces(msgspec.Struct):
-    """A stored pod of which a bind rewrites metadata and status, and only adds to the spec."""
+    """The parts of a stored pod, as they are encoded."""
 
-    metadata: dict[str, Any]
+    metadata: msgspec.Raw
     spec: msgspec.Raw
-    status: dict[str, Any] = {}
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _pieces = msgspec.json.Decoder(_Pieces).decode
+#: What comes before the version where a stored object's metadata begins.
+_VERSION_AT = len(HEAD) - len(b'{"metadata":')
 
 
 def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, annotations: Any) -> None:
-    """Store the pod as bound. Binds are too many to decode and encode whole specs for them."""
+    """Store the pod as bound. Binds are too many to decode and encode whole pods for them."""
     now, store = registry.now(), registry.store
     field = served.table.field_names.index("spec.nodeName")
     pieces = _pieces(old.data)
-    spec = bytes(pieces.spec)
+    metadata, spec = bytes(pieces.metadata), bytes(pieces.spec)
     if old.deleting or old.fields[field] or b'"schedulingGates":[{' in spec:
         # Nearly always refused; and if not (the words stood in some other field), the whole pod is at hand.
         assign(orjson.loads(old.data), node=node, now=now)
-    metadata = pieces.metadata
     labels = old.labels
-    if annotations:
-        metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
     target = store.tables[NODES].records.get(node)
-    if target is not None:
-        topology = {label: target.labels[label] for label in _TOPOLOGY if label in target.labels}
+    topology = _topology(target.labels) if target is not None and target.labels else None
+    if annotations or topology:
+        decoded: Object = orjson.loads(metadata)
+        if annotations:
+            decoded["annotations"] = {**decoded.get("annotations", {}), **annotations}
         if topology:
-            labels = store.shared({**labels, **topology})
-            metadata["labels"] = labels
-    set_scheduled(pieces.status, now=now)
+            labels = decoded["labels"] = store.shared({**labels, **topology})
+        metadata = orjson.dumps(decoded)
     rv = store.rv + 1
-    # The version's place is first, where it was decoded from.
-    metadata["resourceVersion"] = str(rv)
-    data = b'{"metadata":%b,"spec":%b%b"nodeName":%b},"status":%b}' % (
-        orjson.dumps(metadata),
+    data = b'%b%d%b,"spec":%b%b"nodeName":%b},"status":%b}' % (
+        HEAD,
+        rv,
+        metadata[_VERSION_AT + len(str(old.rv)) :],
         spec[:-1],
         b"," if len(spec) > 2 else b"",
         orjson.dumps(node),
-        orjson.dumps(pieces.status),
+        _scheduled(bytes(pieces.status), now),
     )
     fields = (*old.fields[:field], node, *old.fields[field + 1 :])
     record = Record(old.key, old.namespace, old.name, old.uid, rv, data, labels, fields, old.owners, False)
     store.put(PODS, record, old)
+
+
+def _topology(labels: dict[str, str]) -> dict[str, str]:
+    return {label: labels[label] for label in _TOPOLOGY if label in labels}
+
+
+@lru_cache(maxsize=256)
+def _scheduled(status: bytes, now: str) -> bytes:
+    """`set_scheduled` on an encoded status. The pods of a burst have one status, and a second has many of them."""
+    decoded: Object = orjson.loads(status)
+    set_scheduled(decoded, now=now)
+    return orjson.dumps(decoded)
 
 
 def _target(target: Any) -> str:
