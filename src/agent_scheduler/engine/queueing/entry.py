@@ -93,7 +93,7 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
     flush_timestamp: float = 0.0
     #: Above 0: goes before every pod of a lower level, whatever the priority. See `SchedulingQueue.requeue_urgent`.
     urgent: int = 0
-    #: Urgent retries since the pod was last refused by a plugin.
+    #: Urgent retries since the pod last backed off or was refused.
     urgent_retries: int = 0
     #: All who refused the pod, pending plugins first and otherwise sorted: the order in which hints are asked,
     #: so that the answer that cannot get better comes early. Follows the three plugin fields above.

@@ -223,16 +223,18 @@ class SchedulingQueue(Generic[PodT]):
 
         An urgent pod is popped before every pod that is not, whatever their priorities; urgent pods among
         themselves go by priority and age. To keep one that always loses from starving the rest, this is
-        granted `max_urgent_retries` times; then the pod backs off as after an error, and nothing more is
-        granted until a plugin has refused the pod. Attempts and first attempt are kept, and nothing of this
-        is ever read from or written to the pod. Returns whether the pod is urgent now. Raises as
-        `add_unschedulable`.
+        granted `max_urgent_retries` times in a row; then the pod backs off as after its first error, and has
+        as many again. The penalty does not grow: a race that was lost is one that another pod has won, and
+        losers of many races that waited ever longer would leave the last free node to stand idle. Attempts and
+        first attempt are kept, and nothing of this is ever read from or written to the pod. Returns whether
+        the pod is urgent now. Raises as `add_unschedulable`.
         """
         if not self._taken_back(entry):
             return False
         granted = entry.urgent_retries < self._max_urgent_retries
         self._recorder.urgent_retry(granted)
         if not granted:
+            entry.consecutive_errors_count = 0
             self._fail(entry, unschedulable=_NONE, pending=_NONE)
             return False
         entry.urgent_retries += 1
@@ -398,9 +400,9 @@ class SchedulingQueue(Generic[PodT]):
         if entry.rejectors:
             entry.unschedulable_count += 1
             entry.consecutive_errors_count = 0
-            entry.urgent_retries = 0
         else:
             entry.consecutive_errors_count += 1
+        entry.urgent_retries = 0
         now = self._clock()
         entry.timestamp = now
         entry.was_flushed = False

@@ -58,18 +58,20 @@ def test_a_pod_that_always_loses_backs_off_after_its_urgent_retries():
     assert world.queue.pop() is None, "it backs off as after an error and is not popped early"
 
 
-def test_a_spent_pod_is_not_granted_more_after_its_backoff_and_waits_longer_each_time():
+def test_a_pod_that_lost_many_races_waits_no_longer_than_one_that_lost_a_few():
+    """Each race it lost was won by another; under `strict` the last free node stood idle for minutes otherwise."""
     world = World(max_urgent_retries=1)
     entry = world.try_pod(pod("loser"))
-    assert world.queue.requeue_urgent(entry)
     waits = []
     for _ in range(3):
+        assert world.queue.requeue_urgent(entry)
         assert world.queue.pop() is entry
         assert not world.queue.requeue_urgent(entry)
         waits.append(entry.backoff_expiration - world.clock.now)
         world.clock.now = entry.backoff_expiration
         world.queue.flush_backoff()
-    assert waits == [2, 3, 5]
+        assert world.queue.pop() is entry
+    assert waits == [2, 2, 2]
 
 
 def test_a_refusal_by_a_plugin_gives_a_pod_its_urgent_retries_back():
