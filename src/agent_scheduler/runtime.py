@@ -27,7 +27,8 @@ from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, q
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
+from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
+from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
@@ -59,21 +60,34 @@ class Runtime:
         *,
         endpoint: Endpoint | None = None,
         abort: Callable[[int], object] = os._exit,
+        transport: Transport | None = None,
+        timing: Timing | None = None,
+        identity: str = "",
     ) -> None:
         """`endpoint` None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
+
+        With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
+        the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
 
         Raises KubeConfigError.
         """
         self._configuration = configuration
         kubeconfig = configuration.client_connection.kubeconfig
-        self._endpoint = endpoint or load_endpoint(kubeconfig=Path(kubeconfig) if kubeconfig else None)
+        self._transport = transport
+        if endpoint is None and transport is None:
+            endpoint = load_endpoint(kubeconfig=Path(kubeconfig) if kubeconfig else None)
+        self._endpoint = endpoint or Endpoint("", source="given transport")
         self._log = get_logger("runtime")
         self._stopping = asyncio.Event()
         self.metrics = Metrics(version=version("agent-scheduler"))
-        self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self._settings = settings_of(configuration, identity=self._identity)
         self._abort = abort
-        self._elector: LeaderElector | None = None
+        self._timing = timing or REAL
+        self._lease_timing = timing or Timing(clock=boottime)
+        self.elector: LeaderElector | None = None
+        #: Set while `run` runs.
+        self.fast_path: FastPath | None = None
 
     def stop(self) -> None:
         """Begin the orderly end; `run` returns when it is done."""
@@ -102,21 +116,24 @@ class Runtime:
     async def _run(self) -> None:
         configuration = self._configuration
         async with AsyncExitStack() as stack:
-            gc_policy = GcPolicy(self.metrics)
-            gc_policy.start()
-            stack.callback(gc_policy.stop)
-            lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
-            lag.start()
-            stack.callback(lag.stop)
-            transport = Http1Transport(
-                self._endpoint,
-                pool_size=self._settings.requests_at_a_time + _OTHER_CONNECTIONS,
-                user_agent=f"agent-scheduler/{version('agent-scheduler')}",
-                observe=self.metrics.api_request,
-            )
+            gc_policy: GcPolicy | None = None
+            transport = self._transport
+            if transport is None:
+                gc_policy = GcPolicy(self.metrics)
+                gc_policy.start()
+                stack.callback(gc_policy.stop)
+                lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
+                lag.start()
+                stack.callback(lag.stop)
+                transport = Http1Transport(
+                    self._endpoint,
+                    pool_size=self._settings.requests_at_a_time + _OTHER_CONNECTIONS,
+                    user_agent=f"agent-scheduler/{version('agent-scheduler')}",
+                    observe=self.metrics.api_request,
+                )
             stack.push_async_callback(transport.close)
-            elector = self._elector = self._make_elector(transport)
-            fast_path = self._fast_path(
+            elector = self.elector = self._make_elector(transport)
+            fast_path = self.fast_path = self._fast_path(
                 transport if elector is None else FencedTransport(transport, lambda: elector.leading)
             )
             if configuration.serving.port:
@@ -159,9 +176,9 @@ class Runtime:
     #: Whether this process decides and writes now. Owner: `_schedule`.
     _scheduling = False
 
-    async def _lead_when_synced(self, fast_path: FastPath, gc_policy: GcPolicy) -> None:
+    async def _lead_when_synced(self, fast_path: FastPath, gc_policy: GcPolicy | None) -> None:
         await fast_path.synced()
-        frozen = gc_policy.freeze()
+        frozen = gc_policy.freeze() if gc_policy is not None else 0
         self._log.info(
             "synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen
         )
@@ -173,7 +190,7 @@ class Runtime:
             finally:
                 self._scheduling = False
 
-        if self._elector is None:
+        if self.elector is None:
             await schedule()
             return
         name = self._configuration.leader_election.resource_name
@@ -188,14 +205,14 @@ class Runtime:
 
         status.set(0)
         try:
-            held = await self._elector.run(lead)
+            held = await self.elector.run(lead)
         except LeadershipOverrun as error:
             # Unwinding would wait for the very work that does not stop, while others may lead.
             self._log.critical("leadership overrun", problem=str(error))
             self._abort(1)
             raise
         if not held:
-            holder = self._elector.leader
+            holder = self.elector.leader
             told = (
                 "was not renewed in time" if holder == self._identity else f"is held by {holder or 'nobody'}"
             )
@@ -205,12 +222,13 @@ class Runtime:
 
     def _fast_path(self, transport: Transport) -> FastPath:
         configuration, metrics = self._configuration, self.metrics
-        observer = FastPathObserver(metrics, clock=time.monotonic, policy=configuration.conflict_policy)
+        observer = FastPathObserver(metrics, clock=self._timing.clock, policy=configuration.conflict_policy)
         fast_path = FastPath(
             self._settings,
             transport=transport,
             observer=observer,
-            recorder=QueueRecorder(metrics),
+            recorder=QueueRecorder(metrics, clock=self._timing.clock),
+            timing=self._timing,
         )
         metrics.read_queue(fast_path.queue.pending)
         metrics.read_cache(
@@ -236,6 +254,8 @@ class Runtime:
                 retry_period=election.retry_period,
                 request_timeout=min(5.0, election.renew_deadline / 2),
             ),
+            timing=self._lease_timing,
+            now=self._lease_timing.now,
             on_new_leader=lambda identity: self._log.info("leader", identity=identity),
         )
 

@@ -93,6 +93,7 @@ class FastPath:
             budget=_budget(settings.status_writes, timing),
             concurrency=settings.status_writes.concurrency,
             timing=timing,
+            now=timing.now,
             count=observer.status_write,
         )
         self._events = (
@@ -104,6 +105,7 @@ class FastPath:
                 concurrency=settings.events.concurrency,
                 capacity=settings.event_buffer,
                 timing=timing,
+                now=timing.now,
                 count=observer.event_write,
             )
             if settings.events is not None

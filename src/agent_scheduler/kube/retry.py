@@ -11,19 +11,29 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 Random = Callable[[], float]
+Now = Callable[[], datetime]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where time and chance come from. `clock` is monotonic, in seconds; `rng` gives numbers in [0, 1)."""
+    """Where time and chance come from. `clock` is monotonic, in seconds; `rng` gives numbers in [0, 1).
+
+    `now` is the time of day, which knows its offset: for people to read, never to count with, since it may jump.
+    """
 
     clock: Clock = time.monotonic
     sleep: Sleep = asyncio.sleep
     rng: Random = random.random
+    now: Now = _now
 
 
 REAL = Timing()
