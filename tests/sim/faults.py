@@ -1,0 +1,114 @@
+"""Everything that can go wrong in a world, by name, and the dice that decide when it does.
+
+A world draws a handful of kinds and how often each strikes (swarm testing: a run in which everything fails at once
+reaches fewer states than many runs that fail in few ways). Faults end at a set time, and what they held back ends
+soon after: from then on the world must come to rest (see `liveness`).
+
+To add a fault: add a line to `KINDS`, ask `Plan.strikes` for it where it happens (network.py for requests and watches,
+nemesis.py for objects and processes), and name in states.py what a run with it must have reached.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`where` it strikes: bind, write, read, watch, cluster or process. `number` is its place in docs/reliability.md."""
+
+    number: int
+    where: str
+    about: str
+
+
+KINDS: dict[str, Kind] = {
+    # Requests: what the server finds, or what becomes of the request on its way.
+    "bound_elsewhere": Kind(1, "bind", "409: another scheduler was faster by a moment"),
+    "recreated": Kind(2, "bind", "409: the name has another pod by now"),
+    "gone": Kind(3, "bind", "404: the pod was deleted just before"),
+    "deleting": Kind(4, "bind", "409: the pod is being deleted"),
+    "gated": Kind(5, "bind", "409: the pod has gates"),
+    "denied": Kind(6, "write", "403 or 422: refused for good"),
+    "throttled": Kind(7, "any", "429 with Retry-After"),
+    "failed": Kind(8, "any", "500 or 503 before anything was done"),
+    "lost_before": Kind(9, "any", "the request is lost: a reset, or no answer at all"),
+    "lost_after": Kind(10, "any", "it was carried out, and the answer is lost"),
+    "slow": Kind(11, "any", "it is carried out late, maybe after the client gave up"),
+    "node_vanished": Kind(12, "bind", "the node goes just before the bind, which the server accepts"),
+    # Watches and lists.
+    "cut": Kind(13, "watch", "the stream ends, at any byte, as if all were well"),
+    "gone_on_connect": Kind(14, "watch", "410 in answer to a watch"),
+    "gone_in_stream": Kind(15, "watch", "410 as an ERROR event"),
+    "stale_list": Kind(16, "list", "a list of an older state, as from a replica that lags"),
+    "held_back": Kind(17, "watch", "one kind's events come seconds late"),
+    "missed_delete": Kind(18, "cluster", "objects go while no watch runs, and history is compacted"),
+    "duplicate": Kind(19, "watch", "events come again"),
+    "stall": Kind(20, "watch", "half open: nothing comes, and no end"),
+    "garbage": Kind(21, "watch", "lines that are no JSON, no event, or have fields nobody knows"),
+    "storm": Kind(22, "watch", "every watch ends as soon as it began"),
+    # Objects.
+    "node_again": Kind(23, "cluster", "a node is deleted and comes back under its name"),
+    "node_changed": Kind(24, "cluster", "a node shrinks, is tainted or cordoned, and recovers"),
+    "pod_deleted": Kind(25, "cluster", "pods are deleted, whatever is being done with them"),
+    "pod_changed": Kind(26, "cluster", "labels, tolerations, gates or requests change"),
+    "foreign": Kind(28, "cluster", "another scheduler takes room"),
+    # Processes.
+    "crash": Kind(29, "process", "the process dies between any two steps, and is started again"),
+    "sigterm": Kind(30, "process", "the process is asked to end at any moment, and is started again"),
+    "lease": Kind(31, "process", "requests for the lease fail more than all others"),
+    "stop": Kind(32, "process", "the process stands still for longer than a lease"),
+    "clock_jump": Kind(34, "process", "the time of day jumps"),
+    "unfair": Kind(35, "process", "what is ready runs in any order"),
+    "no_connection": Kind(36, "any", "no connection can be opened"),
+}
+
+_REQUEST = ("bind", "write", "any", "list")
+
+
+class Plan:
+    """The dice. `strikes(name)` is one throw; it counts what fell.
+
+    Invariant: nothing strikes at or after `ends`; `calm_at` is when the last effect of a fault is over.
+    """
+
+    def __init__(
+        self, rng: random.Random, names: Iterable[str], *, ends: float, rates: Collection[float]
+    ) -> None:
+        self._rng = rng
+        self.ends = ends
+        self.calm_at = ends
+        self.rates: dict[str, float] = {}
+        choices = tuple(rates)
+        for name in names:
+            if name not in KINDS:
+                raise ValueError(f"unknown fault {name!r}; known: {', '.join(KINDS)}")
+            self.rates[name] = rng.choice(choices)
+        self.fired: Counter[str] = Counter()
+        self.now = 0.0
+
+    def enabled(self, name: str) -> bool:
+        return name in self.rates
+
+    def strikes(self, name: str, *, now: float, share: float = 1.0) -> bool:
+        """Whether fault `name` happens now; `share` scales its rate."""
+        rate = self.rates.get(name)
+        if rate is None or now >= self.ends or self._rng.random() >= rate * share:
+            return False
+        self.fired[name] += 1
+        return True
+
+    def lasts(self, until: float) -> None:
+        """An effect of a fault goes on until then."""
+        self.calm_at = max(self.calm_at, until)
+
+
+def draw(rng: random.Random, *, only: Collection[str] = ()) -> list[str]:
+    """The kinds of one world: some of each group, in the order of `KINDS`."""
+    if only:
+        return [name for name in KINDS if name in only]
+    wanted = rng.choice((0.0, 0.1, 0.2, 0.35, 0.6))
+    return [name for name in KINDS if rng.random() < wanted]

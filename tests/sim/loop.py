@@ -1,0 +1,150 @@
+"""An event loop whose time passes only when nothing is left to do, and whose order of tasks is drawn from a seed.
+
+Nothing waits for the real clock: when no task is ready, time jumps to the next timer, so that an hour costs what
+happens in it. asyncio runs what is ready in the order in which it became ready; real processes, threads and sockets
+promise no such order, so a world can ask for another one at each turn (`unfair`). What runs in a process that was
+stopped (`freeze`: SIGSTOP, a suspended machine) waits until it goes on, its timers included.
+
+Invariant: with the same seed, the same callbacks run in the same order at the same times, on every Python. For that,
+tasks hash by the order of their making: asyncio keeps them in sets, which would otherwise be walked by address.
+
+It stands on the private parts of asyncio's base loop that have been the same from 3.11 to 3.13 (`_ready`,
+`_run_once`, `_scheduled`, `_selector`); tests/sim/test_loop.py holds it to what is promised here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Coroutine
+from contextvars import Context, ContextVar
+from typing import Any
+
+#: The process that a task belongs to, for `freeze`; inherited by what it starts. Empty: the world itself.
+PROCESS: ContextVar[str] = ContextVar("simulated_process", default="")
+
+#: When a world begins, in seconds of its monotonic clock.
+START = 1000.0
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready and no timer is set: whatever is awaited can never happen. Says who waits for what."""
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task that hashes by its number, so that a set of tasks has one order."""
+
+    _number = 0
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """`unfair` is the chance, at each turn, that what is ready runs in a random order."""
+
+    # asyncio's base loop, as typeshed does not show it.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, seed: int, *, unfair: float = 0.0) -> None:
+        super().__init__()
+        self._rng = random.Random(seed)
+        self._time = START
+        self._unfair = unfair
+        self._clock_resolution = 1e-9
+        self._selector = self
+        self._tasks_made = 0
+        #: Process -> until when it stands still, and what of it is ready meanwhile.
+        self._frozen: dict[str, float] = {}
+        self._held: list[asyncio.Handle] = []
+        self.turns = 0
+        #: What callbacks raised with nobody to tell, and tasks that failed and were never awaited.
+        self.complaints: list[str] = []
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._complain)
+
+    # -- what a world asks for
+
+    def freeze(self, process: str, seconds: float) -> None:
+        """Nothing of `process` runs for so long. Its requests that are with the server already go on there."""
+        self._frozen[process] = max(self._time + seconds, self._frozen.get(process, 0.0))
+        self.call_later(seconds, self._thaw)
+
+    def frozen(self, process: str) -> bool:
+        return self._frozen.get(process, 0.0) > self._time
+
+    def _thaw(self) -> None:
+        held, self._held = self._held, []
+        self._ready.extend(held)
+
+    def waiting(self) -> list[str]:
+        """Who waits for what: one line a task that has not ended."""
+        lines = []
+        for task in sorted(asyncio.all_tasks(self), key=hash):
+            frames = []
+            awaited: Any = task.get_coro()
+            while awaited is not None:
+                frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
+                if frame is not None:
+                    frames.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+                awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+            process = task.get_context().get(PROCESS, "") if hasattr(task, "get_context") else ""
+            lines.append(f"{process or 'world'} {task.get_name()}: {' > '.join(frames) or task!r}")
+        return lines
+
+    # -- what asyncio's base loop asks for
+
+    def time(self) -> float:
+        return self._time
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock("nothing can happen any more\n" + "\n".join(self.waiting()))
+        if timeout > 0:
+            self._time = self._scheduled[0].when()
+        return []
+
+    def _process_events(self, events: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def _run_once(self) -> None:
+        self.turns += 1
+        ready = self._ready
+        if self._frozen:
+            self._hold_back(ready)
+        if len(ready) > 1 and self._unfair and self._rng.random() < self._unfair:
+            handles = list(ready)
+            self._rng.shuffle(handles)
+            ready.clear()
+            ready.extend(handles)
+        super()._run_once()  # type: ignore[misc]
+
+    def _hold_back(self, ready: deque[asyncio.Handle]) -> None:
+        now = self._time
+        self._frozen = {process: until for process, until in self._frozen.items() if until > now}
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            context: Context | None = handle._context  # type: ignore[attr-defined]
+            if context is not None and context.get(PROCESS, "") in self._frozen:
+                self._held.append(handle)
+            else:
+                ready.append(handle)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **more: Any
+    ) -> SimTask:
+        self._tasks_made += 1
+        task = SimTask.__new__(SimTask)
+        task._number = self._tasks_made
+        name = more.pop("name", None) or f"task {self._tasks_made}"
+        task.__init__(coroutine, loop=loop, name=name, **more)  # type: ignore[misc]
+        return task
+
+    def _complain(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.complaints.append(f"{context.get('message')}: {error!r}" if error else str(context.get("message")))

@@ -1,0 +1,235 @@
+"""What happens to the cluster and to the processes while the scheduler works: the faults that are not on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent_scheduler.apiserver.requests import Request
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+PODS, NODES = ("", "pods"), ("", "nodes")
+_MERGE = "application/merge-patch+json"
+#: Seconds between two throws of the dice for each kind.
+_EVERY = 0.25
+
+
+class Nemesis:
+    """Acts as other users, other schedulers, node agents and administrators do. Its own requests never fail."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = random.Random(f"{world.seed} nemesis")
+        self._foreign = 0
+
+    async def run(self) -> None:
+        """Until the faults end."""
+        world, loop = self._world, self._world.loop
+        cluster = (
+            self.node_again,
+            self.node_changed,
+            self.pod_deleted,
+            self.pod_changed,
+            self.foreign,
+            self.missed_delete,
+        )
+        while loop.time() < world.plan.ends:
+            await asyncio.sleep(self._rng.uniform(0, 2 * _EVERY))
+            for act in cluster:
+                if world.plan.strikes(act.__name__, now=loop.time(), share=2.0):
+                    act()
+            for process in world.processes:
+                self._strike(process)
+
+    def _strike(self, process: Process) -> None:
+        plan, now = self._world.plan, self._world.loop.time()
+        if plan.strikes("crash", now=now):
+            self._soon(process.kill)
+        if plan.strikes("sigterm", now=now):
+            self._soon(process.terminate)
+        if plan.strikes("stop", now=now):
+            seconds = self._rng.choice((0.5, 3.0, 12.0, 25.0))
+            self._world.stop(process, seconds)
+        if plan.strikes("clock_jump", now=now):
+            process.jump_clock(self._rng.choice((-86400.0, -30.0, 45.0, 86400.0)))
+
+    def _soon(self, act: Any) -> None:
+        """At some step of the loop, not at the beginning of a turn of this task."""
+        self._world.loop.call_later(self._rng.uniform(0, 0.003), act)
+
+    # -- in the way of a bind
+
+    def before_bind(self, fate: str, asked: Request) -> None:
+        """Make true what the answer to this bind will say."""
+        _, _, _, _, namespace, _, name, _ = asked.path.split("/")
+        record = self._world.store.tables[PODS].get(namespace, name)
+        if record is None:
+            return
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        if fate == "gone":
+            self._delete(path)
+        elif fate == "recreated":
+            pod = orjson.loads(record.data)
+            self._delete(path)
+            self._world.call("POST", path.rpartition("/")[0], _anew(pod))
+        elif fate == "deleting":
+            self._world.call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}}, _MERGE)
+            self._world.call("DELETE", path)
+            self._later(2.0, lambda: self._world.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE))
+        elif fate == "gated":
+            # The API lets nobody add a gate: a server of another version might.
+            pod = orjson.loads(record.data)
+            if pod["spec"].get("nodeName"):
+                return
+            pod["spec"]["schedulingGates"] = [{"name": "example.com/late"}]
+            self._world.store.replace(PODS, record, pod)
+            self._later(
+                3.0, lambda: self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, _MERGE)
+            )
+        elif fate == "bound_elsewhere":
+            others = [each.name for each in self._world.store.tables[NODES].scan("")]
+            if others:
+                self._bind(namespace, name, self._rng.choice(others))
+        elif fate == "node_vanished":
+            target = json.loads(asked.body)["target"]["name"]
+            self._take_away(target, seconds=self._rng.uniform(0.5, 3.0))
+
+    def after_bind(self, process: Process) -> None:
+        """A bind was carried out and its answer is not there yet: the moment at which a crash hurts most."""
+        if self._world.plan.strikes("crash", now=self._world.loop.time(), share=0.2):
+            self._world.states.reached("crash between bind and answer")
+            process.kill("killed between bind and answer")
+
+    # -- to the cluster
+
+    def node_again(self) -> None:
+        nodes = list(self._world.store.tables[NODES].scan(""))
+        if nodes:
+            self._take_away(self._rng.choice(nodes).name, seconds=self._rng.choice((0.0, 0.01, 0.5, 4.0)))
+
+    def _take_away(self, name: str, *, seconds: float) -> None:
+        record = self._world.store.tables[NODES].records.get(name)
+        if record is None:
+            return
+        node = orjson.loads(record.data)
+        self._delete(f"/api/v1/nodes/{name}")
+        again = lambda: self._world.call("POST", "/api/v1/nodes", _anew(node))  # noqa: E731
+        if seconds:
+            self._later(seconds, again)
+        else:
+            again()
+
+    def node_changed(self) -> None:
+        nodes = list(self._world.store.tables[NODES].scan(""))
+        if not nodes:
+            return
+        record = self._rng.choice(nodes)
+        path = f"/api/v1/nodes/{record.name}"
+        node = orjson.loads(record.data)
+        change = self._rng.choice(("shrink", "taint", "cordon", "label"))
+        if change == "shrink":
+            whole = node["status"]["allocatable"]
+            less = {**whole, "cpu": "1", "pods": "3"}
+            self._world.call("PATCH", f"{path}/status", {"status": {"allocatable": less}}, _MERGE)
+            back: tuple[str, Any] = (f"{path}/status", {"status": {"allocatable": whole}})
+        elif change == "taint":
+            effect = self._rng.choice(("NoSchedule", "PreferNoSchedule", "NoExecute"))
+            taint = {"key": "example.com/bad", "effect": effect}
+            self._world.call("PATCH", path, {"spec": {"taints": [taint]}}, _MERGE)
+            back = (path, {"spec": {"taints": node["spec"].get("taints")}})
+        elif change == "cordon":
+            self._world.call("PATCH", path, {"spec": {"unschedulable": True}}, _MERGE)
+            back = (path, {"spec": {"unschedulable": None}})
+        else:
+            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}}, _MERGE)
+            back = (path, {"metadata": {"labels": {"example.com/x": None}}})
+        self._later(
+            self._rng.uniform(0.1, 5.0), lambda: self._world.call("PATCH", back[0], back[1], _MERGE)
+        )
+
+    def _some_pod(self) -> Any:
+        pods = [each for each in self._world.store.tables[PODS].scan("default") if not each.deleting]
+        return self._rng.choice(pods) if pods else None
+
+    def pod_deleted(self) -> None:
+        record = self._some_pod()
+        if record is not None:
+            self._delete(
+                f"/api/v1/namespaces/default/pods/{record.name}", grace=self._rng.choice((0, 0, 1, 30))
+            )
+
+    def pod_changed(self) -> None:
+        record = self._some_pod()
+        if record is None:
+            return
+        path = f"/api/v1/namespaces/default/pods/{record.name}"
+        pod = orjson.loads(record.data)
+        change = self._rng.choice(("label", "tolerate", "ungate"))
+        if change == "tolerate":
+            known = pod["spec"].get("tolerations") or []
+            more = [*known, {"key": f"example.com/{self._rng.randrange(3)}", "operator": "Exists"}]
+            self._world.call("PATCH", path, {"spec": {"tolerations": more}}, _MERGE)
+        elif change == "ungate" and pod["spec"].get("schedulingGates"):
+            self._world.call("PATCH", path, {"spec": {"schedulingGates": None}}, _MERGE)
+        else:
+            labels = {"example.com/change": str(self._rng.randrange(1000))}
+            self._world.call("PATCH", path, {"metadata": {"labels": labels}}, _MERGE)
+
+    def foreign(self) -> None:
+        """Another scheduler's pod lands on a node, whether it fits or not."""
+        nodes = list(self._world.store.tables[NODES].scan(""))
+        if not nodes:
+            return
+        self._foreign += 1
+        name = f"foreign-{self._foreign}"
+        container = {
+            "name": "c",
+            "image": "i",
+            "resources": {"requests": {"cpu": f"{self._rng.choice((100, 500, 1500))}m"}},
+        }
+        self._world.call(
+            "POST",
+            "/api/v1/namespaces/default/pods",
+            {"metadata": {"name": name}, "spec": {"schedulerName": "other", "containers": [container]}},
+        )
+        self._bind("default", name, self._rng.choice(nodes).name)
+
+    def missed_delete(self) -> None:
+        """Objects go while nobody watches, and when the watches come back history has been cut off."""
+        for process in self._world.processes:
+            if process.transport is not None:
+                process.transport.drop_streams()
+        for _ in range(self._rng.randrange(1, 4)):
+            self.pod_deleted()
+        self._world.store.compact(self._world.store.rv)
+
+    # -- by what means
+
+    def _later(self, seconds: float, act: Any) -> None:
+        self._world.plan.lasts(self._world.loop.time() + seconds)
+        self._world.loop.call_later(seconds, act)
+
+    def _bind(self, namespace: str, pod: str, node: str) -> None:
+        self._world.call(
+            "POST",
+            f"/api/v1/namespaces/{namespace}/pods/{pod}/binding",
+            {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}},
+        )
+
+    def _delete(self, path: str, *, grace: int = 0) -> None:
+        self._world.call("DELETE", path, {"gracePeriodSeconds": grace})
+
+
+def _anew(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object as its maker would make it again."""
+    metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "labels") if key in obj["metadata"]}
+    spec = {key: value for key, value in obj.get("spec", {}).items() if key not in ("nodeName", "taints")}
+    status = {key: value for key, value in obj.get("status", {}).items() if key in ("allocatable", "capacity")}
+    return {"metadata": metadata, "spec": spec, "status": status}

@@ -1,0 +1,321 @@
+"""The way between a simulated process and the API: a `Transport` that is slow, loses things, and lies as servers do.
+
+The server's side of an exchange lives on when the client gives up, is stopped or dies: a request that was sent is
+carried out when it arrives, and only its answer may find nobody. Watches go through the product's own cutting into
+lines, in pieces of any size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+from agent_scheduler.apiserver import requests
+from agent_scheduler.apiserver.pacing import StreamTimers
+from agent_scheduler.apiserver.requests import Stream
+from agent_scheduler.kube.connection import Headers
+from agent_scheduler.kube.transport import (
+    NotSent,
+    OutcomeUnknown,
+    Response,
+    StreamRefused,
+    split_lines,
+)
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+_GONE = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "Expired",
+    "code": 410,
+    "message": "too old resource version",
+}
+_GARBAGE = (
+    b'{"type":"MODIFIED","object":{"metadata":\n',
+    b"\x00\xff\xfe not json at all\n",
+    b'{"type":"EXPLODED","object":{"metadata":{"uid":"u","resourceVersion":"1"}}}\n',
+    b'{"kind":"Status"}\n',
+    b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"","unknown":[1,{"x":null}]}}}\n',
+    b"\n\n",
+)
+
+
+def verb_of(method: str, path: str) -> str:
+    """What a request is, as faults tell them apart."""
+    plain = path.partition("?")[0]
+    if plain.endswith("/binding"):
+        return "bind"
+    if "/leases" in plain:
+        return "lease"
+    if method == "GET":
+        return "list" if plain in ("/api/v1/pods", "/api/v1/nodes") else "get"
+    return "event" if plain.endswith("/events") or "/events/" in plain else "status"
+
+
+class SimTransport:
+    """A process's connections. `streams` are those that are open now."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._rng = random.Random(f"{world.seed} network of {process.identity}")
+        self.closed = False
+        #: Raised by `drop_streams`: streams of an earlier number have ended.
+        self._generation = 0
+        self._wakes: list[asyncio.Event] = []
+        self.streams = 0
+        self.under_way = 0
+
+    # -- requests
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,  # noqa: ASYNC109
+    ) -> Response:
+        world, verb = self._world, verb_of(method, path)
+        if self.closed or self._strikes("no_connection"):
+            world.trace(self._process.name, f"{verb} {path} cannot connect")
+            raise NotSent(f"{method} {path}: no connection")
+        world.safety.sending(self._process, method, verb, path)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
+        fate = self._fate(method, verb)
+        world.trace(self._process.name, f"{verb} {path} {fate or ''}")
+        asked = requests.Request(
+            method,
+            path.partition("?")[0],
+            self._query(verb, path.partition("?")[2]),
+            body=body or b"",
+            content_type=content_type if body is not None else "",
+        )
+        before, after = self._latencies(fate, timeout)
+        exchange = _Exchange(self, answer, asked, fate, after=after)
+        loop.call_later(before, exchange.arrive, context=world.context)
+        self.under_way += 1
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s") from None
+        finally:
+            self.under_way -= 1
+
+    def _strikes(self, name: str, share: float = 1.0) -> bool:
+        return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
+
+    def _fate(self, method: str, verb: str) -> str:
+        """What goes wrong with this request, if anything."""
+        if verb == "lease" and self._world.plan.enabled("lease"):
+            for name in ("failed", "lost_before", "lost_after", "slow"):
+                if self._strikes("lease", 1.5):
+                    return name
+        names = ["throttled", "failed", "lost_before", "lost_after", "slow"]
+        if verb == "bind":
+            names = [
+                *("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied"),
+                *names,
+            ]
+        elif verb in ("status", "event"):
+            names.insert(0, "denied")
+        return next((name for name in names if self._strikes(name)), "")
+
+    def _latencies(self, fate: str, timeout: float) -> tuple[float, float]:
+        before, after = self._rng.uniform(0.0002, 0.004), self._rng.uniform(0.0002, 0.004)
+        if fate == "slow":
+            if self._rng.random() < 0.5:
+                before = self._rng.uniform(0.1, 1.5) * timeout
+            else:
+                after = self._rng.uniform(0.1, 1.5) * timeout
+            self._world.plan.lasts(self._world.loop.time() + before + after)
+        return before, after
+
+    def _query(self, verb: str, query: str) -> str:
+        if verb != "list" or "continue=" in query or not self._strikes("stale_list", 3.0):
+            return query
+        past = self._world.store.rv - self._rng.randrange(1, 40)
+        if past < 2:
+            return query
+        self._world.trace(self._process.name, f"the list is of version {past}")
+        return urlencode([*parse_qsl(query), ("resourceVersion", past), ("resourceVersionMatch", "Exact")])
+
+    # -- watches
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        world, name = self._world, self._process.name
+        if self.closed or self._strikes("no_connection"):
+            raise NotSent(f"watch {path}: no connection")
+        await asyncio.sleep(self._rng.uniform(0.0005, 0.01))
+        if self._strikes("failed"):
+            raise StreamRefused(_answer(503, {"kind": "Status", "code": 503, "reason": "ServiceUnavailable"}))
+        if self._strikes("gone_on_connect"):
+            world.trace(name, f"watch {path} is answered 410")
+            raise StreamRefused(_answer(410, _GONE))
+        target, _, query = path.partition("?")
+        result = world.context.copy().run(world.api.handle, requests.Request("GET", target, query))
+        if not isinstance(result, Stream):
+            raise StreamRefused(Response(result.status, result.body, Headers([])))
+        world.trace(name, f"watch {path}")
+        timers = world.context.copy().run(StreamTimers, world.loop, result)
+        self.streams += 1
+        try:
+            chunks = self._chunks(result, target, read_timeout)
+            async with aclosing(chunks) as pieces, aclosing(split_lines(pieces)) as lines:
+                yield lines
+        finally:
+            self.streams -= 1
+            timers.cancel()
+            result.watcher.close()
+
+    async def _chunks(
+        self, stream: Stream, target: str, read_timeout: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of a watch as they arrive. Ends, stalls or raises as the faults have it."""
+        watcher, more, rng = stream.watcher, asyncio.Event(), self._rng
+        watcher.wake = more.set
+        generation = self._generation
+        self._wakes = [*self._wakes[-8:], more]
+        past: list[bytes] = []
+        late = 0.0
+        while True:
+            if self.closed:
+                raise OutcomeUnknown(f"watch {target}: the connection broke")
+            if generation != self._generation:
+                return
+            more.clear()
+            lines = watcher.take(4096 if rng.random() < 0.3 else 1 << 20)
+            if not lines:
+                if watcher.drained:
+                    return
+                try:
+                    async with asyncio.timeout(read_timeout):
+                        await more.wait()
+                except TimeoutError:
+                    raise OutcomeUnknown(f"watch {target}: nothing came for {read_timeout:g} s") from None
+                await asyncio.sleep(rng.uniform(0.0001, 0.003) + late)
+                if self._strikes("storm", 2.0):
+                    return
+                continue
+            data = b"".join(lines)
+            if self._strikes("held_back", 0.5):
+                late = rng.uniform(0.05, 4.0)
+                self._world.plan.lasts(self._world.loop.time() + 2 * late)
+                self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
+            elif late and self._world.loop.time() >= self._world.plan.ends:
+                late = 0.0
+            if self._strikes("duplicate"):
+                data += b"".join(rng.choices(past, k=3)) if past and rng.random() < 0.5 else data
+            if self._strikes("garbage"):
+                data = rng.choice(_GARBAGE) + data if rng.random() < 0.5 else data + rng.choice(_GARBAGE)
+            past = (past + lines)[-20:]
+            if self._strikes("cut"):
+                self._world.trace(self._process.name, f"watch {target} is cut")
+                yield data[: rng.randrange(len(data) + 1)]
+                if rng.random() < 0.5:
+                    raise OutcomeUnknown(f"watch {target}: the connection was reset")
+                return
+            if self._strikes("gone_in_stream", 0.5):
+                yield json.dumps({"type": "ERROR", "object": _GONE}).encode() + b"\n"
+                return
+            if self._strikes("stall", 0.3):
+                self._world.trace(self._process.name, f"watch {target} stalls")
+                self._world.plan.lasts(self._world.loop.time() + read_timeout)
+                await asyncio.sleep(read_timeout)
+                raise OutcomeUnknown(f"watch {target}: nothing came for {read_timeout:g} s")
+            if rng.random() < 0.2:
+                middle = rng.randrange(len(data) + 1)
+                yield data[:middle]
+                await asyncio.sleep(rng.uniform(0, 0.002))
+                data = data[middle:]
+            yield data
+
+    def drop_streams(self) -> None:
+        """All watches of this process end now, without an error."""
+        self._generation += 1
+        for wake in self._wakes:
+            wake.set()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class _Exchange:
+    """One request on the server's side, where nothing of the client's matters."""
+
+    def __init__(
+        self,
+        transport: SimTransport,
+        answer: asyncio.Future[Response],
+        asked: requests.Request,
+        fate: str,
+        *,
+        after: float,
+    ) -> None:
+        self._transport = transport
+        self._answer = answer
+        self._asked = asked
+        self._fate = fate
+        self._after = after
+
+    def arrive(self) -> None:
+        world = self._transport._world
+        process, asked, fate = self._transport._process, self._asked, self._fate
+        refused: Response | None = None
+        if fate == "lost_before":
+            self._lose(world.rng.random() < 0.5)
+            return
+        if fate == "throttled":
+            refused = Response(429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', _retry_after(1))
+        elif fate == "failed":
+            refused = _answer(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
+        elif fate == "denied":
+            refused = _answer(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
+        elif fate and fate not in ("lost_after", "slow"):
+            world.nemesis.before_bind(fate, asked)
+        if refused is None:
+            with world.safety.acting(process):
+                result = world.api.handle(asked)
+            assert isinstance(result, requests.Response)
+            world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
+            headers = [(name.encode(), value.encode()) for name, value in result.headers]
+            refused = Response(result.status, result.body, Headers(headers))
+            if asked.path.endswith("/binding") and result.status == 201:
+                world.nemesis.after_bind(process)
+        if fate == "lost_after":
+            self._lose(world.rng.random() < 0.5)
+            return
+        world.loop.call_later(self._after, self._deliver, refused)
+
+    def _deliver(self, response: Response) -> None:
+        if not self._answer.done():
+            if self._transport.closed:
+                self._answer.set_exception(OutcomeUnknown("the connection was closed"))
+            else:
+                self._answer.set_result(response)
+
+    def _lose(self, reset: bool) -> None:
+        """The client sees a reset, or nothing until its patience ends."""
+        if reset and not self._answer.done():
+            self._answer.set_exception(OutcomeUnknown("the connection was reset"))
+
+
+def _answer(status: int, body: dict[str, Any]) -> Response:
+    return Response(status, json.dumps(body).encode(), Headers([]))
+
+
+def _retry_after(seconds: int) -> Headers:
+    return Headers([(b"Retry-After", str(seconds).encode())])

@@ -1,0 +1,161 @@
+"""A scheduler process as its supervisor sees it: started, killed, asked to end, started again.
+
+What runs is `Runtime`, all of it, on a simulated network and clock. A killed process sends nothing any more, not even
+while its tasks unwind; what it sent before is with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+
+from agent_scheduler.config import load_text
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.runtime import Runtime
+
+from .loop import PROCESS
+from .network import SimTransport
+
+if TYPE_CHECKING:
+    from .world import World
+
+#: Seconds of grace in the configuration, and what an orderly end may take beyond it.
+GRACE = 10.0
+_BEYOND_GRACE = 5.0
+
+
+class Process:
+    """One replica's pod: its runtime comes and goes. `identity` is that of the runtime which runs now."""
+
+    def __init__(self, world: World, name: str, configuration: str) -> None:
+        self.world = world
+        self.name = name
+        self.identity = name
+        self._configuration = load_text(configuration)
+        self._starts = 0
+        self._clock_jump = 0.0
+        self.runtime: Runtime | None = None
+        self.transport: SimTransport | None = None
+        self._task: asyncio.Task[int] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        #: Set while the process is meant to be up.
+        self._wanted = asyncio.Event()
+        #: When the process was asked to end; `safety` holds its end to the grace.
+        self._asked_at: float | None = None
+        self._pause = 0.5
+
+    @property
+    def fast_path(self) -> FastPath | None:
+        return self.runtime.fast_path if self.runtime is not None else None
+
+    @property
+    def elects(self) -> bool:
+        return self._configuration.leader_election.leader_elect
+
+    def leads(self) -> bool:
+        """Whether this process may write now, as it sees it."""
+        runtime = self.runtime
+        return runtime is not None and (runtime.elector is None or runtime.elector.leading)
+
+    def begin(self) -> None:
+        """Start it and keep it running until `end`."""
+        self._wanted.set()
+        self._supervisor = self.world.loop.create_task(self._supervise(), name=f"supervisor of {self.name}")
+
+    async def _supervise(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._start()
+            assert self._task is not None
+            await asyncio.wait({self._task})
+            self._ended(self._task)
+            await asyncio.sleep(self._pause)
+
+    def _start(self) -> None:
+        world = self.world
+        self._starts += 1
+        self.identity = f"{self.name}-{self._starts}"
+        self._asked_at = None
+        rng = random.Random(f"{world.seed} dice of {self.identity}")
+        self.transport = SimTransport(world, self)
+        timing = Timing(
+            clock=world.loop.time,
+            sleep=asyncio.sleep,
+            rng=rng.random,
+            now=lambda: world.time_of_day(self._clock_jump),
+        )
+        context = copy_context()
+        context.run(PROCESS.set, self.name)
+
+        def make() -> asyncio.Task[int]:
+            self.runtime = Runtime(
+                self._configuration,
+                transport=self.transport,
+                timing=timing,
+                identity=self.identity,
+                abort=lambda _code: self.kill("aborted itself"),
+            )
+            return world.loop.create_task(self.runtime.run(signals=False), name=f"run {self.identity}")
+
+        self._task = context.run(make)
+        world.trace(self.name, f"{self.identity} started")
+        world.states.process_started(self)
+
+    def _ended(self, task: asyncio.Task[int]) -> None:
+        world = self.world
+        how = "killed" if task.cancelled() else f"exit {task.result()}"
+        world.trace(self.name, f"{self.identity} ended: {how}")
+        transport = self.transport
+        assert transport is not None
+        if self._asked_at is not None and not task.cancelled():
+            took = world.loop.time() - self._asked_at
+            if took > GRACE + _BEYOND_GRACE + world.stopped_for(self.name):
+                world.safety.violated("L6", f"{self.identity} took {took:.1f} s to end after SIGTERM")
+            lost = self.elects and task.result() == 1
+            if task.result() != 0 and not lost:
+                world.safety.violated("L6", f"{self.identity} ended with {task.result()} after SIGTERM")
+        elif not task.cancelled() and not (self.elects and task.result() == 1):
+            world.safety.violated("L4", f"{self.identity} ended by itself with {task.result()}")
+        transport.closed = True
+        if transport.streams or (transport.under_way and not task.cancelled()):
+            world.safety.violated(
+                "L4", f"{self.identity} left {transport.streams} streams, {transport.under_way} requests"
+            )
+
+    # -- what can be done to it
+
+    def kill(self, why: str = "killed") -> None:
+        """SIGKILL: from this moment nothing is sent."""
+        if self._task is None or self._task.done():
+            return
+        self.world.trace(self.name, why)
+        assert self.transport is not None
+        self.transport.closed = True
+        self._task.cancel()
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        if self._task is None or self._task.done() or self._asked_at is not None:
+            return
+        assert self.runtime is not None
+        self.world.trace(self.name, "SIGTERM")
+        self._asked_at = self.world.loop.time()
+        self.runtime.stop()
+
+    def jump_clock(self, seconds: float) -> None:
+        """The wall clock of this process goes off; its monotonic one does not."""
+        self._clock_jump += seconds
+
+    async def end(self) -> None:
+        """SIGTERM for good; returns when the process has ended."""
+        self._wanted.clear()
+        self.terminate()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        await asyncio.sleep(self._pause + 0.01)
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.wait({self._supervisor})

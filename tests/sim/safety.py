@@ -1,0 +1,211 @@
+"""What may never be seen, whatever fails, judged from the API's own history at each commit.
+
+S1  a bind of ours puts no node over its allocatable, in any resource, pods and host ports included, where nobody but
+    us has put pods and the node has not shrunk
+S2  a pod's nodeName is set once
+S3  we bind no pod that is deleting, gated, finished or meant for another scheduler
+S6  a pod that waits is in exactly one place of the scheduler
+S7  the ledger equals its recomputation
+S8  a snapshot changes only when it is refreshed
+S9  nobody writes who does not hold the lease
+
+The scheduler's own structures are looked at too (S6 to S8), but nothing that is judged about the cluster is taken from
+them. To add an invariant: a method here that calls `violated`, called where its fact is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent_scheduler.apiserver.store import Event, Record
+from agent_scheduler.objects.quantity import resource_value
+from tests.unit.engine.world import plain_requests
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+PODS, NODES = ("", "pods"), ("", "nodes")
+LEASES = ("coordination.k8s.io", "leases")
+#: How often the scheduler's own structures are recomputed: each so many commits.
+_INSIDE_EVERY = 7
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Safety:
+    """Subscribes to the store. Owner of what is known of each node's use, from records alone."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.checked: Counter[str] = Counter()
+        self.violations: list[str] = []
+        #: The process whose request is being carried out.
+        self._actor: Process | None = None
+        self._commits = 0
+        #: node -> UID -> what the pod takes there.
+        self._on: dict[str, dict[str, dict[str, int]]] = {}
+        self._ports: dict[str, dict[str, list[Any]]] = {}
+        #: Nodes that are no longer ours alone, or that offered more at some time than they do now.
+        self.not_ours: set[str] = set()
+        #: UID -> binds that were committed for it.
+        self.binds: Counter[str] = Counter()
+        store = world.store
+        store.tables[PODS].subscribers.append(self._pod)
+        store.tables[NODES].subscribers.append(self._node)
+        self._node_field = store.tables[PODS].field_names.index("spec.nodeName")
+        self._phase_field = store.tables[PODS].field_names.index("status.phase")
+
+    def violated(self, name: str, text: str) -> None:
+        """Note it; a world ends at its first."""
+        line = f"{name}: {text} (at {self._world.loop.time():.6f})"
+        self._world.trace("", f"VIOLATED {line}")
+        self.violations.append(line)
+
+    @contextmanager
+    def acting(self, process: Process) -> Iterator[None]:
+        """What is committed meanwhile is done for `process`."""
+        self._actor = process
+        try:
+            yield
+        finally:
+            self._actor = None
+
+    # -- requests
+
+    def sending(self, process: Process, method: str, verb: str, path: str) -> None:
+        """A request leaves a process."""
+        if not process.elects or method == "GET" or verb == "lease":
+            return
+        self.checked["S9"] += 1
+        record = self._world.store.tables[LEASES].get("kube-system", "agent-scheduler")
+        lease = orjson.loads(record.data)["spec"] if record is not None else {}
+        if lease.get("holderIdentity") != process.identity:
+            self.violated(
+                "S9", f"{process.identity} sends {method} {path} while {lease.get('holderIdentity')!r} leads"
+            )
+
+    # -- commits
+
+    def _pod(self, event: Event) -> None:
+        record, before = event.record, event.previous
+        node = record.fields[self._node_field]
+        was = before.fields[self._node_field] if before is not None else ""
+        self._world.trace("", f"pod {event.type} {record.name} {node} {record.fields[self._phase_field]}")
+        self.checked["S2"] += 1
+        if was and was != node:
+            self.violated("S2", f"{record.key} was moved from {was} to {node}")
+        if event.type == "DELETED" or record.fields[self._phase_field] in ("Succeeded", "Failed"):
+            self._leave(record)
+        elif node:
+            self._arrive(record, bound=not was)
+        self._commits += 1
+        if self._commits % _INSIDE_EVERY == 0:
+            self.look_inside()
+
+    def _leave(self, record: Record) -> None:
+        node = record.fields[self._node_field]
+        self._on.get(node, {}).pop(record.uid, None)
+        self._ports.get(node, {}).pop(record.uid, None)
+
+    def _arrive(self, record: Record, *, bound: bool) -> None:
+        node, uid = record.fields[self._node_field], record.uid
+        if not bound and uid in self._on.get(node, {}):
+            return
+        pod = orjson.loads(record.data)
+        self._on.setdefault(node, {})[uid] = plain_requests(pod)
+        ports = [
+            (port.get("protocol", "TCP"), port["hostPort"])
+            for container in pod["spec"]["containers"]
+            for port in container.get("ports", [])
+            if port.get("hostPort")
+        ]
+        if ports:
+            self._ports.setdefault(node, {})[uid] = ports
+        if not bound:
+            return
+        self.binds[uid] += 1
+        actor = self._actor
+        if actor is None:
+            self.not_ours.add(node)
+            return
+        self._check_bind(record, pod, actor)
+        if not actor.leads() or (actor.transport is not None and actor.transport.closed):
+            # It was sent before the process lost its right or its life. Nobody can call it back, and whoever
+            # follows cannot know of it before it is seen.
+            self.not_ours.add(node)
+        self._check_room(node, actor)
+
+    def _check_bind(self, record: Record, pod: dict[str, Any], actor: Process) -> None:
+        self.checked["S3"] += 1
+        spec = pod["spec"]
+        for wrong, what in (
+            (record.deleting, "is being deleted"),
+            (bool(spec.get("schedulingGates")), "has gates"),
+            (spec.get("schedulerName") != "agent-scheduler", "is another scheduler's"),
+        ):
+            if wrong:
+                self.violated("S3", f"{actor.identity} bound {record.key}, which {what}")
+
+    def _check_room(self, node: str, actor: Process) -> None:
+        record = self._world.store.tables[NODES].records.get(node)
+        if record is None or node in self.not_ours:
+            return
+        self.checked["S1"] += 1
+        allocatable = orjson.loads(record.data)["status"]["allocatable"]
+        for resource, taken in self.used(node).items():
+            room = resource_value(resource, allocatable.get(resource, "0"))
+            if taken > room:
+                self.violated("S1", f"{actor.identity} put {node} over: {resource} {taken} of {room}")
+        ports = [port for taken in self._ports.get(node, {}).values() for port in taken]
+        if len(ports) != len(set(ports)):
+            self.violated("S1", f"{actor.identity} gave a host port of {node} to two pods: {sorted(ports)}")
+
+    def used(self, node: str) -> Counter[str]:
+        """What the pods on a node ask for, together."""
+        total: Counter[str] = Counter()
+        for requests in self._on.get(node, {}).values():
+            total.update(requests)
+        return total
+
+    def ports(self, node: str) -> set[Any]:
+        return {port for taken in self._ports.get(node, {}).values() for port in taken}
+
+    def _node(self, event: Event) -> None:
+        self._world.trace("", f"node {event.type} {event.record.name}")
+        # A node that goes takes its promise with it: pods of its earlier life may still count somewhere.
+        if event.type == "DELETED":
+            self.not_ours.add(event.record.name)
+        elif event.previous is not None:
+            now, was = (orjson.loads(each.data)["status"] for each in (event.record, event.previous))
+            if now.get("allocatable") != was.get("allocatable"):
+                self.not_ours.add(event.record.name)
+
+    # -- inside the scheduler
+
+    def look_inside(self) -> None:
+        """Recompute what the scheduler believes of itself. Only between its steps, which is when commits happen."""
+        for process in self._world.processes:
+            fast_path = process.fast_path
+            if fast_path is None or process.transport is None or process.transport.closed:
+                continue
+            self.checked["S7"] += 1
+            for problem in fast_path.ledger.check():
+                self.violated("S7", f"{process.identity}: {problem}")
+            self.checked["S6"] += 1
+            try:
+                fast_path.queue.check_invariants()
+            except AssertionError as error:
+                self.violated("S6", f"{process.identity}: {error}")
+            for uid in fast_path.ledger.placements:
+                seen = fast_path.cluster.pods.get(uid)
+                where = fast_path.queue.where(uid)
+                if where not in (None, "in_flight") and seen is not None:
+                    self.violated("S6", f"{process.identity}: {seen.key} is placed and {where}")

@@ -1,0 +1,152 @@
+"""What is asked of the scheduler: nodes, pods over time, replicas, settings; all drawn from the seed.
+
+To add one: a function that fills a `Shape`, and its name in `SCENARIOS`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Body = dict[str, Any]
+
+
+@dataclass
+class Shape:
+    """A world before it begins. `pods` are (seconds from the start, body); `acts` (seconds, method, path, body)."""
+
+    nodes: list[Body] = field(default_factory=list)
+    pods: list[tuple[float, Body]] = field(default_factory=list)
+    acts: list[tuple[float, str, str, Body | None]] = field(default_factory=list)
+    replicas: int = 1
+    workers: int = 1
+    policy: str = "revalidate"
+
+    def configuration(self) -> str:
+        election = ""
+        if self.replicas > 1:
+            election = (
+                "leaderElection: {leaderElect: true, resourceName: agent-scheduler, "
+                "resourceNamespace: kube-system}\n"
+            )
+        return (
+            "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
+            f"shutdownGracePeriod: 10s\nworkerCount: {self.workers}\nconflictPolicy: {self.policy}\n{election}"
+        )
+
+
+def node(name: str, *, cpu: int = 4, memory: str = "8Gi", pods: int = 20, **spec: Any) -> Body:
+    allocatable = {"cpu": str(cpu), "memory": memory, "pods": str(pods)}
+    labels = spec.pop("labels", {})
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": allocatable, "capacity": allocatable},
+    }
+
+
+def pod(name: str, *, cpu: int = 100, memory: str = "64Mi", lives: float | None = None, **spec: Any) -> Body:
+    """`lives`: the seconds that it runs before it succeeds; None: until it is deleted."""
+    annotations = {} if lives is None else {"agent-scheduler.io/run-seconds": str(lives)}
+    container: Body = {
+        "name": "c",
+        "image": "i",
+        "resources": {"requests": {"cpu": f"{cpu}m", "memory": memory}},
+    }
+    if port := spec.pop("host_port", None):
+        container["ports"] = [{"containerPort": 80, "hostPort": port}]
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
+    }
+
+
+def burst(rng: random.Random) -> Shape:
+    """Many small pods at once, with room for all."""
+    shape = _shape(rng, nodes=rng.randrange(2, 10))
+    for number in range(rng.randrange(10, 120)):
+        shape.pods.append((rng.uniform(0, 0.2), pod(f"p{number}", cpu=rng.choice((10, 50, 100)))))
+    return shape
+
+
+def tight(rng: random.Random) -> Shape:
+    """As many pods as exactly fill the nodes, and many workers that race for the last places."""
+    shape = _shape(rng, nodes=rng.randrange(1, 5))
+    shape.workers = rng.choice((4, 8))
+    for number in range(len(shape.nodes) * 8):
+        shape.pods.append((rng.uniform(0, 0.1), pod(f"p{number}", cpu=500)))
+    return shape
+
+
+def overfull(rng: random.Random) -> Shape:
+    """More than fits: the rest waits until pods end, are deleted, or nodes come."""
+    shape = _shape(rng, nodes=rng.randrange(1, 4))
+    for number in range(len(shape.nodes) * 8 + rng.randrange(1, 25)):
+        lives = rng.choice((None, 2.0, 8.0))
+        shape.pods.append((rng.uniform(0, 3), pod(f"p{number}", cpu=rng.choice((400, 500, 1000)), lives=lives)))
+    if rng.random() < 0.5:
+        shape.acts.append((rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late")))
+    return shape
+
+
+def churn(rng: random.Random) -> Shape:
+    """Waves of short lives, one after another."""
+    shape = _shape(rng, nodes=rng.randrange(2, 6))
+    for number in range(rng.randrange(30, 150)):
+        at = rng.randrange(6) * 3 + rng.uniform(0, 0.3)
+        shape.pods.append(
+            (at, pod(f"p{number}", cpu=rng.choice((100, 300, 700)), lives=rng.choice((0.5, 2.0, 5.0))))
+        )
+    return shape
+
+
+def mixed(rng: random.Random) -> Shape:
+    """Every constraint that there is: selectors, tolerations, ports, gates, priorities."""
+    shape = Shape(workers=rng.choice((1, 2, 4, 8)), policy=rng.choice(("revalidate", "strict")))
+    for number in range(rng.randrange(3, 8)):
+        more: Body = {"labels": {"zone": f"z{number % 3}"}}
+        if rng.random() < 0.3:
+            more["taints"] = [{"key": f"example.com/{rng.randrange(3)}", "effect": "NoSchedule"}]
+        shape.nodes.append(node(f"n{number}", cpu=rng.choice((2, 4)), pods=rng.choice((5, 20)), **more))
+    for number in range(rng.randrange(10, 70)):
+        spec: Body = {}
+        if rng.random() < 0.2:
+            spec["nodeSelector"] = {"zone": f"z{rng.randrange(4)}"}
+        if rng.random() < 0.3:
+            spec["tolerations"] = [{"key": f"example.com/{rng.randrange(3)}", "operator": "Exists"}]
+        if rng.random() < 0.15:
+            spec["host_port"] = rng.choice((8080, 8081))
+        name = f"p{number}"
+        if rng.random() < 0.2:
+            spec["schedulingGates"] = [{"name": "example.com/gate"}]
+            path = f"/api/v1/namespaces/default/pods/{name}"
+            shape.acts.append((rng.uniform(1, 20), "PATCH", path, {"spec": {"schedulingGates": None}}))
+        body = pod(name, cpu=rng.choice((0, 100, 500, 1500)), lives=rng.choice((None, 3.0)), **spec)
+        if rng.random() < 0.3:
+            body["spec"]["priorityClassName"] = rng.choice(("system-cluster-critical", "system-node-critical"))
+            body["metadata"]["namespace"] = "default"
+        shape.pods.append((rng.uniform(0, 10), body))
+    return shape
+
+
+def replicas(rng: random.Random) -> Shape:
+    """Two or three schedulers of which one leads, over any of the other loads."""
+    shape = rng.choice((burst, overfull, churn))(rng)
+    shape.replicas = rng.choice((2, 2, 3))
+    shape.pods += [(rng.uniform(0, 40), pod(f"late-{number}")) for number in range(10)]
+    return shape
+
+
+def _shape(rng: random.Random, *, nodes: int) -> Shape:
+    return Shape(
+        nodes=[node(f"n{number}") for number in range(nodes)],
+        workers=rng.choice((1, 2, 4, 8)),
+        policy=rng.choice(("revalidate", "revalidate", "strict")),
+    )
+
+
+SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
+    each.__name__: each for each in (burst, tight, overfull, churn, mixed, replicas)
+}

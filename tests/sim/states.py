@@ -1,0 +1,101 @@
+"""The rare states that runs must reach between them: a fault that never led anywhere has tested nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from agent_scheduler.fastpath.scheduler import FastPath
+
+if TYPE_CHECKING:
+    from .processes import Process
+
+#: Sample of a process's metrics -> what it says when it is above 0.
+_SAMPLES = {
+    **{
+        f'agent_scheduler_bind_outcomes_total{{outcome="{outcome}"}}': f"bind {outcome}"
+        for outcome in (
+            *("bound", "bound elsewhere", "recreated", "deleting", "gated", "gone"),
+            *("refused", "unavailable", "unknown"),
+        )
+    },
+    'agent_scheduler_urgent_retries_total{result="granted"}': "urgent retry",
+    'agent_scheduler_urgent_retries_total{result="spent"}': "urgent retries spent",
+    'agent_scheduler_revalidations_total{result="fits"}': "changed node still fits",
+    'agent_scheduler_revalidations_total{result="refused"}': "changed node no longer fits",
+    'agent_scheduler_malformed_objects_total{kind="Pod"}': "malformed object",
+}
+#: Parts of a sample's name -> what it says.
+_PARTS = {
+    "list_expired": "list after 410",
+    "list_failing": "list after failed watches",
+    "stale_list": "stale list refused",
+    "duplicate": "duplicate event",
+    "malformed": "unreadable line",
+    "aggregated": "event repeated",
+}
+
+#: What the runs of all scenarios must have reached between them.
+WANTED = (
+    *("bind bound", "bind bound elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
+    *("bind refused", "bind unavailable", "bind unknown"),
+    *("urgent retry", "urgent retries spent", "urgent retry of a deleted pod"),
+    *("changed node still fits", "changed node no longer fits"),
+    *("list after 410", "stale list refused", "duplicate event", "unreadable line"),
+    *("crash between bind and answer", "restart", "lease lost", "stopped for longer than a lease"),
+    *("all places full", "woken by an event"),
+)
+
+
+class States:
+    """Counts what was reached."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self._watched: set[int] = set()
+
+    def reached(self, state: str, times: int = 1) -> None:
+        self.seen[state] += times
+
+    def process_started(self, process: Process) -> None:
+        if not process.identity.endswith("-1"):
+            self.reached("restart")
+
+    def watch(self, fast_path: FastPath) -> None:
+        """Notice what no metric tells. Idempotent."""
+        queue: Any = fast_path.queue
+        if "requeue_urgent" in vars(queue):
+            return
+        original = queue.requeue_urgent
+
+        def requeue_urgent(entry: Any) -> bool:
+            granted: bool = original(entry)
+            if not granted and queue.where(entry.uid) is None:
+                self.reached("urgent retry of a deleted pod")
+            return granted
+
+        queue.requeue_urgent = requeue_urgent
+
+    def harvest(self, process: Process) -> None:
+        """Read what a process that ends, or a run, has reached from its metrics."""
+        if process.runtime is None:
+            return
+        for name, value in samples(process).items():
+            if not value:
+                continue
+            if (state := _SAMPLES.get(name)) is not None:
+                self.reached(state)
+            if name.startswith(("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")):
+                for part, state in _PARTS.items():
+                    if part in name:
+                        self.reached(state)
+            if name.startswith("scheduler_queue_incoming_pods_total") and 'event="AssignedPodDelete"' in name:
+                self.reached("woken by an event")
+
+
+def samples(process: Process) -> dict[str, float]:
+    """Every sample of the process's metrics by its name and labels, as a scraper reads it."""
+    assert process.runtime is not None
+    body, _ = process.runtime.metrics.exposition()
+    lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}

@@ -1,0 +1,306 @@
+"""One world: an API, kubelets, schedulers, a load and a plan of faults, from one seed to one verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections import Counter
+from collections.abc import Collection
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+
+from agent_scheduler.apiserver import kubelet
+from agent_scheduler.apiserver.builtin import BUILTIN
+from agent_scheduler.apiserver.handlers import Api
+from agent_scheduler.apiserver.requests import Request, Response
+from agent_scheduler.apiserver.store import Store, random_uids
+
+from .faults import Plan, draw
+from .liveness import come_to_rest, nothing_left
+from .loop import START, SimLoop
+from .nemesis import Nemesis
+from .processes import Process
+from .safety import Safety
+from .scenarios import SCENARIOS, Shape
+from .states import States
+from .trace import Trace
+
+#: The time of day at which every world begins.
+_MORNING = datetime(2026, 1, 1, tzinfo=UTC)
+#: Seconds in which faults happen, and how likely one is at each throw.
+_FAULTS_FOR = (5.0, 15.0, 30.0)
+_RATES = (0.01, 0.03, 0.1, 0.25)
+#: No world is alive longer than that, in its own seconds.
+_LIFE = 20_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is drawn from the seed unless it is said here. `pods` and `nodes` keep the first so many."""
+
+    seed: int
+    scenario: str = ""
+    faults: tuple[str, ...] | None = None
+    pods: int | None = None
+    nodes: int | None = None
+    keep_trace: bool = False
+
+    def command(self) -> str:
+        parts = [f"python -m tests.sim --seed {self.seed}"]
+        if self.scenario:
+            parts.append(f"--scenario {self.scenario}")
+        if self.faults is not None:
+            parts += [f"--fault {name}" for name in self.faults] or ["--no-faults"]
+        if self.pods is not None:
+            parts.append(f"--pods {self.pods}")
+        if self.nodes is not None:
+            parts.append(f"--nodes {self.nodes}")
+        return " ".join([*parts, "--trace"])
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of a world. `violations` is empty if all was well."""
+
+    options: Options
+    scenario: str
+    faults: tuple[str, ...]
+    digest: str
+    violations: list[str]
+    fired: Counter[str] = field(default_factory=Counter)
+    states: Counter[str] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
+    trace: list[str] = field(default_factory=list)
+    pods: int = 0
+    nodes: int = 0
+    seconds: float = 0.0
+
+
+class World:
+    """Owner of everything in one run. Made and run once."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.seed = options.seed
+        self.rng = random.Random(f"{options.seed} world")
+        rng = random.Random(f"{options.seed} shape")
+        self.scenario = options.scenario or rng.choice(sorted(SCENARIOS))
+        self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
+        names = draw(random.Random(f"{options.seed} faults"), only=options.faults or ())
+        if options.faults == ():
+            names = []
+        plan_rng = random.Random(f"{options.seed} plan")
+        self.plan = Plan(plan_rng, names, ends=START + plan_rng.choice(_FAULTS_FOR), rates=_RATES)
+        unfair = 0.3 if self.plan.enabled("unfair") else 0.0
+        if unfair:
+            self.plan.fired["unfair"] += 1
+        self.loop = SimLoop(options.seed, unfair=unfair)
+        self.context = copy_context()
+        self.trace = Trace(self.loop.time, keep=options.keep_trace)
+        self.states = States()
+        self.store = Store(
+            clock=lambda: self.time_of_day().timestamp(),
+            uid=random_uids(random.Random(f"{options.seed} uids").getrandbits),
+        )
+        self.api = Api(self.store, BUILTIN)
+        self.kubelets = kubelet.Kubelets(self.store)
+        self.safety = Safety(self)
+        self.nemesis = Nemesis(self)
+        self.processes: list[Process] = []
+        self.requests = 0
+        self._stops: Counter[str] = Counter()
+
+    def time_of_day(self, off: float = 0.0) -> datetime:
+        """Off by so many seconds, as a process's clock may be."""
+        return _MORNING + timedelta(seconds=self.loop.time() - START + off)
+
+    def stop(self, process: Process, seconds: float) -> None:
+        """SIGSTOP for a while."""
+        self.trace(process.name, f"stands still for {seconds:g} s")
+        self.plan.lasts(self.loop.time() + seconds)
+        self._stops[process.name] += int(seconds) + 1
+        if seconds > 15 and process.elects:
+            self.states.reached("stopped for longer than a lease")
+        self.loop.freeze(process.name, seconds)
+
+    def stopped_for(self, name: str) -> float:
+        """Seconds for which a process has stood still, at most."""
+        return self._stops[name]
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Response:
+        """A request of somebody whose requests never fail."""
+        request = Request(
+            method,
+            path,
+            body=b"" if body is None else json.dumps(body).encode(),
+            content_type=content_type if body is not None else "",
+        )
+        result = self.api.handle(request)
+        assert isinstance(result, Response)
+        return result
+
+    # -- the run
+
+    def run(self) -> Verdict:
+        """From the first node to the last task. Never raises for what the scheduler does."""
+        before = structlog.get_config()
+        # Every failure is wanted here and told by the trace; the logs of hundreds of worlds are not.
+        quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+        structlog.configure(wrapper_class=quiet, processors=[_unheard])
+        logging.disable(logging.CRITICAL)
+        try:
+            self.loop.run_until_complete(self._live())
+        except Exception as error:
+            self.safety.violated("L4", f"{type(error).__name__}: {error}")
+        finally:
+            self._clear_away()
+            logging.disable(logging.NOTSET)
+            structlog.configure(**before)
+        return self._verdict()
+
+    async def _live(self) -> None:
+        for body in self.shape.nodes[: self.options.nodes]:
+            self.call("POST", "/api/v1/nodes", body)
+        background = [
+            self.loop.create_task(
+                kubelet.run(self.kubelets, clock=lambda: self.time_of_day().timestamp()), name="kubelets"
+            ),
+            self.loop.create_task(self._load(), name="load"),
+            self.loop.create_task(self.nemesis.run(), name="nemesis"),
+        ]
+        for number in range(self.shape.replicas):
+            process = Process(self, f"replica-{number}", self.shape.configuration())
+            self.processes.append(process)
+            process.begin()
+        load, nemesis = background[1:]
+        ending = self.loop.create_task(self._until_violated(), name="watching for violations")
+        rest = self.loop.create_task(self._rest(load, nemesis), name="coming to rest")
+        await asyncio.wait({ending, rest}, return_when=asyncio.FIRST_COMPLETED)
+        if rest.done():
+            rest.result()
+        for task in (ending, rest):
+            task.cancel()
+        if not self.safety.violations:
+            for process in self.processes:
+                self.states.harvest(process)
+            for process in self.processes:
+                await process.end()
+            for task in background:
+                task.cancel()
+            await asyncio.wait({*background, ending, rest})
+            current = asyncio.current_task()
+            assert current is not None
+            nothing_left(self, current)
+
+    async def _until_violated(self) -> None:
+        while not self.safety.violations and self.loop.time() < START + _LIFE:
+            await asyncio.sleep(0.5)
+            for process in self.processes:
+                if process.fast_path is not None:
+                    self.states.watch(process.fast_path)
+
+    async def _rest(self, load: asyncio.Task[None], nemesis: asyncio.Task[None]) -> None:
+        await asyncio.wait({load, nemesis})
+        load.result()
+        nemesis.result()
+        while self.loop.time() < self.plan.calm_at:
+            await asyncio.sleep(self.plan.calm_at - self.loop.time() + 0.001)
+        self.trace("", "the faults are over")
+        self.safety.look_inside()
+        await come_to_rest(self)
+
+    async def _load(self) -> None:
+        """Create the pods and do the rest of what users do, each at its time."""
+        pods = sorted(self.shape.pods, key=lambda each: each[0])[: self.options.pods]
+        todo = [(at, "POST", "/api/v1/namespaces/default/pods", body) for at, body in pods]
+        todo += [(at, method, path, body or {}) for at, method, path, body in self.shape.acts]
+        for at, method, path, body in sorted(todo, key=lambda each: each[0]):
+            await asyncio.sleep(max(0.0, START + at - self.loop.time()))
+            content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            self.call(method, path, body, content_type)
+
+    def _clear_away(self) -> None:
+        """After a violation tasks may be left: they are not run on, only dropped, without a word."""
+        self.loop.set_exception_handler(lambda _loop, _context: None)
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        for _ in range(50):
+            if not asyncio.all_tasks(self.loop):
+                break
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
+        self.loop.close()
+
+    def _verdict(self) -> Verdict:
+        return Verdict(
+            options=self.options,
+            scenario=self.scenario,
+            faults=tuple(self.plan.rates),
+            digest=self.trace.digest,
+            violations=self.safety.violations,
+            fired=self.plan.fired,
+            states=self.states.seen,
+            checked=self.safety.checked,
+            trace=self.trace.lines or [],
+            pods=len(self.shape.pods[: self.options.pods]),
+            nodes=len(self.shape.nodes[: self.options.nodes]),
+            seconds=self.loop.time() - START,
+        )
+
+
+def _unheard(_logger: Any, _name: str, _event: Any) -> Any:
+    raise structlog.DropEvent
+
+
+def run(options: Options) -> Verdict:
+    """One world from its beginning to its verdict."""
+    return World(options).run()
+
+
+def shrink(verdict: Verdict, *, attempts: int = 60) -> Verdict:
+    """A smaller world that fails in the same way: fewer faults, pods and nodes, as long as there is one."""
+    best = verdict
+    kind = verdict.violations[0].partition(":")[0]
+
+    def fails(options: Options) -> Verdict | None:
+        tried = run(options)
+        return tried if tried.violations and tried.violations[0].partition(":")[0] == kind else None
+
+    def settled(found: Verdict, **changes: Any) -> Options:
+        faults: Collection[str] = changes.get("faults", found.faults)
+        return Options(
+            seed=found.options.seed,
+            scenario=found.scenario,
+            faults=tuple(faults),
+            pods=changes.get("pods", found.options.pods),
+            nodes=changes.get("nodes", found.options.nodes),
+        )
+
+    def candidates(found: Verdict) -> list[Options]:
+        smaller: list[Options] = []
+        half = len(found.faults) // 2
+        if half:
+            smaller += [settled(found, faults=found.faults[:half]), settled(found, faults=found.faults[half:])]
+        smaller += [settled(found, pods=max(1, found.pods * part // 4)) for part in (1, 2, 3) if found.pods > 1]
+        smaller += [settled(found, nodes=max(1, found.nodes // 2))] if found.nodes > 1 else []
+        smaller += [settled(found, faults=[f for f in found.faults if f != name]) for name in found.faults]
+        return smaller
+
+    progress = True
+    while progress and attempts > 0:
+        progress = False
+        for options in candidates(best):
+            attempts -= 1
+            found = fails(options)
+            if found is not None:
+                best, progress = found, True
+                break
+            if attempts <= 0:
+                break
+    return best
