@@ -1,0 +1,77 @@
+"""Holds a pod at one stage of its way through a fast path, so that a test can change the world meanwhile.
+
+The stages are those between which something awaits: a decision that waits for the binder (`HeldResults`), and a bind
+that waits for its answer (`HeldBinds`). What is held is the product's own value, and what follows is its own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.fastpath.binder import ScheduleResult
+from agent_scheduler.kube.bind import BindResult
+from tests.embedded import EmbeddedCluster, until
+from tests.unit.fastpath.running import Running
+
+
+class HeldResults:
+    """Decisions wait here on their way from worker to binder, until `release`."""
+
+    def __init__(self, running: Running, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
+        binder = running.fast_path.binder
+        self.results: list[ScheduleResult] = []
+        self._only = only
+        self._submit = binder.submit
+        self._holding = True
+        binder.submit = self._take  # type: ignore[method-assign]
+
+    def _take(self, result: ScheduleResult) -> None:
+        if self._holding and self._only(result.pod):
+            self.results.append(result)
+        else:
+            self._submit(result)
+
+    def release(self) -> None:
+        """Hand over what is held, and hold nothing more."""
+        self._holding = False
+        held, self.results = self.results, []
+        for result in held:
+            self._submit(result)
+
+
+class HeldBinds:
+    """Binds wait here on their way to the API server, until `release`; `nodes` has where each is to go."""
+
+    def __init__(self, running: Running, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
+        binder = running.fast_path.binder
+        self.nodes: dict[str, str] = {}
+        self._only = only
+        self._bind = binder._bind
+        self._released = asyncio.Event()
+        binder._bind = self
+
+    async def __call__(self, pod: PodInfo, node_name: str) -> BindResult:
+        if self._only(pod) and not self._released.is_set():
+            self.nodes[pod.name] = node_name
+            await self._released.wait()
+        return await self._bind(pod, node_name)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+def millicores(ledger: Ledger, node: str) -> int:
+    """What the ledger counts as taken on a node; 0 for one that it does not know."""
+    row = ledger.rows.get(node)
+    return 0 if row is None else int(ledger.columns.requested[0, row])
+
+
+async def refusal(cluster: EmbeddedCluster, name: str) -> str:
+    """Why a pod has no node, as soon as its condition says so."""
+    condition = await until(lambda: cluster.condition(name))
+    assert condition["status"] == "False", condition
+    message: str = condition["message"]
+    return message
