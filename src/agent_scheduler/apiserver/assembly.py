@@ -21,6 +21,8 @@ from .builtin import BUILTIN
 from .certificates import make_certificates, server_context
 from .controllers import Controller
 from .disruption import Budgets
+from .fault_plan import Plan
+from .faults import Injector
 from .handlers import Api
 from .loading import load_files
 from .podgc import PodCollector
@@ -118,8 +120,11 @@ def write_kubeconfig(file: Path, text: str) -> None:
         raise ClusterError(f"--kubeconfig-out {file}: cannot be written: {error.strerror or error}") from None
 
 
-async def serve(args: argparse.Namespace) -> None:
-    """Serves until SIGINT or SIGTERM. Raises `ClusterError` or `LoadError` if it cannot start."""
+async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
+    """Serves until SIGINT or SIGTERM, with the faults of `plan`, of which it tells in the end how many fired.
+
+    Raises `ClusterError` or `LoadError` if it cannot start.
+    """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -137,7 +142,8 @@ async def serve(args: argparse.Namespace) -> None:
     if args.tls:
         certificates = make_certificates((args.host, "127.0.0.1", "::1", "localhost"), now=time.time())
         authority, tls = certificates.authority, server_context(certificates)
-    server = Server(api, host=args.host, port=args.port, tls=tls)
+    injector = None if plan is None else Injector(plan)
+    server = Server(api, host=args.host, port=args.port, tls=tls, disturb=injector)
     try:
         await server.start()
     except OSError as error:
@@ -160,6 +166,8 @@ async def serve(args: argparse.Namespace) -> None:
                 task.cancel()
     finally:
         await server.stop()
+        if injector is not None:
+            print("\n".join(injector.report()), flush=True)
 
 
 def _controllers(api: Api, *, kubelets: bool) -> list[Controller]:

@@ -42,24 +42,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--tls", action="store_true", help="serve HTTPS with a certificate made for this run")
     parser.add_argument("--token", default="", help="require this bearer token")
+    parser.add_argument(
+        "--faults", type=Path, metavar="FILE",
+        help="answer with the faults of this YAML or JSON file, see docs/faults.md; for tests of clients",
+    )  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serves until SIGINT or SIGTERM: 0 then, 1 if the cluster could not start."""
+    """Serves until SIGINT or SIGTERM: 0 then, 1 if the cluster could not start, 2 for a plan of faults that is none."""
     import asyncio
 
     import uvloop
 
+    from ..config.errors import ConfigurationError
     from .assembly import ClusterError, serve
+    from .fault_plan import read_plan
     from .loading import LoadError
 
+    try:
+        plan = None if args.faults is None else read_plan(args.faults)
+    except ConfigurationError as error:
+        print(f"agent-scheduler cluster: {error}", file=sys.stderr)
+        return 2
     try:
         if args.nodes < 0:
             raise ClusterError(f"--nodes: must be at least 0, not {args.nodes}")
         if not 0 <= args.port <= 65535:
             raise ClusterError(f"--port: must be from 0 to 65535, not {args.port}")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(args))
+            runner.run(serve(args, plan))
     except (ClusterError, LoadError) as error:
         print(f"agent-scheduler cluster: {error}", file=sys.stderr)
         return 1

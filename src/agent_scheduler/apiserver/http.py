@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections import deque
 
 import httptools
@@ -34,6 +36,10 @@ _WRITE_HIGH = 1024 * 1024
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
+#: Seconds that what was written before an injected reset is given to leave this process.
+_BEFORE_RESET = 0.01
+#: SO_LINGER by which closing a socket sends a reset and not a FIN.
+_NO_LINGER = struct.pack("ii", 1, 0)
 _TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
 _FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
 
@@ -82,6 +88,8 @@ class Connection(asyncio.Protocol):
         self._timers: StreamTimers | None = None
         self._pump_due = False
         self._delay: asyncio.TimerHandle | None = None
+        #: A slow server carries a request out even if its client has gone meanwhile.
+        self._delay_outlives = False
         self._write_paused = False
         self._discarding = False
         #: The parser stands between two messages: what comes next begins a request.
@@ -111,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._shared.forget(self)
         self._discarding = True
         self._waiting.clear()
-        if self._delay is not None:
+        if self._delay is not None and not self._delay_outlives:
             self._delay.cancel()
         self._drop_stream()
 
@@ -254,6 +262,7 @@ class Connection(asyncio.Protocol):
             self._finish(request, self._handle(request), keep=keep, chunked=chunked)
             return
         self._busy = True
+        self._delay_outlives = not fault.drop and (fault.error is None or fault.commits)
         self._later(fault.delay, lambda: self._serve_disturbed(request, fault, keep=keep, chunked=chunked))
 
     def _later(self, seconds: float, action: object) -> None:
@@ -265,16 +274,30 @@ class Connection(asyncio.Protocol):
         self._delay = self._shared.loop.call_later(seconds, run)
 
     def _serve_disturbed(self, request: Request, fault: Disturbance, *, keep: bool, chunked: bool) -> None:
+        self._delay_outlives = False
         if fault.drop:
-            self._transport.abort()
+            self._break_off()
             return
-        result = refusal(fault.error) if fault.error is not None else self._handle(request)
+        result: Response | Stream | None = None
+        if fault.error is None or fault.commits:
+            result = self._handle(fault.asked(request, self._api.store.rv))
+            if isinstance(result, Stream):
+                if fault.lose or fault.error is not None or self._transport.is_closing():
+                    result.watcher.close()
+                else:
+                    if fault.distortion is not None:
+                        result = result.disturbed(fault.distortion, self._shared.loop.call_later)
+                    # From now on it is closed with the connection.
+                    self._stream = result
+        if fault.error is not None:
+            result = refusal(fault.error)
+        if self._transport.is_closing():
+            return
 
         def answer() -> None:
+            assert result is not None
             if fault.lose:
-                if isinstance(result, Stream):
-                    result.watcher.close()
-                self._transport.abort()
+                self._break_off()
                 return
             self._busy = False
             self._finish(request, result, keep=keep, chunked=chunked)
@@ -284,6 +307,13 @@ class Connection(asyncio.Protocol):
             self._later(fault.late, answer)
         else:
             answer()
+
+    def _break_off(self) -> None:
+        """Reset the connection, as a peer does that has died."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._transport.abort()
 
     def _handle(self, request: Request) -> Response | Stream:
         try:
@@ -384,7 +414,7 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         """Send what waits, one bite a turn, so that a long backlog holds up no other connection."""
         stream = self._stream
-        if stream is None or self._write_paused:
+        if stream is None or self._timers is None or self._write_paused:
             return
         self._flush()
         watcher = stream.watcher
@@ -399,6 +429,10 @@ class Connection(asyncio.Protocol):
             self._end_stream()
 
     def _end_stream(self) -> None:
+        if self._stream is not None and self._stream.watcher.torn:
+            self._drop_stream()
+            self._later(_BEFORE_RESET, self._break_off)
+            return
         if self._stream_chunked:
             self._transport.write(_LAST_CHUNK)
         keep = self._stream_keep and not self._shared.closing

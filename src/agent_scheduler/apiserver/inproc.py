@@ -24,8 +24,8 @@ class Lost(ConnectionError):
 class Watching:
     """An open watch: its `status`, and its lines as an asynchronous iterator.
 
-    A refused watch has the refusal's status and its body as the only line. Close it with `aclose` when it is
-    left before it ends.
+    A refused watch has the refusal's status and its body as the only line. One that an injected fault breaks off
+    ends with `Lost`. Close it with `aclose` when it is left before it ends.
     """
 
     def __init__(self, result: Stream | Response, loop: asyncio.AbstractEventLoop) -> None:
@@ -54,7 +54,10 @@ class Watching:
             if self._ready:
                 break
             if watcher.drained:
+                torn = watcher.torn
                 await self.aclose()
+                if torn:
+                    raise Lost("the watch was broken off")
             else:
                 await self._more.wait()
         return self._ready.popleft()
@@ -106,16 +109,19 @@ class Door:
             await self._sleep(fault.delay)
         if fault.drop:
             raise Lost(f"{request.method} {request.path}: dropped before it was handled")
-        if fault.error is not None:
+        if fault.error is not None and not fault.commits:
             return refusal(fault.error)
-        result = self.api.handle(request)
+        result = self.api.handle(fault.asked(request, self.api.store.rv))
         if fault.late:
             await self._sleep(fault.late)
-        if fault.lose:
-            if isinstance(result, Stream):
+        if isinstance(result, Stream):
+            if fault.lose or fault.error is not None:
                 result.watcher.close()
+            elif fault.distortion is not None:
+                result = result.disturbed(fault.distortion, asyncio.get_running_loop().call_later)
+        if fault.lose:
             raise Lost(f"{request.method} {request.path}: the answer was lost")
-        return result
+        return result if fault.error is None else refusal(fault.error)
 
     async def request(
         self,

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
 from .errors import ApiError, Cause, bad_request, invalid
+from .fault_streams import Cancellable, Distortion, DisturbedWatcher
 from .watch import Watcher
 
 _NO_QUERY: Mapping[str, str] = {}
@@ -175,10 +176,17 @@ class Stream:
     `version` gives the version that a bookmark may claim at the moment it is made.
     """
 
-    watcher: Watcher
+    watcher: Watcher | DisturbedWatcher
     timeout: float
     version: Callable[[], int]
     content_type: str = "application/json"
+
+    def disturbed(
+        self, distortion: Distortion, call_later: Callable[[float, Callable[[], None]], Cancellable]
+    ) -> Stream:
+        """The same watch behind a fault. To be asked of one that nobody pumps yet."""
+        assert isinstance(self.watcher, Watcher)
+        return replace(self, watcher=DisturbedWatcher(self.watcher, distortion, call_later))
 
 
 def refusal(error: ApiError) -> Response:
@@ -201,17 +209,47 @@ def success(status: int, details: Mapping[str, Any] | None = None) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """What an injected fault does to one request. Times are seconds.
+    """What an injected fault does to one request. Times are seconds, infinite ones allowed.
 
-    Before the verb runs: wait `delay`, then answer `error` or close the connection (`drop`) instead. After it
-    ran and committed: wait `late`, then close without the answer (`lose`), which leaves the client not knowing.
+    Before the verb runs: wait `delay`, then answer `error` or reset the connection (`drop`) instead. The verb is
+    asked for a state `behind` by so many versions, if it is a list or a watch. After it ran and committed: wait
+    `late`, then reset without the answer (`lose`), which leaves the client not knowing, or, if `commits`, answer
+    `error` all the same. An open watch goes through `distortion`.
     """
 
     delay: float = 0.0
     error: ApiError | None = None
+    commits: bool = False
     drop: bool = False
     late: float = 0.0
     lose: bool = False
+    behind: int = 0
+    distortion: Distortion | None = None
+
+    def asked(self, request: Request, current: int) -> Request:
+        """The request as the verb is asked it. `current` is the store's version."""
+        given = request.parameters
+        if not self.behind or "continue" in given:
+            # The pages of an old list are as old as its first one.
+            return request
+        wanted = dict(given)
+        if request.flag("watch"):
+            begin = given.get("resourceVersion", "")
+            if not begin.isdigit() or begin == "0":
+                return request
+            wanted["resourceVersion"] = str(max(1, int(begin) - self.behind))
+        else:
+            wanted["resourceVersion"] = str(max(1, current - self.behind))
+            wanted["resourceVersionMatch"] = "Exact"
+        return Request(
+            request.method,
+            request.path,
+            urlencode(wanted),
+            body=request.body,
+            content_type=request.content_type,
+            accept=request.accept,
+            authorization=request.authorization,
+        )
 
 
 #: The seam for fault injection: asked once per request by every adapter; None lets the request pass.

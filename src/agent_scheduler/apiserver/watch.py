@@ -69,6 +69,11 @@ class Watcher:
         self._backlog: Iterator[bytes] | None = iter(backlog)
         self._close: Callable[[], None] = _nobody
 
+    @property
+    def torn(self) -> bool:
+        """Whether its end is to look like a broken connection: only an injected fault's is."""
+        return False
+
     def offer(self, line: bytes) -> None:
         """Queue one line, or end the watch if the client is too far behind to be given it."""
         if self.ended:

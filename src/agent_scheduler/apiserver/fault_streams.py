@@ -1,0 +1,299 @@
+"""What an injected fault does to an open watch: lines go in, and what is sent instead comes out.
+
+A `Distortion` is pure: it knows no clock, socket or chance, so that any carrier of watches can apply one. What it
+gives are steps, in order: bytes to send, a pause, or the end. `DisturbedWatcher` puts one before a watcher and is
+read as that watcher is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from .errors import gone
+from .watch import Watcher
+
+
+class Pause(NamedTuple):
+    """Nothing is sent for so long; infinite: ever again."""
+
+    seconds: float
+
+
+class End(Enum):
+    """How the watch ends: CLOSE with the last chunk, RESET with a TCP reset."""
+
+    CLOSE = "close"
+    RESET = "reset"
+
+
+Step = bytes | Pause | End
+#: Told of each time that a fault really happened.
+Struck = Callable[[], None]
+
+
+class Distortion(Protocol):
+    """One watch's fault. Owner of how far the watch is."""
+
+    def feed(self, lines: Sequence[bytes]) -> list[Step]:
+        """What is sent instead of `lines`. First asked with no lines, when the watch is opened."""
+        ...
+
+
+def expired() -> bytes:
+    """The event by which a server says that a watch cannot go on."""
+    return b'{"type":"ERROR","object":' + orjson.dumps(gone(TOO_OLD).status()) + b"}\n"
+
+
+TOO_OLD = "too old resource version: injected by a fault"
+
+
+class Cutting:
+    """Does `steps` once, after so many lines or bytes. Lines behind an end are lost, behind a pause they follow."""
+
+    def __init__(
+        self, steps: Sequence[Step], struck: Struck, *, lines: int | None = None, size: int | None = None
+    ) -> None:
+        self._steps = steps
+        self._struck = struck
+        self._lines = lines
+        self._size = size
+        self._done = False
+
+    def feed(self, lines: Sequence[bytes]) -> list[Step]:
+        if self._done:
+            return list(lines)
+        sent: list[Step] = []
+        for at, line in enumerate((*lines, b"")):
+            taken = self._take(line)
+            sent += [line[:taken]] if taken else []
+            if taken < len(line) or (at == len(lines) and self._spent()):
+                self._done = True
+                self._struck()
+                return [*sent, *self._steps, line[taken:], *lines[at + 1 :]]
+        return sent
+
+    def _spent(self) -> bool:
+        return (self._lines if self._lines is not None else self._size) == 0
+
+    def _take(self, line: bytes) -> int:
+        """How many bytes of `line` are before the cut."""
+        if self._lines is not None:
+            if not line or not self._lines:
+                return 0
+            self._lines -= 1
+            return len(line)
+        assert self._size is not None
+        taken = min(len(line), self._size)
+        self._size -= taken
+        return taken
+
+
+class Editing:
+    """Sends `edit(line)` for one line, the one behind so many."""
+
+    def __init__(self, edit: Callable[[bytes], bytes], struck: Struck, *, lines: int) -> None:
+        self._edit = edit
+        self._struck = struck
+        self._left = lines
+
+    def feed(self, lines: Sequence[bytes]) -> list[Step]:
+        at = self._left
+        self._left -= len(lines)
+        if not 0 <= at < len(lines):
+            return list(lines)
+        self._struck()
+        return [*lines[:at], self._edit(lines[at]), *lines[at + 1 :]]
+
+
+class EditingAll:
+    """Sends `edit(line)` for every line."""
+
+    def __init__(self, edit: Callable[[bytes], bytes], struck: Struck) -> None:
+        self._edit = edit
+        self._struck = struck
+
+    def feed(self, lines: Sequence[bytes]) -> list[Step]:
+        for _ in lines:
+            self._struck()
+        return [self._edit(line) for line in lines]
+
+
+class Repeating:
+    """After every so many lines the last ones come once more."""
+
+    def __init__(self, struck: Struck, *, every: int, last: int) -> None:
+        self._struck = struck
+        self._every = every
+        self._kept: deque[bytes] = deque(maxlen=last)
+        self._count = 0
+
+    def feed(self, lines: Sequence[bytes]) -> list[Step]:
+        sent: list[Step] = []
+        for line in lines:
+            sent.append(line)
+            self._kept.append(line)
+            self._count += 1
+            if self._count % self._every == 0:
+                self._struck()
+                sent += self._kept
+        return sent
+
+
+class Holding:
+    """Everything comes later."""
+
+    def __init__(self, struck: Struck, *, seconds: float) -> None:
+        self._struck = struck
+        self._seconds = seconds
+
+    def feed(self, lines: Sequence[bytes]) -> list[Step]:
+        if not lines:
+            return []
+        self._struck()
+        return [Pause(self._seconds), *lines]
+
+
+class LosingDeletes:
+    """Swallows deletions, and ends the watch with the last of them."""
+
+    def __init__(self, struck: Struck, *, deletions: int) -> None:
+        self._struck = struck
+        self._left = deletions
+
+    def feed(self, lines: Sequence[bytes]) -> list[Step]:
+        sent: list[Step] = []
+        for line in lines:
+            if not line.startswith(b'{"type":"DELETED"'):
+                sent.append(line)
+                continue
+            self._left -= 1
+            if not self._left:
+                self._struck()
+                return [*sent, End.CLOSE]
+        return sent
+
+
+def truncated(line: bytes) -> bytes:
+    return line[: len(line) // 2] + b"\n"
+
+
+def garbled(line: bytes) -> bytes:
+    return b"}" + line[1:]
+
+
+_TYPE = re.compile(rb'^\{"type":"[A-Z]+"')
+
+
+def of_unknown_type(line: bytes) -> bytes:
+    return _TYPE.sub(b'{"type":"MOVED"', line)
+
+
+def with_unknown_fields(line: bytes, *, size: int) -> bytes:
+    """The event with members that no version of the API has, in its envelope and in its object."""
+    more = b'"fromTheFuture":{"of":[1,"two",null]},"padding":"%b",' % (b"x" * size)
+    line = line.replace(b',"object":{', b',"object":{' + more, 1)
+    return line.rstrip()[:-1] + b',"fromTheFuture":true}\n'
+
+
+class DisturbedWatcher:
+    """A watcher behind a distortion. Owner of the watcher, and of the timer that ends a pause.
+
+    Invariant: while paused, nothing is given out; once ended, nothing is left in the watcher's hub.
+    """
+
+    def __init__(
+        self,
+        inner: Watcher,
+        distortion: Distortion,
+        call_later: Callable[[float, Callable[[], None]], Cancellable],
+    ) -> None:
+        self._inner = inner
+        self._distortion = distortion
+        self._call_later = call_later
+        self._steps: deque[Step] = deque(distortion.feed(()))
+        self._paused = False
+        self._timer: Cancellable | None = None
+        self._end: End | None = None
+        self.wake: Callable[[], None] = _nobody
+        inner.wake = self._woken
+
+    @property
+    def bookmarks(self) -> bool:
+        return self._inner.bookmarks
+
+    def bookmark(self, rv: int) -> None:
+        self._inner.bookmark(rv)
+
+    @property
+    def drained(self) -> bool:
+        if self._end is not None:
+            return True
+        return not self._paused and not self._steps and self._inner.drained
+
+    @property
+    def torn(self) -> bool:
+        """Whether the end is a reset."""
+        return self._end is End.RESET
+
+    def take(self, room: int) -> list[bytes]:
+        sent: list[bytes] = []
+        while not sent and not self._paused and self._end is None:
+            if not self._steps:
+                lines = self._inner.take(room)
+                if not lines:
+                    break
+                self._steps.extend(self._distortion.feed(lines))
+            self._perform(sent, room)
+        return sent
+
+    def _perform(self, sent: list[bytes], room: int) -> None:
+        """Does the steps up to the next pause or end, or as many as there is room for."""
+        while self._steps and room > 0:
+            step = self._steps.popleft()
+            if isinstance(step, bytes):
+                if step:
+                    sent.append(step)
+                    room -= len(step)
+            elif isinstance(step, Pause):
+                self._paused = True
+                if step.seconds < math.inf:
+                    self._timer = self._call_later(step.seconds, self._resume)
+                return
+            else:
+                self._end = step
+                self._steps.clear()
+                self._inner.close()
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._timer = None
+        self.wake()
+
+    def _woken(self) -> None:
+        if not self._paused:
+            self.wake()
+
+    def end(self) -> None:
+        self._inner.end()
+
+    def close(self) -> None:
+        self.wake = _nobody
+        self._steps.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._inner.close()
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+def _nobody() -> None:
+    """Nobody listens yet, or any more."""

@@ -1,0 +1,230 @@
+"""Decides which request is struck by which fault of a plan, and counts what happened.
+
+The decision is pure but for the counting of requests: chance is injected, and the same plan, seed and order of
+requests give the same faults. Nothing here waits, sends or closes; that is the carrier's part, which is told what
+to do in a `Disturbance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from . import errors, fault_plan
+from .errors import ApiError
+from .fault_plan import Fault, Plan, Rule
+from .fault_streams import (
+    TOO_OLD,
+    Cutting,
+    Distortion,
+    Editing,
+    EditingAll,
+    End,
+    Holding,
+    LosingDeletes,
+    Pause,
+    Repeating,
+    Step,
+    Struck,
+    expired,
+    garbled,
+    of_unknown_type,
+    truncated,
+    with_unknown_fields,
+)
+from .fault_targets import Target, matches, target_of
+from .requests import Disturbance, Request
+
+#: Numbers in [0, 1).
+Chance = Callable[[], float]
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+class _Turns:
+    """One rule's count of requests. Owner of its chance."""
+
+    def __init__(self, rule: Rule, chance: Chance) -> None:
+        self.rule = rule
+        self.chance = chance
+        self._matched = 0
+        self._fired = 0
+
+    def strikes(self) -> bool:
+        """Whether the next request that matches is struck."""
+        rule = self.rule
+        self._matched += 1
+        turn = self._matched - rule.after
+        if turn < 1 or (rule.first is not None and turn > rule.first):
+            return False
+        if rule.count is not None and self._fired >= rule.count:
+            return False
+        if rule.every is not None and turn % rule.every:
+            return False
+        if rule.probability is not None and self.chance() >= rule.probability:
+            return False
+        self._fired += 1
+        return True
+
+    def up_to(self, spread: int) -> int:
+        return int(self.chance() * (spread + 1)) if spread else 0
+
+
+class Injector:
+    """The seam `Disturb` for a plan. `fired` counts by kind how often a fault really happened."""
+
+    def __init__(self, plan: Plan, *, chance: Callable[[int], Chance] | None = None) -> None:
+        """`chance` gives each rule its own source, so that one rule's requests do not change another's faults."""
+        draw = chance or (lambda index: Random(f"{plan.seed}/{index}").random)
+        self._turns = [_Turns(rule, draw(index)) for index, rule in enumerate(plan.rules)]
+        self.fired: dict[str, int] = dict.fromkeys((rule.fault.kind for rule in plan.rules), 0)
+        #: Watches whose next one is answered 410, because this one lost a deletion.
+        self._expired: set[tuple[str, ...]] = set()
+
+    def __call__(self, request: Request) -> Disturbance | None:
+        target = target_of(request)
+        watching = target.verb == "watch"
+        if watching and self._expired and (key := _same_watch(request)) in self._expired:
+            self._expired.discard(key)
+            return Disturbance(error=errors.gone(TOO_OLD))
+        for turns in self._turns:
+            fault = turns.rule.fault
+            kind = fault.kind
+            if (
+                _strikes_verb(kind, target.verb)
+                and matches(turns.rule.match, request, target)
+                and turns.strikes()
+            ):
+                if kind in fault_plan.WATCH_KINDS:
+                    return Disturbance(distortion=self._distortion(fault, request, turns))
+                self._count(kind)
+                return _disturbance(fault, target)
+        return None
+
+    def _count(self, kind: str) -> None:
+        self.fired[kind] += 1
+
+    def _distortion(self, fault: Fault, request: Request, turns: _Turns) -> Distortion:
+        struck = partial(self._count, fault.kind)
+        if fault.lose_delete is None:
+            return _distortion(fault, struck, turns.up_to)
+
+        def lost() -> None:
+            struck()
+            self._expired.add(_same_watch(request))
+
+        return LosingDeletes(lost, deletions=fault.lose_delete.deletions)
+
+    def report(self) -> list[str]:
+        """One line for each kind of fault in the plan."""
+        return [f"fault {kind}: fired {count} times" for kind, count in self.fired.items()]
+
+
+def _strikes_verb(kind: str, verb: str) -> bool:
+    if kind in fault_plan.WATCH_KINDS:
+        return verb == "watch"
+    return kind != "stale" or verb in ("list", "watch")
+
+
+def _same_watch(request: Request) -> tuple[str, ...]:
+    given = request.parameters
+    return request.path, given.get("labelSelector", ""), given.get("fieldSelector", "")
+
+
+def _disturbance(fault: Fault, target: Target) -> Disturbance:
+    """What a fault of a request does."""
+    match fault.section:
+        case fault_plan.Error() as error:
+            return Disturbance(error=_refusal(error), commits=error.commit)
+        case fault_plan.Conflict(of=of):
+            return Disturbance(error=_conflict(of, target))
+        case fault_plan.Delay(before=before, after=after):
+            return Disturbance(delay=before, late=after)
+        case fault_plan.Drop(after=after):
+            return Disturbance(delay=after, drop=True)
+        case fault_plan.Lose(after=after):
+            return Disturbance(late=after, lose=True)
+        case fault_plan.Hang(commit=commit, lasts=lasts):
+            seconds = math.inf if lasts is None else lasts
+            return Disturbance(late=seconds, lose=True) if commit else Disturbance(delay=seconds, drop=True)
+        case fault_plan.Stale(versions=versions):
+            return Disturbance(behind=versions)
+    raise AssertionError(f"{fault.kind} is no fault of a request")
+
+
+def _refusal(error: fault_plan.Error) -> ApiError:
+    reason = error.reason if error.reason is not None else _REASONS.get(error.status, "")
+    details = None if error.retry_after is None else {"retryAfterSeconds": error.retry_after}
+    return ApiError(error.status, reason, error.message or "injected by a fault", details)
+
+
+def _conflict(of: str, target: Target) -> ApiError:
+    """The 409 of a cause, in the words of `subresources.assign` and of the registry."""
+    name, resource = target.name, target.resource or "pods"
+    if of == "exists":
+        return errors.already_exists(resource, target.group, name)
+    if of == "modified":
+        return errors.stale(resource, target.group, name)
+    if of == "uid":
+        why = f"Precondition failed: UID in precondition: injected, UID in object meta: of another {name}"
+        return errors.conflict(resource, target.group, name, why)
+    why = {
+        "assigned": f'pod {name} is already assigned to node "injected"',
+        "deleting": f"pod {name} is being deleted, cannot be assigned to a host",
+        "gated": f"pod {name} has non-empty .spec.schedulingGates",
+    }[of]
+    return errors.conflict("pods/binding", "", name, why)
+
+
+def _distortion(fault: Fault, struck: Struck, up_to: Callable[[int], int]) -> Distortion:
+    """What a fault of an open watch does. `up_to` draws a number."""
+
+    def cut(at: fault_plan.Cut, step: Step) -> Distortion:
+        more = up_to(at.spread)
+        if at.events is not None:
+            return Cutting([step], struck, lines=at.events + more)
+        assert at.bytes is not None
+        return Cutting([step], struck, size=at.bytes + more)
+
+    def edit(at: fault_plan.After, edited: Callable[[bytes], bytes]) -> Distortion:
+        return Editing(edited, struck, lines=at.events + up_to(at.spread))
+
+    match fault.section:
+        case fault_plan.Close() as at:
+            return cut(at, End.CLOSE)
+        case fault_plan.Reset() as at:
+            return cut(at, End.RESET)
+        case fault_plan.Stall() as at:
+            return cut(at, Pause(math.inf if at.lasts is None else at.lasts))
+        case fault_plan.Expire() as after:
+            return Cutting([expired(), End.CLOSE], struck, lines=after.events + up_to(after.spread))
+        case fault_plan.Truncate() as after:
+            return edit(after, truncated)
+        case fault_plan.Garble() as after:
+            return edit(after, garbled)
+        case fault_plan.UnknownType() as after:
+            return edit(after, of_unknown_type)
+        case fault_plan.UnknownFields(bytes=size):
+            return EditingAll(partial(with_unknown_fields, size=size), struck)
+        case fault_plan.Duplicate(every=every):
+            return Repeating(struck, every=every, last=1)
+        case fault_plan.Replay(events=events, last=last):
+            return Repeating(struck, every=events, last=last)
+        case fault_plan.Hold(back=back):
+            return Holding(struck, seconds=back)
+    raise AssertionError(f"{fault.kind} is no fault of a watch")
