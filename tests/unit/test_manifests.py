@@ -16,7 +16,10 @@ from agent_scheduler.config import add_run_arguments, load
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
-MANIFESTS = sorted(CONFIG.rglob("*.yaml"))
+#: A plan of faults, which is for the embedded cluster; its own tests read it.
+FAULTS = CONFIG / "samples" / "faults.yaml"
+MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - {FAULTS})
+SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - {FAULTS})
 
 #: Every request that the product makes: (API group, resource, verb) -> whose code makes it.
 REQUESTS = {
@@ -69,7 +72,7 @@ def test_every_manifest_is_an_object_of_a_kind(path: Path) -> None:
 
 
 def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
-    used = set((CONFIG / "samples").glob("*.yaml"))
+    used = set(SAMPLES)
     for kustomization in CONFIG.rglob("kustomization.yaml"):
         used.add(kustomization)
         (document,) = documents(kustomization)
@@ -127,7 +130,7 @@ def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: P
     assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
 
 
-@pytest.mark.parametrize("path", sorted((CONFIG / "samples").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
     configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
     for document in documents(path):
