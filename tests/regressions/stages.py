@@ -12,16 +12,16 @@ from collections.abc import Callable
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.fastpath.binder import ScheduleResult
+from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import BindResult
 from tests.embedded import EmbeddedCluster, until
-from tests.unit.fastpath.running import Running
 
 
 class HeldResults:
     """Decisions wait here on their way from worker to binder, until `release`."""
 
-    def __init__(self, running: Running, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
-        binder = running.fast_path.binder
+    def __init__(self, fast_path: FastPath, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
+        binder = fast_path.binder
         self.results: list[ScheduleResult] = []
         self._only = only
         self._submit = binder.submit
@@ -45,8 +45,8 @@ class HeldResults:
 class HeldBinds:
     """Binds wait here on their way to the API server, until `release`; `nodes` has where each is to go."""
 
-    def __init__(self, running: Running, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
-        binder = running.fast_path.binder
+    def __init__(self, fast_path: FastPath, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
+        binder = fast_path.binder
         self.nodes: dict[str, str] = {}
         self._only = only
         self._bind = binder._bind

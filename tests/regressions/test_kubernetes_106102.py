@@ -26,7 +26,7 @@ async def test_a_pod_that_was_bound_and_deleted_unseen_leaves_nothing_behind() -
         watching_through_a_relay(cluster) as (transport, relay),
         scheduling(transport) as running,
     ):
-        held = HeldBinds(running)
+        held = HeldBinds(running.fast_path)
         await cluster.add_node("n1", cpu="1")
         pod = await cluster.add_pod("a", cpu="1")
         await until(lambda: held.nodes)

@@ -21,7 +21,7 @@ from .stages import HeldBinds, millicores
 async def test_a_pod_that_another_bound_elsewhere_is_where_the_server_has_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         ledger = running.fast_path.ledger
-        held = HeldBinds(running, only=lambda pod: pod.name == "a")
+        held = HeldBinds(running.fast_path, only=lambda pod: pod.name == "a")
         await cluster.add_node("n1", cpu="1")
         await cluster.add_node("n2", cpu="1")
         await until(lambda: len(ledger.rows) == 2)

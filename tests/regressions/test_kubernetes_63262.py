@@ -34,7 +34,7 @@ async def test_a_decision_on_a_node_does_not_hold_for_its_namesake() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1", cpu="4")
         await until(lambda: running.fast_path.ledger.rows)
-        held = HeldResults(running)
+        held = HeldResults(running.fast_path)
         await cluster.add_pod("a", cpu="2")
         await until(lambda: held.results)
         await _replace(cluster, running, cpu="1")

@@ -30,7 +30,7 @@ async def test_room_that_another_took_since_the_decision_is_not_taken_again() ->
     ):
         await cluster.add_node("n1", cpu="1")
         await until(lambda: ours.fast_path.ledger.rows)
-        held = HeldResults(ours)
+        held = HeldResults(ours.fast_path)
         await cluster.add_pod("mine", cpu="1")
         await until(lambda: held.results)
         await cluster.add_pod("theirs", cpu="1", scheduler="other")
@@ -50,7 +50,7 @@ async def test_two_binds_of_the_same_moment_are_both_counted_by_both() -> None:
         scheduling(cluster.transport, profiles=(OTHER,)) as others,
     ):
         both = (ours, others)
-        held = [HeldBinds(each) for each in both]
+        held = [HeldBinds(each.fast_path) for each in both]
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("mine", cpu="1")
         await cluster.add_pod("theirs", cpu="1", scheduler="other")

@@ -21,7 +21,7 @@ from .stages import HeldBinds, millicores, refusal
 
 async def test_room_is_taken_from_the_moment_a_bind_is_under_way() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport, workers=4) as running:
-        held = HeldBinds(running)
+        held = HeldBinds(running.fast_path)
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("slow", cpu="1")
         await until(lambda: held.nodes)

@@ -22,7 +22,7 @@ from .stages import HeldBinds, HeldResults, millicores, refusal
 
 async def test_a_pod_that_changed_after_its_decision_is_decided_anew() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = HeldResults(running)
+        held = HeldResults(running.fast_path)
         await cluster.add_node("n1", cpu="1")
         uid = (await cluster.add_pod("a", cpu="1"))["metadata"]["uid"]
         await until(lambda: held.results)
@@ -38,7 +38,7 @@ async def test_a_pod_that_changed_after_its_decision_is_decided_anew() -> None:
 
 async def test_a_deleted_pod_that_lost_its_nodes_is_not_retried() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = HeldResults(running)
+        held = HeldResults(running.fast_path)
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("a", cpu="1")
         await until(lambda: held.results)
@@ -62,7 +62,7 @@ async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_dropped_by_the_s
         watching_through_a_relay(cluster) as (transport, relay),
         scheduling(transport) as running,
     ):
-        held = HeldBinds(running)
+        held = HeldBinds(running.fast_path)
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("a", cpu="1")
         await until(lambda: held.nodes)

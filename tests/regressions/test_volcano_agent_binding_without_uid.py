@@ -31,7 +31,7 @@ async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
         scheduling(transport) as running,
     ):
         pods = running.fast_path.cluster.pods
-        held = HeldBinds(running, only=lambda pod: pod.uid == first)
+        held = HeldBinds(running.fast_path, only=lambda pod: pod.uid == first)
         await cluster.add_node("small", cpu="1")
         await until(lambda: running.fast_path.ledger.rows)
         first = (await cluster.add_pod("a", cpu="1"))["metadata"]["uid"]

@@ -34,7 +34,7 @@ async def test_a_node_that_came_back_is_used_at_once(policy: ConflictPolicy) -> 
         for number in range(20):
             await cluster.add_pod(f"old{number}", cpu="100m")
         await until(lambda: running.reports.attempts["scheduled"] == 20)
-        held = HeldBinds(running)
+        held = HeldBinds(running.fast_path)
         await cluster.add_pod("underway", cpu="100m")
         await until(lambda: held.nodes)
         await cluster.ask("DELETE", "/api/v1/nodes/n1")

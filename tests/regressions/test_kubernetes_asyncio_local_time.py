@@ -1,0 +1,56 @@
+"""kubernetes_asyncio 36.1: times in the lease were local time that claimed to be UTC.
+
+What happened: the election wrote the local time with a "Z" behind it. In New York a lease had been renewed
+five hours before it was, for every reader that believes what is written.
+
+Conditions: a process in a zone other than UTC.
+
+Ours: what is written is UTC: in the lease, in events and in conditions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.embedded import embedded_cluster, until
+from tests.unit.fastpath.test_runtime import ELECT
+from tests.unit.fastpath.test_runtime import running as process
+
+
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    # Without the zone's data this would prove nothing.
+    assert time.localtime().tm_gmtoff < 0
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def _age(written: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(written)).total_seconds()
+
+
+async def test_what_is_written_is_utc(in_new_york: None) -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", cpu="1")
+        async with process(cluster, ELECT):
+            await cluster.add_pod("fits")
+            await cluster.add_pod("large", cpu="8")
+            await until(cluster.placed)
+            condition = await until(lambda: cluster.condition("large"))
+        lease = (await cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"))[
+            "spec"
+        ]
+        events = (await cluster.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events"))["items"]
+        assert {each["reason"] for each in events} == {"Scheduled", "FailedScheduling"}
+        written = [condition["lastTransitionTime"], lease["acquireTime"], lease["renewTime"]]
+        written += [each["eventTime"] for each in events]
+        for text in written:
+            assert text.endswith("Z")
+            assert -60 < _age(text) < 60
