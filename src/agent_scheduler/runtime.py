@@ -1,6 +1,6 @@
 """Builds one scheduler process from its configuration, runs it, and ends it in good order.
 
-    start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [lease] ─> scheduling
+    start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [lease ─> renewed] ─> scheduling
     end:    SIGTERM or SIGINT ─> no new decisions ─> binds under way end ─> lease released ─> exit 0
 
 Exit codes: 0 after a signal, 1 when something broke or the lease was lost (a supervisor restarts us then, with
@@ -199,6 +199,9 @@ class Runtime:
         async def lead() -> None:
             status.set(1)
             try:
+                # Our watch may not have told of the last binds of whoever led before. It writes no more, so what is
+                # listed from now on has them all.
+                await fast_path.renew()
                 await schedule()
             finally:
                 status.set(0)

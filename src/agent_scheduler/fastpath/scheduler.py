@@ -209,6 +209,12 @@ class FastPath:
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
 
+    async def renew(self) -> None:
+        """Take the picture anew; when this returns, it has all that was true when this was called. Needs `watch`."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nodes.renew())
+            tasks.create_task(self._pods.renew())
+
     @property
     def is_synced(self) -> bool:
         return self._nodes.synced.is_set() and self._pods.synced.is_set()

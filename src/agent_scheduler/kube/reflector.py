@@ -14,7 +14,7 @@ reason is at the place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
@@ -47,6 +47,7 @@ from agent_scheduler.kube.watch_events import (
 )
 
 T = TypeVar("T", bound=Object)
+R = TypeVar("R")
 
 _log = structlog.get_logger(__name__)
 _decode_status = msgspec.json.Decoder(Status).decode
@@ -113,7 +114,7 @@ class Reflector(Generic[T]):
     """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
 
     `count(what)` is told of: list_initial, list_expired (after a 410), list_failing (watches failed again and again),
-    stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
+    list_renewed, stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
     `on_malformed(bytes, error)` is called once for each object version that cannot be decoded.
     Run `run()` as a task of its own; cancelling it is how a reflector stops.
     """
@@ -153,6 +154,10 @@ class Reflector(Generic[T]):
         self._version = ""
         self._stale_lists = 0
         self._reported: dict[Identity, None] = {}
+        #: Those who wait for a list that begins after they asked.
+        self._renewals: list[asyncio.Future[None]] = []
+        #: What `run` does now and can be called away from.
+        self._leaving: asyncio.Timeout | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -162,6 +167,18 @@ class Reflector(Generic[T]):
         entry = self._known.get(uid)
         return None if entry is None else entry[1]
 
+    async def renew(self) -> None:
+        """Takes the view anew: once this returns, all that was true when it was called has been handed over.
+
+        For as long as the server cannot be listed this waits; so it does while nobody is in `run`.
+        """
+        loop = asyncio.get_running_loop()
+        renewed = loop.create_future()
+        self._renewals.append(renewed)
+        if self._leaving is not None:
+            self._leaving.reschedule(loop.time())
+        await renewed
+
     async def run(self) -> None:
         """Lists and watches until cancelled. Raises only what the handler raises."""
         listed = False
@@ -170,20 +187,33 @@ class Reflector(Generic[T]):
         failed_watches = 0
         while True:
             retry_after: float | None = None
+            if listed and self._renewals:
+                listed, why = False, "list_renewed"
             if not listed:
+                # Whoever asks while it is under way needs another: this one may be of before.
+                asked, self._renewals = self._renewals, []
                 self._count(why)
                 try:
                     await self._list()
                 except (RequestFailed, _Stale) as error:
+                    self._renewals += asked
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
                     self._report("list_failed", str(error))
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
                     continue
+                for renewed in asked:
+                    if not renewed.done():
+                        renewed.set_result(None)
                 listed = True
                 failed_watches = 0
+                if self._renewals:
+                    continue
             began, before = self._timing.clock(), self._version
-            failure = (await self._watch()).failure
+            ended = await self._unless_renewed(self._watch())
+            if ended is None:
+                continue
+            failure = ended.failure
             lasted = self._timing.clock() - began
             if self._version != before or (failure is None and lasted >= SHORT_WATCH_SECONDS):
                 fruitless = 0
@@ -212,7 +242,21 @@ class Reflector(Generic[T]):
         _log.info(event, path=self._path, error=error, resource_version=self._version)
 
     async def _pause(self, attempt: int, at_least: float | None) -> None:
-        await self._timing.sleep(self._backoff.delay(attempt, self._timing.rng, at_least=at_least))
+        delay = self._backoff.delay(attempt, self._timing.rng, at_least=at_least)
+        await self._unless_renewed(self._timing.sleep(delay))
+
+    async def _unless_renewed(self, work: Awaitable[R]) -> R | None:
+        """What `work` gives, or None if `renew` called away from it."""
+        leaving = self._leaving = asyncio.timeout(None)
+        try:
+            async with leaving:
+                return await work
+        except TimeoutError:
+            if not leaving.expired():
+                raise
+            return None
+        finally:
+            self._leaving = None
 
     # -- list
 
