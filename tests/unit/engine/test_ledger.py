@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent_scheduler.engine.nodeinfo import same_for_scheduling
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.snapshot import Snapshot
 
 from .world import World, node
@@ -93,78 +88,3 @@ def test_a_snapshot_that_lags_beyond_the_log_copies_everything() -> None:
     assert world.ledger.rows_since(0) is None
     snapshot.refresh()
     assert snapshot.columns.requested[0].tolist()[:2] == [0, 1000]
-
-
-class LedgerMachine(RuleBasedStateMachine):
-    """Any order of news; the columns must always equal what the placements add up to."""
-
-    @initialize()
-    def start(self) -> None:
-        self.world = World(node("n0"), node("n1"))
-        self.snapshot = Snapshot(self.world.ledger)
-        self.pods: list[PodInfo] = []
-
-    def _pod(self, cpu: int, port: int) -> PodInfo:
-        ports = [{"containerPort": 1, "hostPort": port}] if port else []
-        containers = [
-            {"name": "c", "ports": ports, "resources": {"requests": {"cpu": str(cpu), "x.io/g": "1"}}}
-        ]
-        return self.world.pod(containers=containers)
-
-    @rule(cpu=st.integers(0, 3), port=st.sampled_from([0, 80, 81]), where=st.integers(0, 3))
-    def bound_pod(self, cpu: int, port: int, where: int) -> None:
-        pod = self._pod(cpu, port)
-        self.pods.append(pod)
-        self.world.ledger.set_pod(pod.uid, f"n{where}", pod.cls)
-
-    @rule(cpu=st.integers(0, 3), port=st.sampled_from([0, 80]))
-    def assume(self, cpu: int, port: int) -> None:
-        rows = list(self.world.ledger.rows.values())
-        if rows:
-            pod = self._pod(cpu, port)
-            self.pods.append(pod)
-            self.world.ledger.assume(pod.uid, pod.cls, rows[0])
-
-    @precondition(lambda self: self.pods)
-    @rule(data=st.data(), how=st.sampled_from(["remove", "forget", "confirm", "move"]))
-    def end(self, data: st.DataObject, how: str) -> None:
-        pod = data.draw(st.sampled_from(self.pods))
-        ledger = self.world.ledger
-        if how == "remove":
-            ledger.remove_pod(pod.uid)
-        elif how == "forget":
-            ledger.forget(pod.uid)
-        elif how == "confirm":
-            ledger.confirm(pod.uid)
-        else:
-            ledger.set_pod(pod.uid, "n1", pod.cls)
-
-    @rule(index=st.integers(0, 3), gpus=st.booleans())
-    def set_node(self, index: int, gpus: bool) -> None:
-        self.world.ledger.set_node(node(f"n{index}", extended={"x.io/g": "4"} if gpus else {}))
-
-    @rule(index=st.integers(0, 3))
-    def remove_node(self, index: int) -> None:
-        self.world.ledger.remove_node(f"n{index}")
-
-    @invariant()
-    def columns_are_the_sum_of_the_placements(self) -> None:
-        assert self.world.ledger.check() == []
-
-    @invariant()
-    def a_refreshed_snapshot_equals_the_ledger(self) -> None:
-        self.snapshot.refresh()
-        live, copy = self.world.ledger.columns, self.snapshot.columns
-        size = live.size
-        assert np.array_equal(copy.requested[:, :size], live.requested[:, :size])
-        assert np.array_equal(copy.allocatable[:, :size], live.allocatable[:, :size])
-        assert np.array_equal(copy.present[:size], live.present[:size])
-        for mine, theirs in zip(copy.nodes[:size], live.nodes[:size], strict=True):
-            # A heartbeat replaces the ledger's node without being a change; decisions cannot tell them apart.
-            assert (mine is None) == (theirs is None)
-            assert mine is None or theirs is None or same_for_scheduling(mine, theirs)
-        assert copy.ports == live.ports
-
-
-LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestLedger = LedgerMachine.TestCase
