@@ -5,7 +5,8 @@ The handler is given batches of `Change`s and nothing else, and can trust that, 
 - an object is ADDED once, then MODIFIED, then DELETED, and no version older than one already seen is ever handed over;
 - a deletion that happened while no watch was running is found by the next list and handed over as DELETED;
 - an object that was deleted and made again under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
-- one object that cannot be decoded is reported and left as it was, and stops nothing else.
+- one object that cannot be decoded is reported and left as it was, and stops nothing else;
+- an event that cannot be read at all is not lost: the watch is begun anew from before it, and in the end the list.
 
 client-go's Reflector is the model for the protocol (410, bookmarks, random watch durations). Where it differs, the
 reason is at the place.
@@ -22,6 +23,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import structlog
+from msgspec import Raw
 
 from agent_scheduler.kube.errors import (
     Failure,
@@ -382,7 +384,8 @@ class Reflector(Generic[T]):
         return _Ended(None)
 
     def _receive(self, lines: list[bytes]) -> Failure | None:
-        """Hands over what is new in the lines of one piece. Gives the failure that an ERROR event reports."""
+        """Hands over what is new in the lines of one piece. Gives the failure that an ERROR event, or a line that is
+        no event, reports; lines behind it are not looked at."""
         batch: list[Change[T]] = []
         failure: Failure | None = None
         decode, known = self._decode, self._known
@@ -402,7 +405,14 @@ class Reflector(Generic[T]):
                     kind, raw = open_event_slowly(line)
                     item = decode(raw)
             except (msgspec.MsgspecError, ValueError) as error:
-                newest = self._unreadable(line, error, batch, newest)
+                try:
+                    event = open_event_slowly(line)
+                except ValueError as unreadable:
+                    # Whose event it was cannot be told, and what follows would move the place to resume from past it.
+                    self._malformed(line, unreadable)
+                    failure = Failure(FailureClass.UNKNOWN, message=str(unreadable))
+                    break
+                newest = self._unreadable(*event, error, batch, newest)
                 continue
             meta = item.metadata
             uid, text = meta.uid, meta.resource_version
@@ -452,14 +462,14 @@ class Reflector(Generic[T]):
         return classify_status(status, code=status.code or 500)
 
     def _unreadable(
-        self, line: bytes, error: Exception, batch: list[Change[T]], newest: int | None
+        self,
+        kind: EventType,
+        raw: Raw,
+        error: Exception,
+        batch: list[Change[T]],
+        newest: int | None,
     ) -> int | None:
-        """A line that is no event, or whose object cannot be decoded. Its place in the watch still counts."""
-        try:
-            kind, raw = open_event_slowly(line)
-        except ValueError:
-            self._malformed(line, error)
-            return newest
+        """An event whose object cannot be decoded. Its place in the watch still counts."""
         who = self._malformed(bytes(raw), error)
         number = version(who.resource_version)
         if number is not None and newest is not None and number < newest:

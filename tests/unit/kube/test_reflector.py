@@ -408,12 +408,24 @@ async def test_a_connection_that_ends_inside_a_line_loses_nothing(end: str, at: 
         assert world.watched_from() == ["11", "12"]
 
 
-async def test_a_line_that_is_no_json_stops_nothing() -> None:
-    lines = b"{nonsense}\n" + event("ADDED", pod("a", 12)) + b'{"type":"SHOUTED","object":{}}\n'
-    world = World([listing(11)], [Stream([lines], end="hang")])
+@pytest.mark.parametrize("line", [b"{nonsense}\n", b'{"type":"SHOUTED","object":{}}\n', b"[]\n"])
+async def test_a_line_that_is_no_event_is_asked_for_again(line: bytes) -> None:
+    first = event("ADDED", pod("a", 12)) + line + event("ADDED", pod("c", 14))
+    again = event("ADDED", pod("b", 13)) + event("ADDED", pod("c", 14))
+    world = World([listing(11)], [Stream([first], end="hang"), Stream([again], end="hang")])
     async with world.run():
-        await eventually(lambda: len(world.malformed) == 2)
-        await world.after(("added", "a", "12"))
+        await world.after(("added", "a", "12"), ("added", "b", "13"), ("added", "c", "14"))
+        assert world.watched_from() == ["11", "12"]
+        assert len(world.malformed) == 1
+
+
+async def test_a_server_that_repeats_a_line_that_is_no_event_is_listed() -> None:
+    relisted = listing(13, pod("b", 13))
+    spoiled = [Stream([b"{nonsense}\n"], end="hang")] * WATCH_FAILURES_BEFORE_LIST
+    world = World([listing(11), relisted], [*spoiled, SILENT])
+    async with world.run():
+        await world.after(("added", "b", "13"))
+        assert world.counts["list_failing"] == 1
 
 
 async def test_an_object_that_cannot_be_decoded_is_reported_once_and_leaves_the_last_good_version() -> None:
