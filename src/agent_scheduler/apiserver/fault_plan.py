@@ -144,7 +144,7 @@ class UnknownFields(Section, frozen=True, kw_only=True):
 
 
 class LoseDelete(Section, frozen=True, kw_only=True):
-    """So many deletions are swallowed, then the watch ends, and the next one of its path is answered 410."""
+    """The watch is silent from a deletion on, ends after so many of them, and the next of its path is answered 410."""
 
     deletions: Positive = 1
 

@@ -161,22 +161,21 @@ class Holding:
 
 
 class LosingDeletes:
-    """Swallows deletions, and ends the watch with the last of them."""
+    """Falls silent with the first deletion, and ends the watch once so many of them are lost."""
 
     def __init__(self, struck: Struck, *, deletions: int) -> None:
         self._struck = struck
-        self._left = deletions
+        self._wanted = self._left = deletions
 
     def feed(self, lines: Sequence[bytes]) -> list[Step]:
         sent: list[Step] = []
         for line in lines:
-            if not line.startswith(b'{"type":"DELETED"'):
-                sent.append(line)
-                continue
-            self._left -= 1
+            self._left -= line.startswith(b'{"type":"DELETED"')
             if not self._left:
                 self._struck()
                 return [*sent, End.CLOSE]
+            # What came behind a lost deletion would move the place to resume from past it.
+            sent += [line] if self._left == self._wanted else []
         return sent
 
 
