@@ -141,6 +141,11 @@ async def bind(
     return await attempt.run()
 
 
+#: Answers after which the pod is asked. A 404 need not be about the pod: a proxy or a server that starts says it,
+#: too, and a pod that was taken for gone would never be tried again.
+_IN_DOUBT = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
+
+
 @dataclass(slots=True)
 class _Bind:
     """One call of `bind`. Invariant: a POST whose outcome is unknown is followed by a GET before anything else."""
@@ -165,12 +170,10 @@ class _Bind:
             if failure is None:
                 return self._result(BindOutcome.BOUND, node=self.node)
             self.failure = failure
-            if failure.kind in (FailureClass.UNKNOWN, FailureClass.CONFLICT):
+            if failure.kind in _IN_DOUBT:
                 state = await self._ask()
                 if state is not None:
                     return state
-            elif failure.kind is FailureClass.NOT_FOUND:
-                return self._result(BindOutcome.GONE)
             elif failure.kind is not FailureClass.TRANSIENT:
                 return self._result(BindOutcome.REFUSED)
             self.count("retry")

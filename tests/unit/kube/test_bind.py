@@ -122,10 +122,17 @@ async def test_a_conflict_with_a_pod_that_is_free_is_tried_again() -> None:
     assert time.slept == [1]
 
 
-async def test_a_pod_that_is_not_there_is_gone_without_asking() -> None:
-    result, requests, _ = await bound([GONE])
-    assert result.outcome is BindOutcome.GONE
-    assert methods(requests) == ["POST"]
+async def test_a_pod_that_is_not_there_is_gone() -> None:
+    result, requests, time = await bound([GONE], [GONE])
+    assert (result.outcome, result.confirmed) == (BindOutcome.GONE, True)
+    assert methods(requests) == ["POST", "GET"]
+    assert time.slept == []
+
+
+async def test_a_bind_that_was_not_found_for_a_pod_that_is_there_is_repeated() -> None:
+    result, requests, _ = await bound([Answer(404, b"404 page not found"), CREATED], [pod()])
+    assert result.outcome is BindOutcome.BOUND
+    assert methods(requests) == ["POST", "GET", "POST"]
 
 
 @pytest.mark.parametrize("code", [302, 400, 403, 405, 413, 422])
@@ -287,7 +294,7 @@ RECORDED_CASES = {
     "bind": (BindOutcome.BOUND, None),
     "bind twice same node: 409": (BindOutcome.BOUND, pod(node="n1")),
     "bind twice other node: 409": (BindOutcome.BOUND_ELSEWHERE, pod(node="n2")),
-    "bind missing pod: 404": (BindOutcome.GONE, None),
+    "bind missing pod: 404": (BindOutcome.GONE, GONE),
     "bind with wrong uid: 409": (BindOutcome.RECREATED, pod(uid="other")),
     "bind gated pod: refused": (BindOutcome.GATED, pod(gates=["g"])),
     "bind terminating pod: 409": (BindOutcome.DELETING, pod(deleting=True)),
