@@ -71,6 +71,14 @@ def test_a_nominated_node_comes_first_when_it_is_feasible() -> None:
     assert chosen(ask(world, pod, nominated=2))[0] == "a"
 
 
+def test_a_nominated_node_need_not_be_among_the_best() -> None:
+    world = World(node("a"), node("b"), node("c"))
+    world.place("a", requests={"cpu": "2"})
+    pod = world.pod(requests={"cpu": "1"})
+    assert chosen(ask(world, pod, candidates=1)) == ["a"]
+    assert chosen(ask(world, pod, candidates=1, nominated=2)) == ["c"]
+
+
 def test_a_refusal_counts_the_first_reason_of_each_node_sorted_as_texts() -> None:
     taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
     world = World(

@@ -101,6 +101,15 @@ async def test_a_pod_that_is_not_ours_to_bind_any_more_is_dropped_and_its_room_i
         await until(cluster.placed)
 
 
+async def test_a_bind_that_was_answered_is_no_longer_assumed_though_the_watch_has_not_shown_it() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await prepared(cluster, running, BindOutcome.BOUND)
+        await until(lambda: running.reports.attempts["scheduled"])
+        assert await cluster.placed() == {}
+        assert room(running) == 1000
+        assert running.fast_path.ledger.assumed == 0
+
+
 @pytest.mark.parametrize("unknown", [BindOutcome.UNKNOWN, RuntimeError("a fault of ours")])
 async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_is_known(
     unknown: BindOutcome | Exception, monkeypatch: pytest.MonkeyPatch

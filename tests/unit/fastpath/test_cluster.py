@@ -111,6 +111,27 @@ def test_a_confirmed_pod_wakes_nobody() -> None:
     assert not world.woken()
 
 
+def test_a_bind_that_came_to_nothing_wakes_those_who_wait_for_its_room() -> None:
+    world = World("n1")
+    pod = world.assumed(pod_json("a", requests={"cpu": "1"}), "n1")
+    world.refused("b")
+    world.cluster.forget(pod)
+    assert world.cpu("n1") == 0
+    assert world.woken()
+
+
+def test_a_pod_of_another_scheduler_is_known_but_never_waits_here() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"})
+    pod = world.seen(body, schedulerName="another-scheduler")
+    assert pod.uid in world.cluster.pods
+    assert not world.cluster.waits(pod.uid)
+    assert sum(world.queue.pending()) == 0
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 1000
+    assert world.settled == []
+
+
 def test_a_pod_whose_bind_was_undone_by_a_restore_waits_again() -> None:
     world = World("n1")
     body = pod_json("a", requests={"cpu": "1"}, nodeName="n1")

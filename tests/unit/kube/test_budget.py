@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from agent_scheduler.kube.budget import Budget, TokenBucket
+from agent_scheduler.kube.retry import Timing
 
 from .scripted import FakeTime
 
@@ -94,6 +95,31 @@ async def test_a_request_that_fails_gives_its_place_back() -> None:
         with pytest.raises(RuntimeError):
             async with asyncio.timeout(1), budget.request():
                 raise RuntimeError
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_for_the_rate_gives_its_place_back() -> None:
+    time = FakeTime()
+    asleep = asyncio.Event()
+
+    async def for_ever(_: float) -> None:
+        asleep.set()
+        await asyncio.Event().wait()
+
+    timing = Timing(clock=time.timing.clock, sleep=for_ever)
+    budget = Budget(qps=1, burst=1, concurrency=1, timing=timing)
+
+    async def one() -> None:
+        async with budget.request():
+            pass
+
+    await one()
+    waiter = asyncio.create_task(one())
+    await asleep.wait()
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    time.now += 1
+    async with asyncio.timeout(1):
+        await one()
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,15 @@ async def test_a_read_is_not_repeated_once_an_answer_began_or_time_is_over(steps
         assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("end", [End.CLOSE, End.RESET])
+async def test_a_write_is_never_repeated_on_whatever_connection_it_broke(end: End) -> None:
+    async with saying([[OK], [end]], [[OK]]) as server, client(server.url) as transport:
+        await get(transport)
+        with pytest.raises(OutcomeUnknown):
+            await post(transport)
+        assert server.lines == ["GET /", "POST /"]
+
+
 async def test_a_read_whose_repetition_finds_no_server_has_not_been_sent() -> None:
     gate = asyncio.Event()
     async with saying([[OK], [gate, End.CLOSE]]) as server, client(server.url, pool_size=1) as transport:
@@ -268,7 +277,13 @@ async def test_each_request_has_a_deadline_of_its_own() -> None:
 
 
 async def test_the_deadline_after_the_next_is_kept_too() -> None:
-    async with saying([[]]) as server, client(server.url) as transport:
+    gate = asyncio.Event()
+    async with saying([[gate, OK], []]) as server, client(server.url) as transport:
+        # Connecting may take longer than the deadlines do, and is not what is looked at.
+        opened = asyncio.gather(*(get(transport) for _ in range(3)))
+        await server.arrived(3)
+        gate.set()
+        await opened
         done: list[float] = []
 
         async def one(seconds: float) -> None:
