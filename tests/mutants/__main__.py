@@ -1,0 +1,181 @@
+"""`python -m tests.mutants`: seed each fault, run the tests that should notice, and say which one did.
+
+Exit codes: 0 when every mutant was caught, 1 when one survived, 2 when nothing can be said: a patch does not fit, or
+the tests fail without any mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .mutant import Mutant, PatchError, all_mutants
+from .scratch import CannotRun, Scratch
+
+#: A failure counts if that test fails once more by itself: a busy machine is no reason to call a mutant caught. So
+#: often is a path run until one does.
+_TRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`verdict` is caught, survived, or broken: the mutant could not be tried. `by`: which test, or what is wrong."""
+
+    mutant: str
+    breaks: str
+    verdict: str
+    by: str
+    seconds: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    started = time.monotonic()
+    try:
+        mutants = _chosen(all_mutants(), options.only, options.by)
+        verdicts = asyncio.run(
+            _run(
+                mutants,
+                jobs=options.jobs,
+                timeout=options.timeout,
+                by=options.by,
+                tell=(lambda _verdict: None) if options.json else _print_row,
+                note=lambda text: print(text, file=sys.stderr, flush=True),
+            )
+        )
+    except (PatchError, CannotRun) as error:
+        print(error, file=sys.stderr)
+        return 2
+    caught = sum(verdict.verdict == "caught" for verdict in verdicts)
+    seconds = time.monotonic() - started
+    if options.json:
+        print(
+            json.dumps(
+                {"seconds": round(seconds, 1), "mutants": [asdict(each) for each in verdicts]}, indent=2
+            )
+        )
+    else:
+        print(f"{caught} of {len(verdicts)} mutants caught, in {seconds:.0f} s")
+    if any(verdict.verdict == "broken" for verdict in verdicts):
+        return 2
+    return int(caught < len(verdicts))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="these mutants: a patch's name or its number"
+    )
+    parser.add_argument(
+        "--by", metavar="PATH", help="only with the tests of PATH, and only mutants that name it"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (2)")
+    parser.add_argument("--timeout", type=float, default=30.0, help="seconds after which a test hangs (30)")
+    parser.add_argument("--json", action="store_true", help="the table as JSON")
+    return parser
+
+
+def _chosen(mutants: list[Mutant], only: Sequence[str] | None, by: str | None) -> list[Mutant]:
+    if by is not None:
+        mutants = [mutant for mutant in mutants if by in mutant.caught_by]
+    if only:
+        names = [name.removesuffix(".patch") for name in only]
+        known = {mutant.name for mutant in mutants} | {mutant.name.split("-")[0] for mutant in mutants}
+        if unknown := sorted(set(names) - known):
+            raise PatchError(f"no such mutant: {', '.join(unknown)}")
+        mutants = [
+            mutant for mutant in mutants if not {mutant.name, mutant.name.split("-")[0]}.isdisjoint(names)
+        ]
+    if not mutants:
+        raise PatchError(f"no mutant names {by}" if by else "there are no mutants")
+    return mutants
+
+
+async def _run(
+    mutants: list[Mutant],
+    *,
+    jobs: int,
+    timeout: float,  # noqa: ASYNC109 - of one test
+    by: str | None,
+    tell: Callable[[Verdict], None],
+    note: Callable[[str], None],
+) -> list[Verdict]:
+    """The verdicts, in the order of `mutants`. Raises CannotRun if the tests fail without any of them."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        folder = Path(name)
+        whole = Scratch.of_the_tree(folder / "0")
+        paths = {mutant.name: _paths(mutant, whole, by) for mutant in mutants}
+        wanted = sorted({path for each in paths.values() for path in each})
+        began = time.monotonic()
+        run = await whole.test(wanted, timeout=timeout, keep_bytecode=True)
+        if run.failed:
+            raise CannotRun(f"the tests fail without any mutant: {run.failed}: {run.why}")
+        note(f"without a mutant: {run.output.strip().splitlines()[-1]}, {time.monotonic() - began:.0f} s")
+        scratches = [whole] + [whole.copy(folder / str(job)) for job in range(1, jobs)]
+        waiting = list(reversed(mutants))
+        verdicts: dict[str, Verdict] = {}
+
+        async def work(scratch: Scratch) -> None:
+            while waiting:
+                mutant = waiting.pop()
+                verdict = await _try(mutant, scratch, paths[mutant.name], timeout)
+                verdicts[mutant.name] = verdict
+                tell(verdict)
+
+        async with asyncio.TaskGroup() as tasks:
+            for scratch in scratches:
+                tasks.create_task(work(scratch))
+        return [verdicts[mutant.name] for mutant in mutants]
+
+
+def _paths(mutant: Mutant, scratch: Scratch, by: str | None) -> list[str]:
+    """Where its tests are; a path that does not exist is passed over while another one does."""
+    paths = [path for path in mutant.caught_by if by in (None, path) and (scratch.root / path).exists()]
+    if not paths:
+        raise PatchError(f"{mutant.name}: none of {', '.join(mutant.caught_by)} exists")
+    return paths
+
+
+async def _try(mutant: Mutant, scratch: Scratch, paths: list[str], timeout: float) -> Verdict:  # noqa: ASYNC109
+    began = time.monotonic()
+
+    def verdict(word: str, by: str) -> Verdict:
+        return Verdict(mutant.name, mutant.breaks, word, by, round(time.monotonic() - began, 1))
+
+    try:
+        before = await scratch.apply(mutant)
+    except (PatchError, CannotRun) as error:
+        return verdict("broken", str(error))
+    try:
+        for path in paths:
+            for _ in range(_TRIES):
+                run = await scratch.test([path], timeout=timeout)
+                if run.hung:
+                    return verdict("caught", f"{run.failed} (it hangs: {run.why})")
+                if not run.failed:
+                    break
+                if (await scratch.test([run.failed], timeout=timeout)).failed:
+                    return verdict("caught", run.failed)
+    except CannotRun as error:
+        return verdict("broken", str(error))
+    finally:
+        scratch.restore(before)
+    return verdict("survived", "")
+
+
+def _print_row(verdict: Verdict) -> None:
+    by = verdict.by or verdict.verdict.upper()
+    if verdict.verdict == "broken":
+        by = f"BROKEN: {by}"
+    print(f"{verdict.mutant:<42} {verdict.seconds:6.1f} s  {verdict.breaks}\n{'':<52} {by}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""A copy of the tree in which a mutant lives, and the tests that are run there.
+
+Everything is run with the copy as the working directory and its `src` in front of whatever is installed; that it is
+the copy's package which is imported is checked for every mutant, since a mutant that nobody imports would survive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import cache_from_source
+from pathlib import Path
+
+from .mutant import Mutant, PatchError, check_difference, mutated
+
+ROOT = Path(__file__).resolve().parents[2]
+#: What the tests need of the tree.
+_COPIED = ("src", "tests", "pyproject.toml")
+
+#: How much longer than one test a run of many may take.
+RUN_TIMEOUTS = 20
+
+#: Exit codes of pytest; every other one says that it could not do what was asked.
+_PASSED, _FAILED = 0, 1
+
+_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - (.*))?$", re.MULTILINE)
+_IMPORTED = "import importlib, sys; [print(importlib.import_module(name).__file__) for name in sys.argv[1:]]"
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """`failed` names the first test that failed, empty when all passed. `output` is what pytest wrote."""
+
+    __test__ = False
+
+    failed: str
+    why: str
+    output: str
+    hung: bool = False
+
+
+class CannotRun(Exception):
+    """The tests were not run to an end that says anything. The message has the output's last lines."""
+
+
+class Scratch:
+    """One copy. Owner: one job at a time, and it holds one mutant at a time."""
+
+    def __init__(self, root: Path) -> None:
+        #: As Python names what it imports from it, whatever links lead there.
+        self.root = root.resolve()
+
+    @classmethod
+    def of_the_tree(cls, root: Path) -> Scratch:
+        root.mkdir()
+        for name in _COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(
+                    source, root / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis")
+                )
+            else:
+                shutil.copy2(source, root / name)
+        return cls(root)
+
+    def copy(self, root: Path) -> Scratch:
+        """Another one, with the bytecode that was made here."""
+        shutil.copytree(self.root, root)
+        return Scratch(root)
+
+    async def test(self, paths: Sequence[str], *, timeout: float, keep_bytecode: bool = False) -> TestRun:  # noqa: ASYNC109
+        """Run the tests of `paths` up to the first that fails. Raises CannotRun.
+
+        A test that takes longer than `timeout` seconds hangs; so do all of them at `RUN_TIMEOUTS` times that.
+        """
+        # -q is among the project's own options already.
+        command = ["-m", "pytest", "-x", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
+        # One seed for all runs: whether a mutant is caught must not be a matter of luck.
+        command += [f"--timeout={timeout:g}", "--hypothesis-seed=0", *paths]
+        longest = timeout * RUN_TIMEOUTS
+        code, output = await self._python(command, timeout=longest, keep_bytecode=keep_bytecode)
+        if code is None:
+            return TestRun(paths[0], f"no end within {longest:g} s", output, hung=True)
+        if code == _PASSED:
+            return TestRun("", "", output)
+        first = _FAILURE.search(output)
+        if code != _FAILED or first is None:
+            raise CannotRun(f"pytest ended with {code}: {_last_lines(output)}")
+        why = first[2] or ""
+        return TestRun(first[1], why, output, hung=why.startswith("Failed: Timeout"))
+
+    async def apply(self, mutant: Mutant) -> dict[str, str]:
+        """Put `mutant` in; gives what `restore` needs. Raises PatchError, and CannotRun if it cannot be imported."""
+        after = mutated(mutant, self.root)
+        check_difference(mutant, self.root, after)
+        before = {path: (self.root / path).read_text() for path in after}
+        self._write(after)
+        try:
+            await self._check_import(mutant)
+        except BaseException:
+            self.restore(before)
+            raise
+        return before
+
+    def restore(self, before: dict[str, str]) -> None:
+        self._write(before)
+
+    def _write(self, texts: dict[str, str]) -> None:
+        for path, text in texts.items():
+            (self.root / path).write_text(text)
+            # Python tells bytecode that is outdated by seconds and size, which a quick edit can leave as they were.
+            Path(cache_from_source(self.root / path)).unlink(missing_ok=True)
+
+    async def _check_import(self, mutant: Mutant) -> None:
+        names = [
+            ".".join(Path(path).with_suffix("").parts[1:]).removesuffix(".__init__") for path in mutant.paths
+        ]
+        code, output = await self._python(["-c", _IMPORTED, *names], timeout=60)
+        if code != 0:
+            raise PatchError(f"{mutant.name}: it cannot be imported: {_last_lines(output)}")
+        expected = [str(self.root / path) for path in mutant.paths]
+        if output.split() != expected:
+            raise CannotRun(f"Python imports {output.split()}, not {expected}")
+
+    async def _python(
+        self,
+        arguments: Sequence[str],
+        *,
+        timeout: float,  # noqa: ASYNC109
+        keep_bytecode: bool = False,
+    ) -> tuple[int | None, str]:
+        """Exit code and output; None for a process that had to be ended."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+        environment |= {"PYTHONPATH": str(self.root / "src"), "COLUMNS": "250"}
+        if not keep_bytecode:
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *arguments,
+            cwd=self.root,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            # A group of its own, so that what the tests start ends with them.
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(timeout):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            return None, ""
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        return process.returncode, output.decode(errors="replace")
+
+
+def _last_lines(output: str) -> str:
+    return " | ".join(output.strip().splitlines()[-4:])

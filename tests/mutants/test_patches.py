@@ -1,0 +1,117 @@
+"""Every mutant still fits the source as it stands; whether the tests catch it is for `make mutants` to say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from .mutant import PATCHES, Hunk, Mutant, PatchError, check_difference, mutated, read
+from .scratch import ROOT
+
+NAMES = sorted(path.stem for path in PATCHES.glob("*.patch"))
+
+
+@cache
+def texts_of(name: str) -> dict[str, str]:
+    return mutated(read(PATCHES / f"{name}.patch"), ROOT)
+
+
+def problem_of(name: str) -> str:
+    try:
+        mutant = read(PATCHES / f"{name}.patch")
+        assert texts_of(name)
+    except PatchError as error:
+        return str(error)
+    if not mutant.breaks.endswith("."):
+        return f"{name}: what it breaks is no sentence"
+    if not all(path.startswith("tests/") for path in mutant.caught_by):
+        return f"{name}: what catches it is not under tests/"
+    if not any((ROOT / path).exists() for path in mutant.caught_by):
+        return f"{name}: none of {', '.join(mutant.caught_by)} exists"
+    return ""
+
+
+def test_every_mutant_fits_compiles_and_says_what_it_breaks() -> None:
+    assert NAMES
+    assert [problem for name in NAMES if (problem := problem_of(name))] == []
+
+
+def test_mutants_are_numbered_each_by_one_number() -> None:
+    numbers = [name.split("-")[0] for name in NAMES]
+    assert numbers == [f"{number:02}" for number in range(1, len(NAMES) + 1)]
+
+
+def test_no_mutant_uses_a_name_that_does_not_exist(tmp_path: Path) -> None:
+    """Such a name would fail any test that comes by, and the mutant would pass for caught."""
+    for name in NAMES:
+        for path, text in texts_of(name).items():
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True)
+            file.write_text(text)
+    command = ["ruff", "check", "--isolated", "--no-cache", "--select", "F821,F822,F823", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", *command], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def made(*hunks: tuple[str, str]) -> Mutant:
+    path = "src/agent_scheduler/here.py"
+    return Mutant("00-made", "", (), tuple(Hunk(path, 1, old, new) for old, new in hunks))
+
+
+@pytest.mark.parametrize(
+    ("hunks", "problem"),
+    [
+        ([("b = 3\n", "b = 4\n")], "does not fit"),
+        ([("a = 1\n", "a = 2\n")], "fits 2 places"),
+        ([("b = 2\n", "b = 2\n")], "changes nothing"),
+        ([("b = 2\n", "b = 2  # two\n")], "changes nothing"),
+        ([("b = 2\n", "b = = 2\n")], "no longer compiles"),
+        ([(" = 2\n", " = 3\n")], "does not fit"),
+    ],
+)
+def test_a_patch_that_fits_nowhere_or_changes_nothing_is_an_error(
+    tmp_path: Path, hunks: list[tuple[str, str]], problem: str
+) -> None:
+    source = tmp_path / "src/agent_scheduler/here.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("a = 1\nb = 2\na = 1\nc = 3\n")
+    mutant = made(*hunks)
+    with pytest.raises(PatchError, match=problem):
+        check_difference(mutant, tmp_path, mutated(mutant, tmp_path))
+
+
+def test_hunks_are_put_in_one_after_the_other(tmp_path: Path) -> None:
+    source = tmp_path / "src/agent_scheduler/here.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("a = 1\nb = 2\nc = 3\nd = 4\n")
+    mutant = made(("a = 1\n", "a = 0\na = 9\n"), ("b = 2\n", ""), ("d = 4\n", "d = 5\n"))
+    assert mutated(mutant, tmp_path) == {"src/agent_scheduler/here.py": "a = 0\na = 9\nc = 3\nd = 5\n"}
+
+
+def test_a_mutant_changes_only_what_is_shipped(tmp_path: Path) -> None:
+    mutant = Mutant("00-made", "", (), (Hunk("tests/conftest.py", 1, "a\n", "b\n"),))
+    with pytest.raises(PatchError, match="is no file of"):
+        mutated(mutant, ROOT)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "has to begin"),
+        ("Breaks: all.\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "has to begin"),
+        ("Breaks: all.\nCaught-by: tests/unit\n", "no diff"),
+        (
+            "Breaks: all.\nCaught-by: tests/unit\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n*a\n",
+            "no line of a unified diff",
+        ),
+    ],
+)
+def test_a_patch_without_its_header_or_its_diff_is_an_error(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "01-x.patch"
+    path.write_text(text)
+    with pytest.raises(PatchError, match=problem):
+        read(path)
