@@ -171,7 +171,9 @@ class StatusWriter:
             if _is_about_another_pod(failure):
                 self._give_up("dropped", pod, report)
                 return
-            if not failure.retryable or attempts.made + 1 >= self._attempts:
+            # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
+            again = failure.retryable or failure.kind is FailureClass.CONFLICT
+            if not again or attempts.made + 1 >= self._attempts:
                 _log.warning("status_not_written", pod=f"{pod.namespace}/{pod.name}", error=str(failure))
                 self._give_up("failed", pod, report)
                 return
@@ -197,7 +199,7 @@ class StatusWriter:
 
 
 def _is_about_another_pod(failure: Failure) -> bool:
-    """404; 409 for a failed precondition; or, as kube-apiserver 1.36 words it, 422 for changing metadata.uid."""
-    return failure.kind in (FailureClass.NOT_FOUND, FailureClass.CONFLICT) or (
+    """404, or, as kube-apiserver 1.36 says it, 422 for changing metadata.uid."""
+    return failure.kind is FailureClass.NOT_FOUND or (
         failure.status == 422 and "metadata.uid" in failure.fields
     )

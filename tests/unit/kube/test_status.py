@@ -201,7 +201,6 @@ async def test_trying_ends_and_the_report_may_be_made_again() -> None:
     "answer",
     [
         status(404, "NotFound"),
-        status(409, "Conflict"),
         status(422, "Invalid", causes=[{"field": "metadata.uid", "reason": "FieldValueInvalid"}]),
     ],
 )
@@ -210,6 +209,14 @@ async def test_a_report_about_a_pod_that_is_no_more_is_dropped(answer: Answer) -
         bench.writer.report(POD, UNFIT)
         assert await bench.writer.drain(5) == 0
         assert bench.counts == {"dropped": 1}
+
+
+async def test_a_report_that_lost_a_race_for_its_pod_is_repeated() -> None:
+    async with writing(status(409, "Conflict"), Answer()) as bench:
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert bench.counts == {"written": 1}
+        assert bench.time.slept == [1]
 
 
 @pytest.mark.parametrize("code", [403, 422])
