@@ -32,7 +32,12 @@ async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> N
         embedded_cluster() as cluster,
         watching_through_a_relay(cluster) as (transport, relay),
         scheduling(
-            transport, workers=8, policy=policy, max_urgent_retries=1000, max_in_unschedulable=1e6
+            transport,
+            workers=8,
+            policy=policy,
+            max_urgent_retries=1000,
+            max_in_unschedulable=1e6,
+            events=None,
         ) as running,
     ):
         await asyncio.gather(*(cluster.add_pod(f"p{number}", cpu="1m") for number in range(BURST)))
