@@ -56,7 +56,7 @@ def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def e2e_run(e2e_kubeconfig: Path) -> Iterator[Run]:
     """The run's namespace, ready for pods; it is gone afterwards."""
     run = Run(kubeconfig=e2e_kubeconfig, embedded=VARIABLE not in os.environ, id=uuid.uuid4().hex[:8])
-    asyncio.run(_with_plane(run, _make_namespace))
+    asyncio.run(_with_plane(run, make_namespace))
     try:
         yield run
     finally:
@@ -71,7 +71,7 @@ async def _with_plane(run: Run, action: Callable[[ControlPlane], Any]) -> None:
         await transport.close()
 
 
-async def _make_namespace(plane: ControlPlane) -> None:
+async def make_namespace(plane: ControlPlane) -> None:
     await plane.ask(
         "POST",
         "/api/v1/namespaces",

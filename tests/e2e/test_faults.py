@@ -1,0 +1,359 @@
+"""A scheduler process against a cluster process that misbehaves by plan: no pod lost, none moved, no node over.
+
+Each test has a cluster of its own, started with `--faults`. The plans leave alone what the test itself asks and
+watches, which is the namespace's pods: the scheduler follows those of all namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver.fault_plan import KINDS
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.objects.quantity import resource_value
+
+from .conftest import BUDGETS, VARIABLE, make_namespace
+from .plane import ControlPlane, Run
+from .processes import Process, Scheduler
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        VARIABLE in os.environ,
+        reason=f"the control plane that {VARIABLE} names is not ours to break; faults are the embedded cluster's",
+    ),
+]
+
+Rule = dict[str, Any]
+_TOKEN = "e2e-token"
+#: Pods that cannot be bound are tried again soon, so that the tests do not wait for backoffs.
+_SOON = {"podInitialBackoffSeconds": 0.05, "podMaxBackoffSeconds": 1, "workerCount": 4}
+
+
+class Faulty:
+    """A cluster with faults, and a user of it."""
+
+    def __init__(self, cluster: Process, plane: ControlPlane, folder: Path) -> None:
+        self.cluster = cluster
+        self.plane = plane
+        self._folder = folder
+        self.schedulers: list[Scheduler] = []
+
+    def start(self, name: str = "scheduler", *, flags: Sequence[str] = ()) -> Scheduler:
+        config = {"profiles": [{"schedulerName": self.plane.scheduler_name}], **_SOON, **BUDGETS}
+        scheduler = Scheduler(
+            name, folder=self._folder, kubeconfig=self.plane.run.kubeconfig, config=config, flags=flags
+        )
+        self.schedulers.append(scheduler)
+        return scheduler
+
+    async def check_nodes(self) -> None:
+        """By the API's own objects, nothing is over what any node has."""
+        pods = (await self.plane.ask("GET", "/api/v1/pods"))["items"]
+        for node in (await self.plane.ask("GET", "/api/v1/nodes"))["items"]:
+            here = [pod for pod in pods if pod["spec"].get("nodeName") == node["metadata"]["name"]]
+            offered = node["status"]["allocatable"]
+            assert len(here) <= int(offered["pods"])
+            for resource in ("cpu", "memory"):
+                taken = sum(
+                    resource_value(resource, container["resources"]["requests"][resource])
+                    for pod in here
+                    for container in pod["spec"]["containers"]
+                )
+                assert taken <= resource_value(resource, offered[resource]), (node["metadata"]["name"], taken)
+
+    async def check_and_stop(self) -> dict[str, int]:
+        """What must hold whatever happened. Gives how often which fault was fired."""
+        self.plane.assert_never_moved()
+        await self.check_nodes()
+        for scheduler in self.schedulers:
+            scheduler.check()
+            assert await scheduler.terminate() == 0
+            assert "Traceback" not in scheduler.said()
+        assert await self.cluster.terminate() == 0
+        assert "Traceback" not in self.cluster.said()
+        counted = re.findall(r"^fault (\w+): fired (\d+) times$", self.cluster.said(), re.MULTILINE)
+        fired = {kind: int(count) for kind, count in counted}
+        assert fired
+        assert all(fired.values()), f"a fault that never fired has tested nothing: {fired}"
+        return fired
+
+
+Open = Callable[..., Awaitable[Faulty]]
+
+
+@pytest.fixture
+async def faulty(tmp_path: Path) -> AsyncIterator[Open]:
+    """Starts a cluster with the rules of a plan of faults: `await faulty(rule, ...)`."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(*rules: Rule, seed: int = 1) -> Faulty:
+            return await stack.enter_async_context(_running(tmp_path, rules, seed))
+
+        yield begin
+
+
+@asynccontextmanager
+async def _running(folder: Path, rules: Sequence[Rule], seed: int) -> AsyncIterator[Faulty]:
+    plan, kubeconfig = folder / "faults.json", folder / "kubeconfig"
+    plan.write_text(json.dumps({"seed": seed, "rules": rules}))
+    served = ["--port", "0", "--nodes", "0", "--no-kubelets", "--tls", "--token", _TOKEN]
+    cluster = Process(
+        "cluster",
+        ["cluster", *served, "--kubeconfig-out", str(kubeconfig), "--faults", str(plan)],
+        folder=folder,
+    )
+    faulty: Faulty | None = None
+    try:
+        await cluster.until(lambda: "cluster ready" in cluster.said(), "greeting")
+        run = Run(kubeconfig=kubeconfig, embedded=True, id=uuid.uuid4().hex[:8])
+        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
+        try:
+            plane = ControlPlane(transport, run, f"{run.id}-1")
+            await make_namespace(plane)
+            async with plane.pods, plane.events:
+                faulty = Faulty(cluster, plane, folder)
+                yield faulty
+        finally:
+            await transport.close()
+    finally:
+        for process in (*(faulty.schedulers if faulty else ()), cluster):
+            process.kill()
+
+
+def watches(kind: str, fault: Rule, **often: Any) -> Rule:
+    """A fault of the scheduler's own watches of `pods` or `nodes`."""
+    return {"match": {"path": f"/api/v1/{kind}", "verbs": ["watch"]}, **often, "fault": fault}
+
+
+def lists(kind: str, fault: Rule, **often: Any) -> Rule:
+    """A fault of the scheduler's lists: it pages, and the test does not."""
+    match = {"path": f"/api/v1/{kind}", "verbs": ["list"], "query": "*limit=*"}
+    return {"match": match, **often, "fault": fault}
+
+
+def binds(fault: Rule, **often: Any) -> Rule:
+    return {"match": {"resource": "pods/binding", "verbs": ["create"]}, **often, "fault": fault}
+
+
+async def live(faulty: Faulty) -> None:
+    """A life in which every kind of event matters: in the end all that fits is bound, and all but one pod fits."""
+    plane = faulty.plane
+    for node in ("n0", "n1", "n2"):
+        await plane.add_node(node, cpu="2")
+    first = [f"a{number}" for number in range(12)]
+    await plane.add_pods(first, cpu="500m")
+    await plane.bound(*first)
+    # All is full: what comes now waits, for deletions and for a node.
+    second = [f"b{number}" for number in range(6)]
+    await plane.add_pods(second, cpu="500m")
+    await plane.add_pod("hopeless", cpu="99")
+    for name in first[:3]:
+        await plane.delete_pod(name)
+    await plane.pods.until(lambda: len(plane.placed()) >= 12, "the room of the deleted pods taken")
+    await plane.add_node("late", cpu="2")
+    await plane.bound(*first[3:], *second)
+    # A pod that is made again under its name is another pod.
+    await plane.delete_pod("a5")
+    await plane.add_pod("a5", cpu="500m")
+    await plane.bound("a5")
+    await plane.refused("hopeless", message=await plane.fit_error({"Insufficient cpu": 4}))
+
+
+#: Plans, by what they are about.
+WATCHES: dict[str, list[Rule]] = {
+    "that end at any byte, are too old, or are refused": [
+        watches("pods", {"close": {"bytes": 1, "spread": 6000}}, first=3),
+        watches("pods", {"reset": {"bytes": 1, "spread": 6000}}, first=3),
+        watches("pods", {"expire": {"events": 2, "spread": 3}}, first=2),
+        watches("pods", {"error": {"status": 410}}, first=2),
+        watches("nodes", {"close": {"events": 0}}, first=3),
+        watches("nodes", {"error": {"status": 429, "retryAfter": 1}}, first=1),
+        watches("nodes", {"drop": {}}, first=1),
+        watches("nodes", {"expire": {"events": 1}}, first=1),
+        lists("nodes", {"error": {"status": 503}}, after=1, first=1),
+    ],
+    "that bring what nobody understands": [
+        watches("pods", {"garble": {"events": 1}}, first=1),
+        watches("pods", {"truncate": {"events": 2}}, first=1),
+        watches("pods", {"unknownType": {"events": 3}}, first=1),
+        watches("pods", {"unknownFields": {"bytes": 1_500_000}}, first=1),
+        watches("nodes", {"truncate": {"events": 1}}, first=1),
+        watches("nodes", {"unknownFields": {}}),
+    ],
+    "that bring the past, and everything twice": [
+        watches("pods", {"duplicate": {"every": 1}}, first=1),
+        watches("nodes", {"replay": {"events": 1, "last": 3}}, first=1),
+    ],
+    "that begin in the past, like the lists before them": [
+        watches("pods", {"expire": {"events": 12}}, first=1),
+        lists("pods", {"stale": {"versions": 8}}, after=1, first=2),
+        watches("pods", {"stale": {"versions": 10}}, first=2),
+        watches("nodes", {"expire": {"events": 2}}, first=1),
+        lists("nodes", {"stale": {"versions": 8}}, after=1, first=2),
+    ],
+    "that lose deletions": [
+        watches("pods", {"loseDelete": {}}, first=4),
+    ],
+    "that fall silent without an end": [
+        watches("pods", {"stall": {"bytes": 5000, "lasts": "2s"}}, first=1),
+        watches("nodes", {"stall": {"events": 2, "lasts": "2s"}}, first=1),
+    ],
+    "of which one kind's is late, so that nodes come after their pods": [
+        watches("nodes", {"hold": {"back": "1s"}}),
+        watches("pods", {"hold": {"back": "20ms"}}),
+    ],
+}
+
+
+@pytest.mark.parametrize("what", WATCHES)
+async def test_watches(what: str, faulty: Open) -> None:
+    cluster = await faulty(*WATCHES[what])
+    scheduler = cluster.start()
+    await scheduler.ready()
+    await live(cluster)
+    await cluster.check_and_stop()
+
+
+def test_every_fault_of_watches_is_in_a_plan() -> None:
+    used = {next(iter(rule["fault"])) for rules in WATCHES.values() for rule in rules}
+    assert used >= set(KINDS[KINDS.index("stale") :])
+
+
+#: What a bind is answered, by whether it is carried out.
+REFUSALS: list[Rule] = [
+    *({"conflict": {"of": of}} for of in ("assigned", "uid", "deleting", "gated", "modified")),
+    *({"error": {"status": status}} for status in (403, 404, 422, 500, 503)),
+    {"error": {"status": 429, "retryAfter": 1}},
+    {"drop": {}},
+]
+UNKNOWN: list[Rule] = [
+    {"lose": {}},
+    {"lose": {"after": "300ms"}},
+    {"error": {"status": 500, "commit": True}},
+    {"error": {"status": 504, "commit": True}},
+    {"delay": {"before": "500ms", "after": "500ms"}},
+]
+
+
+@pytest.mark.parametrize(
+    "faults", [REFUSALS, UNKNOWN], ids=["refused before the commit", "carried out without an answer"]
+)
+async def test_binds(faults: list[Rule], faulty: Open) -> None:
+    # One after the other, so that every one of them strikes twice, whether a first attempt or a later one.
+    cluster = await faulty(*(binds(fault, first=2) for fault in faults))
+    scheduler = cluster.start()
+    await scheduler.ready()
+    await live(cluster)
+    told = [*(f"a{number}" for number in range(3, 12) if number != 5), *(f"b{number}" for number in range(6))]
+    for name in told:
+        await cluster.plane.event(name, "Scheduled")
+        assert len(cluster.plane.told(name, "Scheduled")) == 1
+    assert sum((await cluster.check_and_stop()).values()) == 2 * len(faults)
+
+
+async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(faulty: Open) -> None:
+    cluster = await faulty(
+        binds({"hang": {"commit": True}}, first=1),
+        binds({"hang": {}}, first=1),
+        binds({"hang": {"lasts": "1s"}}, first=1),
+    )
+    plane = cluster.plane
+    scheduler = cluster.start()
+    await scheduler.ready()
+    await plane.add_node("n", cpu="2")
+    names = [f"p{number}" for number in range(4)]
+    await plane.add_pods(names, cpu="500m")
+    # The others do not wait for those; the room of those is not given away.
+    await plane.pods.until(lambda: len(plane.placed()) >= 2, "the binds that are answered")
+    await plane.add_pod("one-more", cpu="500m")
+    await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 1}))
+    await plane.bound(*names)
+    assert "one-more" not in plane.placed()
+    await cluster.check_and_stop()
+
+
+async def test_conditions_and_events_that_are_refused_or_lost_come_in_the_end(faulty: Open) -> None:
+    conditions: Rule = {"resource": "pods/status", "verbs": ["patch"]}
+    events: Rule = {"resource": "events.events.k8s.io", "verbs": ["create", "patch"]}
+    faults: list[Rule] = [
+        {"error": {"status": 503}},
+        {"lose": {}},
+        {"drop": {}},
+        {"conflict": {"of": "modified"}},
+    ]
+    cluster = await faulty(
+        *[
+            {"match": match, "every": 2, "count": 2, "fault": each}
+            for match in (conditions, events)
+            for each in faults
+        ]
+    )
+    plane = cluster.plane
+    scheduler = cluster.start()
+    await scheduler.ready()
+    await plane.add_node("n", cpu="2")
+    fits, hopeless = [f"f{number}" for number in range(4)], [f"h{number}" for number in range(12)]
+    await plane.add_pods(fits, cpu="500m")
+    await plane.add_pods(hopeless, cpu="99")
+    await plane.bound(*fits)
+    message = await plane.fit_error({"Insufficient cpu": 1})
+    for name in hopeless:
+        await plane.refused(name, message=message)
+    assert set(plane.placed()) == set(fits)
+    await cluster.check_and_stop()
+
+
+async def test_a_leader_keeps_a_lease_whose_renewals_go_wrong(faulty: Open) -> None:
+    renewals: Rule = {"resource": "leases", "verbs": ["update"]}
+    faults: list[Rule] = [
+        {"error": {"status": 500}},
+        {"error": {"status": 503, "commit": True}},
+        {"conflict": {"of": "modified"}},
+        {"lose": {}},
+        {"drop": {}},
+        {"delay": {"before": "1s"}},
+        {"hang": {}},
+    ]
+    cluster = await faulty(
+        {"match": {"resource": "leases", "verbs": ["create"]}, "first": 1, "fault": {"lose": {}}},
+        *[{"match": renewals, "every": 2, "count": 1, "fault": each} for each in faults],
+    )
+    plane = cluster.plane
+    flags = [
+        "--leader-elect",
+        *("--leader-elect-lease-duration", "8s"),
+        *("--leader-elect-renew-deadline", "6s"),
+        *("--leader-elect-retry-period", "200ms"),
+        *("--leader-elect-resource-namespace", plane.namespace),
+    ]
+    scheduler = cluster.start(flags=flags)
+    await scheduler.ready()
+    await live(cluster)
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{plane.namespace}/leases"
+
+    async def lease() -> Any:
+        (found,) = (await plane.ask("GET", leases))["items"]
+        return found["spec"]
+
+    leader = (await lease())["holderIdentity"]
+    renewed = scheduler.metric("agent_scheduler_api_requests_total", method="PUT", code="200")
+    await scheduler.until(
+        lambda: (
+            scheduler.metric("agent_scheduler_api_requests_total", method="PUT", code="200") >= renewed + 12
+        ),
+        "renewals behind the faults",
+    )
+    spec = await lease()
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == (leader, 0)
+    await cluster.check_and_stop()
