@@ -37,6 +37,8 @@ class Match(Section, frozen=True, kw_only=True):
     verbs: tuple[Verb, ...] | None = None
     methods: tuple[Method, ...] | None = None
     path: str | None = None
+    #: As it is on the wire, without its `?`.
+    query: str | None = None
     #: `pods`, `pods/binding`, `leases.coordination.k8s.io`. As in roles, a kind does not include what is below it.
     resource: str | None = None
     namespace: str | None = None

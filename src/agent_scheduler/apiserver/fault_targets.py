@@ -73,6 +73,8 @@ def matches(match: Match, request: Request, target: Target) -> bool:
         return False
     if match.path is not None and not fnmatchcase(unquote(request.path), match.path):
         return False
+    if match.query is not None and not fnmatchcase(request.query, match.query):
+        return False
     if match.resource is not None and not _any_like(target.resources(), match.resource):
         return False
     if match.namespace is not None and not fnmatchcase(target.namespace, match.namespace):

@@ -77,6 +77,13 @@ def test_a_rule_is_about_requests_for_which_all_of_its_match_holds(match: Any, h
     assert (injector({"match": match, "fault": {"drop": {}}})(BIND) is not None) is hits
 
 
+def test_a_query_is_matched_as_it_was_sent() -> None:
+    asked = injector({"match": {"query": "*limit=5&*"}, "fault": {"drop": {}}})
+    assert asked(Request("GET", PODS, "limit=5&continue=x")) is not None
+    assert asked(Request("GET", PODS, "limit=50&continue=x")) is None
+    assert asked(Request("GET", PODS)) is None
+
+
 def test_a_kind_outside_of_the_core_is_known_by_both_of_its_names() -> None:
     request = Request("PUT", "/apis/coordination.k8s.io/v1/namespaces/s/leases/l")
     for name in ("leases", "leases.coordination.k8s.io"):
