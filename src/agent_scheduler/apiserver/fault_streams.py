@@ -204,7 +204,7 @@ def with_unknown_fields(line: bytes, *, size: int) -> bytes:
 class DisturbedWatcher:
     """A watcher behind a distortion. Owner of the watcher, and of the timer that ends a pause.
 
-    Invariant: while paused, nothing is given out; once ended, nothing is left in the watcher's hub.
+    Invariant: while paused, and behind an end, nothing is given out.
     """
 
     def __init__(
@@ -268,7 +268,6 @@ class DisturbedWatcher:
             else:
                 self._end = step
                 self._steps.clear()
-                self._inner.close()
 
     def _resume(self) -> None:
         self._paused = False

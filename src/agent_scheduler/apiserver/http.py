@@ -36,8 +36,6 @@ _WRITE_HIGH = 1024 * 1024
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
-#: Seconds that what was written before an injected reset is given to leave this process.
-_BEFORE_RESET = 0.01
 #: SO_LINGER by which closing a socket sends a reset and not a FIN.
 _NO_LINGER = struct.pack("ii", 1, 0)
 _TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
@@ -430,8 +428,7 @@ class Connection(asyncio.Protocol):
 
     def _end_stream(self) -> None:
         if self._stream is not None and self._stream.watcher.torn:
-            self._drop_stream()
-            self._later(_BEFORE_RESET, self._break_off)
+            self._break_off()
             return
         if self._stream_chunked:
             self._transport.write(_LAST_CHUNK)

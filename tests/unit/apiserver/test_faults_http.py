@@ -364,6 +364,7 @@ def test_uvloops_transports_are_broken_as_thoroughly_as_asyncios() -> None:
             {"match": {"verbs": ["delete"]}, "first": 1, "fault": {"lose": {}}},
             {"match": {"verbs": ["delete"]}, "fault": {"hang": {}}},
             {"match": {"verbs": ["watch"]}, "first": 1, "fault": {"reset": {"bytes": 300}}},
+            {"match": {"verbs": ["watch"]}, "first": 1, "fault": {"reset": {"events": 0}}},
             {"match": {"verbs": ["watch"]}, "fault": {"stall": {"events": 1}}},
         ]
         async with faulty(*rules) as served:
@@ -379,6 +380,8 @@ def test_uvloops_transports_are_broken_as_thoroughly_as_asyncios() -> None:
             served.world.pod("b")
             sent, how = await how_it_ended(client)
             assert (len(b"".join(lines_of(sent))), how) == (300, "reset")
+            client = await watching(served)
+            assert await how_it_ended(client) == (b"", "reset")
             client = await watching(served)
             served.world.pod("c")
             assert shown(await client.chunk()) == "ADDED c"
