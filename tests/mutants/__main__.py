@@ -26,13 +26,17 @@ _TRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`verdict` is caught, survived, or broken: the mutant could not be tried. `by`: which test, or what is wrong."""
+    """`verdict` is caught, survived, or broken: the mutant could not be tried. `by`: which test, or what is wrong.
+
+    `why` is what that test said, so that one that failed for a reason of its own is found out.
+    """
 
     mutant: str
     breaks: str
     verdict: str
     by: str
     seconds: float
+    why: str = ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,8 +150,8 @@ def _paths(mutant: Mutant, scratch: Scratch, by: str | None) -> list[str]:
 async def _try(mutant: Mutant, scratch: Scratch, paths: list[str], timeout: float) -> Verdict:  # noqa: ASYNC109
     began = time.monotonic()
 
-    def verdict(word: str, by: str) -> Verdict:
-        return Verdict(mutant.name, mutant.breaks, word, by, round(time.monotonic() - began, 1))
+    def verdict(word: str, by: str, why: str = "") -> Verdict:
+        return Verdict(mutant.name, mutant.breaks, word, by, round(time.monotonic() - began, 1), why)
 
     try:
         before = await scratch.apply(mutant)
@@ -158,11 +162,11 @@ async def _try(mutant: Mutant, scratch: Scratch, paths: list[str], timeout: floa
             for _ in range(_TRIES):
                 run = await scratch.test([path], timeout=timeout)
                 if run.hung:
-                    return verdict("caught", f"{run.failed} (it hangs: {run.why})")
+                    return verdict("caught", f"{run.failed} (it hangs: {run.why})", run.why)
                 if not run.failed:
                     break
                 if (await scratch.test([run.failed], timeout=timeout)).failed:
-                    return verdict("caught", run.failed)
+                    return verdict("caught", run.failed, run.why)
     except CannotRun as error:
         return verdict("broken", str(error))
     finally:
