@@ -10,25 +10,20 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from agent_scheduler.config.codec import decode
 from agent_scheduler.config.document import Document
 from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
+from agent_scheduler.config.schema import Duration, PositiveInt, Section
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
-Duration = Annotated[float, Meta(ge=0, extra={"duration": True})]
 #: None: for ever.
 Lasting = Annotated[float | None, Meta(extra={"duration": True})]
 Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
 
 _READS = frozenset({"list", "watch"})
-
-
-class Section(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all sections."""
 
 
 class Match(Section, frozen=True, kw_only=True):
@@ -91,7 +86,7 @@ class Hang(Section, frozen=True, kw_only=True):
 class Stale(Section, frozen=True, kw_only=True):
     """A list, or the beginning of a watch, that is so many versions old."""
 
-    versions: Positive
+    versions: PositiveInt
 
 
 class Cut(Section, frozen=True, kw_only=True):
@@ -148,20 +143,20 @@ class UnknownFields(Section, frozen=True, kw_only=True):
 class LoseDelete(Section, frozen=True, kw_only=True):
     """The watch is silent from a deletion on, ends after so many of them, and the next of its path is answered 410."""
 
-    deletions: Positive = 1
+    deletions: PositiveInt = 1
 
 
 class Duplicate(Section, frozen=True, kw_only=True):
     """Every so manieth event comes twice."""
 
-    every: Positive = 1
+    every: PositiveInt = 1
 
 
 class Replay(Section, frozen=True, kw_only=True):
     """After every `events` events the last ones come once more."""
 
-    events: Positive
-    last: Positive
+    events: PositiveInt
+    last: PositiveInt
 
 
 class Hold(Section, frozen=True, kw_only=True):
@@ -224,10 +219,10 @@ class Rule(Section, frozen=True, kw_only=True):
     fault: Fault = Fault()
     match: Match = Match()
     probability: Annotated[float, Meta(ge=0, le=1)] | None = None
-    every: Positive | None = None
+    every: PositiveInt | None = None
     after: Count = 0
-    first: Positive | None = None
-    count: Positive | None = None
+    first: PositiveInt | None = None
+    count: PositiveInt | None = None
 
 
 class Plan(Section, frozen=True, kw_only=True):
