@@ -106,9 +106,25 @@ class Plan:
         self.calm_at = max(self.calm_at, until)
 
 
+#: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
+THEMES: tuple[tuple[str, ...], ...] = (
+    ("lost_after", "lost_before", "slow", "held_back", "unfair"),
+    ("lost_after", "failed", "throttled", "cut", "stall", "duplicate"),
+    ("lease", "stop", "failed", "throttled", "unfair"),
+    ("crash", "sigterm", "lost_after", "slow", "held_back"),
+    ("node_again", "node_changed", "node_vanished", "held_back", "missed_delete"),
+    ("pod_deleted", "pod_changed", "recreated", "gone", "deleting", "gated", "unfair"),
+    ("missed_delete", "stale_list", "gone_on_connect", "gone_in_stream", "garbage", "storm"),
+    ("foreign", "bound_elsewhere", "denied", "no_connection", "held_back"),
+)
+
+
 def draw(rng: random.Random, *, only: Collection[str] = ()) -> list[str]:
-    """The kinds of one world: some of each group, in the order of `KINDS`."""
+    """The kinds of one world, in the order of `KINDS`: a theme, or some of all."""
     if only:
         return [name for name in KINDS if name in only]
+    if rng.random() < 0.4:
+        theme = rng.choice(THEMES)
+        return [name for name in KINDS if name in theme]
     wanted = rng.choice((0.0, 0.1, 0.2, 0.35, 0.6))
     return [name for name in KINDS if rng.random() < wanted]

@@ -26,6 +26,8 @@ PODS, NODES = ("", "pods"), ("", "nodes")
 #: Seconds for binding what fits: the longest backoff and the last queues, not the flush of leftovers after 300.
 BOUND_WITHIN = 60.0
 _REST = 30.0
+#: Seconds until every pod that waits has been tried again: the pool's flush, and what follows it.
+_FLUSHED = 345.0
 #: Requests of all processes in a rest of `_REST` seconds, besides the lease's; and each pod that waits.
 _QUIET, _QUIET_A_POD = 10, 4
 
@@ -82,8 +84,16 @@ async def come_to_rest(world: World) -> None:
         world.states.reached("all places full")
     if (now := world.requests - sent) > _QUIET + _QUIET_A_POD * len(left):
         world.safety.violated("L3", f"{now} requests in {_REST:g} s of rest, with {len(left)} pods waiting")
-    for pod in left:
-        _check_condition(world, pod)
+    # A condition whose write was refused for good is written again with the next attempt: after the flush.
+    deadline = world.loop.time() + _FLUSHED
+    while world.plan.fired["denied"] and world.loop.time() < deadline:
+        if all(_says_why(pod) for pod in waiting(world)):
+            break
+        await asyncio.sleep(5.0)
+    for pod in waiting(world):
+        if not _says_why(pod):
+            condition = _condition(pod)
+            world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
     for process in world.processes:
         _check_metrics(world, process)
 
@@ -100,11 +110,14 @@ def _unbound(world: World, metadata: dict[str, Any], node: str) -> str:
     )
 
 
-def _check_condition(world: World, pod: dict[str, Any]) -> None:
+def _condition(pod: dict[str, Any]) -> dict[str, Any]:
     conditions = {each["type"]: each for each in pod["status"].get("conditions") or []}
-    condition = conditions.get("PodScheduled", {})
-    if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
-        world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
+    return conditions.get("PodScheduled", {})
+
+
+def _says_why(pod: dict[str, Any]) -> bool:
+    condition = _condition(pod)
+    return condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
 
 
 def _check_metrics(world: World, process: Process) -> None:

@@ -42,17 +42,21 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """`unfair` is the chance, at each turn, that what is ready runs in a random order."""
+    """`unfair` is the chance, at each turn, that what is ready runs in a random order.
+
+    A turn takes up to `turn` seconds, so that what happens outside falls between the steps of what goes on inside.
+    """
 
     # asyncio's base loop, as typeshed does not show it.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
 
-    def __init__(self, seed: int, *, unfair: float = 0.0) -> None:
+    def __init__(self, seed: int, *, unfair: float = 0.0, turn: float = 0.0) -> None:
         super().__init__()
         self._rng = random.Random(seed)
         self._time = START
         self._unfair = unfair
+        self._turn = turn
         self._clock_resolution = 1e-9
         self._selector = self
         self._tasks_made = 0
@@ -103,7 +107,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if timeout is None:
             raise Deadlock("nothing can happen any more\n" + "\n".join(self.waiting()))
         if timeout > 0:
-            self._time = self._scheduled[0].when()
+            self._time = max(self._time, self._scheduled[0].when())
         return []
 
     def _process_events(self, events: list[Any]) -> None:
@@ -115,6 +119,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         self.turns += 1
         ready = self._ready
+        if ready and self._turn:
+            self._time += self._rng.random() * self._turn
         if self._frozen:
             self._hold_back(ready)
         if len(ready) > 1 and self._unfair and self._rng.random() < self._unfair:

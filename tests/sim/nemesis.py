@@ -107,6 +107,18 @@ class Nemesis:
             self._world.states.reached("crash between bind and answer")
             process.kill("killed between bind and answer")
 
+    def lost_a_race(self, pod: Any) -> None:
+        """A pod is about to be tried again at once: somebody deletes it before, or while, it is."""
+        if self._world.plan.strikes("pod_deleted", now=self._world.loop.time(), share=3.0):
+            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+            self._world.loop.call_later(self._rng.choice((0.0, 0.0005)), self._delete, path)
+
+    def after_failure(self, process: Process) -> None:
+        """A request has failed and will be repeated: what a process does next may come when it no longer leads."""
+        if self._world.plan.strikes("stop", now=self._world.loop.time()):
+            wait = self._rng.uniform(0.003, 0.1)
+            self._world.loop.call_later(wait, self._world.stop, process, 25.0)
+
     # -- to the cluster
 
     def node_again(self) -> None:

@@ -74,6 +74,7 @@ class SimTransport:
         self._wakes: list[asyncio.Event] = []
         self.streams = 0
         self.under_way = 0
+        self._outage_ends = 0.0
 
     # -- requests
 
@@ -87,7 +88,7 @@ class SimTransport:
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
         world, verb = self._world, verb_of(method, path)
-        if self.closed or self._strikes("no_connection"):
+        if self.closed or self._cut_off():
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
         world.safety.sending(self._process, method, verb, path)
@@ -116,6 +117,20 @@ class SimTransport:
 
     def _strikes(self, name: str, share: float = 1.0) -> bool:
         return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
+
+    def _cut_off(self) -> bool:
+        """Whether no connection can be opened: just now, or for a while, in which the open ones break too."""
+        now = self._world.loop.time()
+        if now < self._outage_ends:
+            return True
+        if not self._strikes("no_connection"):
+            return False
+        if self._rng.random() < 0.1:
+            self._outage_ends = now + self._rng.uniform(0.5, 30.0)
+            self._world.plan.lasts(self._outage_ends)
+            self._world.trace(self._process.name, f"is cut off until {self._outage_ends:.3f}")
+            self.drop_streams()
+        return True
 
     def _fate(self, method: str, verb: str) -> str:
         """What goes wrong with this request, if anything."""
@@ -157,12 +172,12 @@ class SimTransport:
     @asynccontextmanager
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         world, name = self._world, self._process.name
-        if self.closed or self._strikes("no_connection"):
+        if self.closed or self._cut_off():
             raise NotSent(f"watch {path}: no connection")
         await asyncio.sleep(self._rng.uniform(0.0005, 0.01))
         if self._strikes("failed"):
             raise StreamRefused(_answer(503, {"kind": "Status", "code": 503, "reason": "ServiceUnavailable"}))
-        if self._strikes("gone_on_connect"):
+        if self._strikes("gone_on_connect", 3.0):
             world.trace(name, f"watch {path} is answered 410")
             raise StreamRefused(_answer(410, _GONE))
         target, _, query = path.partition("?")
@@ -281,13 +296,14 @@ class _Exchange:
         if fate == "throttled":
             refused = Response(429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', _retry_after(1))
         elif fate == "failed":
+            world.nemesis.after_failure(process)
             refused = _answer(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
         elif fate == "denied":
             refused = _answer(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
         elif fate and fate not in ("lost_after", "slow"):
             world.nemesis.before_bind(fate, asked)
         if refused is None:
-            with world.safety.acting(process):
+            with world.safety.acting(process, self._transport):
                 result = world.api.handle(asked)
             assert isinstance(result, requests.Response)
             world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")

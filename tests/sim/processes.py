@@ -108,6 +108,9 @@ class Process:
         world = self.world
         how = "killed" if task.cancelled() else f"exit {task.result()}"
         world.trace(self.name, f"{self.identity} ended: {how}")
+        world.states.harvest(self)
+        if self.elects and not task.cancelled() and task.result() == 1:
+            world.states.reached("lease lost")
         transport = self.transport
         assert transport is not None
         if self._asked_at is not None and not task.cancelled():

@@ -27,6 +27,7 @@ from agent_scheduler.objects.quantity import resource_value
 from tests.unit.engine.world import plain_requests
 
 if TYPE_CHECKING:
+    from .network import SimTransport
     from .processes import Process
     from .world import World
 
@@ -47,8 +48,9 @@ class Safety:
         self._world = world
         self.checked: Counter[str] = Counter()
         self.violations: list[str] = []
-        #: The process whose request is being carried out.
+        #: The process whose request is being carried out, and the connections that it came by.
         self._actor: Process | None = None
+        self._way: SimTransport | None = None
         self._commits = 0
         #: node -> UID -> what the pod takes there.
         self._on: dict[str, dict[str, dict[str, int]]] = {}
@@ -70,13 +72,13 @@ class Safety:
         self.violations.append(line)
 
     @contextmanager
-    def acting(self, process: Process) -> Iterator[None]:
-        """What is committed meanwhile is done for `process`."""
-        self._actor = process
+    def acting(self, process: Process, way: SimTransport) -> Iterator[None]:
+        """What is committed meanwhile is done for `process`, which asked for it by `way`."""
+        self._actor, self._way = process, way
         try:
             yield
         finally:
-            self._actor = None
+            self._actor = self._way = None
 
     # -- requests
 
@@ -132,12 +134,12 @@ class Safety:
         if not bound:
             return
         self.binds[uid] += 1
-        actor = self._actor
-        if actor is None:
+        actor, way = self._actor, self._way
+        if actor is None or way is None:
             self.not_ours.add(node)
             return
         self._check_bind(record, pod, actor)
-        if not actor.leads() or (actor.transport is not None and actor.transport.closed):
+        if way.closed or not actor.leads():
             # It was sent before the process lost its right or its life. Nobody can call it back, and whoever
             # follows cannot know of it before it is seen.
             self.not_ours.add(node)

@@ -72,11 +72,12 @@ def burst(rng: random.Random) -> Shape:
 
 
 def tight(rng: random.Random) -> Shape:
-    """As many pods as exactly fill the nodes, and many workers that race for the last places."""
+    """As many pods as exactly fill the nodes, or a few more, and many workers that race for the last places."""
     shape = _shape(rng, nodes=rng.randrange(1, 5))
     shape.workers = rng.choice((4, 8))
-    for number in range(len(shape.nodes) * 8):
-        shape.pods.append((rng.uniform(0, 0.1), pod(f"p{number}", cpu=500)))
+    lives = rng.choice((None, None, 1.0, 3.0))
+    for number in range(len(shape.nodes) * 8 + rng.choice((0, 0, 5))):
+        shape.pods.append((rng.uniform(0, rng.choice((0.1, 4))), pod(f"p{number}", cpu=500, lives=lives)))
     return shape
 
 
@@ -135,7 +136,12 @@ def replicas(rng: random.Random) -> Shape:
     """Two or three schedulers of which one leads, over any of the other loads."""
     shape = rng.choice((burst, overfull, churn))(rng)
     shape.replicas = rng.choice((2, 2, 3))
-    shape.pods += [(rng.uniform(0, 40), pod(f"late-{number}")) for number in range(10)]
+    # Somebody always wants something, so that whoever loses the lease is in the middle of it.
+    lives = rng.choice((1.0, 4.0, None))
+    shape.pods += [
+        (rng.uniform(0, 35), pod(f"late-{number}", cpu=10, memory="16Mi", lives=lives))
+        for number in range(rng.choice((10, 60)))
+    ]
     return shape
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent_scheduler.fastpath.scheduler import FastPath
 
 if TYPE_CHECKING:
+    from .nemesis import Nemesis
     from .processes import Process
 
 #: Sample of a process's metrics -> what it says when it is above 0.
@@ -15,7 +16,7 @@ _SAMPLES = {
     **{
         f'agent_scheduler_bind_outcomes_total{{outcome="{outcome}"}}': f"bind {outcome}"
         for outcome in (
-            *("bound", "bound elsewhere", "recreated", "deleting", "gated", "gone"),
+            *("bound", "bound_elsewhere", "recreated", "deleting", "gated", "gone"),
             *("refused", "unavailable", "unknown"),
         )
     },
@@ -27,21 +28,22 @@ _SAMPLES = {
 }
 #: Parts of a sample's name -> what it says.
 _PARTS = {
-    "list_expired": "list after 410",
-    "list_failing": "list after failed watches",
-    "stale_list": "stale list refused",
-    "duplicate": "duplicate event",
-    "malformed": "unreadable line",
-    "aggregated": "event repeated",
+    '"expired"': "list after 410",
+    '"failing"': "list after failed watches",
+    '"renewed"': "list of a new leader",
+    '"stale_list"': "stale list refused",
+    '"duplicate"': "duplicate event",
+    '"aggregated"': "event repeated",
 }
 
 #: What the runs of all scenarios must have reached between them.
 WANTED = (
-    *("bind bound", "bind bound elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
+    *("bind bound", "bind bound_elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
     *("bind refused", "bind unavailable", "bind unknown"),
     *("urgent retry", "urgent retries spent", "urgent retry of a deleted pod"),
     *("changed node still fits", "changed node no longer fits"),
-    *("list after 410", "stale list refused", "duplicate event", "unreadable line"),
+    *("list after 410", "list after failed watches", "stale list refused", "duplicate event"),
+    *("list of a new leader", "malformed object", "event repeated"),
     *("crash between bind and answer", "restart", "lease lost", "stopped for longer than a lease"),
     *("all places full", "woken by an event"),
 )
@@ -61,20 +63,34 @@ class States:
         if not process.identity.endswith("-1"):
             self.reached("restart")
 
-    def watch(self, fast_path: FastPath) -> None:
-        """Notice what no metric tells. Idempotent."""
+    def watch(self, fast_path: FastPath, nemesis: Nemesis) -> None:
+        """Notice what no metric tells, and make likely what only a moment allows. Idempotent."""
         queue: Any = fast_path.queue
+        binder: Any = fast_path.binder
         if "requeue_urgent" in vars(queue):
             return
-        original = queue.requeue_urgent
+        requeue, delete, settle = queue.requeue_urgent, queue.delete, binder._settle
 
         def requeue_urgent(entry: Any) -> bool:
-            granted: bool = original(entry)
-            if not granted and queue.where(entry.uid) is None:
-                self.reached("urgent retry of a deleted pod")
+            granted: bool = requeue(entry)
+            if granted:
+                nemesis.lost_a_race(entry.pod)
             return granted
 
-        queue.requeue_urgent = requeue_urgent
+        def deleted(uid: str) -> None:
+            entry = queue._places.active.get(uid)
+            if entry is not None and entry.urgent:
+                self.reached("urgent retry of a deleted pod")
+            delete(uid)
+
+        def settled(result: Any) -> None:
+            if not fast_path.cluster.waits(result.pod.uid):
+                self.reached("deleted between decision and bind")
+                if result.entry.urgent_retries:
+                    self.reached("urgent retry of a deleted pod")
+            settle(result)
+
+        queue.requeue_urgent, queue.delete, binder._settle = requeue_urgent, deleted, settled
 
     def harvest(self, process: Process) -> None:
         """Read what a process that ends, or a run, has reached from its metrics."""

@@ -38,6 +38,8 @@ _FAULTS_FOR = (5.0, 15.0, 30.0)
 _RATES = (0.01, 0.03, 0.1, 0.25)
 #: No world is alive longer than that, in its own seconds.
 _LIFE = 20_000.0
+#: What one turn of the loop takes at most, in seconds.
+_TURN, _BUSY_TURN = 0.0002, 0.004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,8 @@ class World:
         unfair = 0.3 if self.plan.enabled("unfair") else 0.0
         if unfair:
             self.plan.fired["unfair"] += 1
-        self.loop = SimLoop(options.seed, unfair=unfair)
+        # Where order is unfair the machine is busy, too.
+        self.loop = SimLoop(options.seed, unfair=unfair, turn=_BUSY_TURN if unfair else _TURN)
         self.context = copy_context()
         self.trace = Trace(self.loop.time, keep=options.keep_trace)
         self.states = States()
@@ -188,8 +191,6 @@ class World:
             task.cancel()
         if not self.safety.violations:
             for process in self.processes:
-                self.states.harvest(process)
-            for process in self.processes:
                 await process.end()
             for task in background:
                 task.cancel()
@@ -200,10 +201,10 @@ class World:
 
     async def _until_violated(self) -> None:
         while not self.safety.violations and self.loop.time() < START + _LIFE:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.05 if self.loop.time() < self.plan.ends else 1.0)
             for process in self.processes:
                 if process.fast_path is not None:
-                    self.states.watch(process.fast_path)
+                    self.states.watch(process.fast_path, self.nemesis)
 
     async def _rest(self, load: asyncio.Task[None], nemesis: asyncio.Task[None]) -> None:
         await asyncio.wait({load, nemesis})

@@ -1,0 +1,102 @@
+"""Runs worlds: many (`--seeds FROM:TO`), for some time (`--minutes`), or one again (`--seed`, with `--trace`).
+
+Exit codes: 0 when all was well, 1 for a violation (shrunk, and printed as one command), 2 for arguments that make no
+sense. With `--seeds` or `--minutes` a summary says how many worlds a second, which faults fired, which rare states
+were reached and how often each invariant was looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from .faults import KINDS
+from .many import Summary, run_many
+from .scenarios import SCENARIOS
+from .states import WANTED
+from .world import Options, Verdict, run, shrink
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.sim", description="Simulated worlds from seeds.")
+    what = made.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seed", type=int, help="one world")
+    what.add_argument("--seeds", metavar="FROM:TO", help="the worlds of these seeds, TO excluded")
+    what.add_argument("--minutes", type=float, help="as many worlds as that takes, from seeds of the clock on")
+    made.add_argument("--scenario", choices=sorted(SCENARIOS), default="", metavar="NAME", help="instead of a drawn one")
+    made.add_argument(
+        "--fault", action="append", choices=list(KINDS), metavar="NAME", help="only this kind (repeatable)"
+    )
+    made.add_argument("--no-faults", action="store_true", help="nothing goes wrong")
+    made.add_argument("--pods", type=int, help="only the first so many pods")
+    made.add_argument("--nodes", type=int, help="only the first so many nodes")
+    made.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
+    made.add_argument("--no-shrink", action="store_true", help="report a failing world as it is")
+    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    made.add_argument("--list", action="store_true", help="with --seed: only say what was drawn")
+    return made
+
+
+def _range(text: str) -> range:
+    first, colon, last = text.partition(":")
+    if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+        raise ValueError(f"--seeds {text}: expected FROM:TO, two numbers of which the first is smaller")
+    return range(int(first), int(last))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    if args.jobs < 1:
+        print(f"--jobs {args.jobs}: must be at least 1", file=sys.stderr)
+        return 2
+    faults = () if args.no_faults else (tuple(args.fault) if args.fault else None)
+    common = {"scenario": args.scenario, "faults": faults, "pods": args.pods, "nodes": args.nodes}
+    if args.seed is not None:
+        return _one(Options(seed=args.seed, keep_trace=args.trace, **common), shrinks=not args.no_shrink)
+    seeds: Iterable[int]
+    try:
+        seeds = _range(args.seeds) if args.seeds else itertools.count(int(time.time()) * 1000)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    until = time.monotonic() + args.minutes * 60 if args.minutes else None
+    summary = run_many((Options(seed=seed, **common) for seed in seeds), jobs=args.jobs, until=until)
+    print(summary.text(WANTED))
+    for verdict in summary.failed[:3]:
+        _report(verdict, shrinks=not args.no_shrink)
+    return 1 if summary.failed else 0
+
+
+def _one(options: Options, *, shrinks: bool) -> int:
+    began = time.perf_counter()
+    verdict = run(options)
+    for line in verdict.trace:
+        print(line)
+    print(
+        f"seed {options.seed}: {verdict.scenario}, {verdict.pods} pods, {verdict.nodes} nodes, "
+        f"{verdict.seconds:.1f} s in {time.perf_counter() - began:.2f} s; trace {verdict.digest}\n"
+        f"faults: {', '.join(verdict.faults) or 'none'}\n"
+        f"fired: {Summary.counts(verdict.fired)}\nreached: {Summary.counts(verdict.states)}"
+    )
+    if verdict.violations:
+        _report(verdict, shrinks=shrinks and not options.keep_trace)
+        return 1
+    return 0
+
+
+def _report(verdict: Verdict, *, shrinks: bool) -> None:
+    smaller = shrink(verdict) if shrinks else verdict
+    print(f"\nFAILED seed {verdict.options.seed} ({verdict.scenario}; {', '.join(verdict.faults) or 'no faults'})")
+    for line in verdict.violations[:5]:
+        print(f"  {line}")
+    print(f"again: {smaller.options.command()}")
+    if smaller is not verdict:
+        print(f"  (smaller: {smaller.pods} pods, {smaller.nodes} nodes: {smaller.violations[0]})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Five hundred worlds in every run of the tests: no promise broken, every fault fired, every rare state reached."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from .faults import KINDS
+from .many import Summary, run_many
+from .scenarios import SCENARIOS
+from .states import WANTED
+from .world import Options, run, shrink
+
+SEEDS = range(500)
+#: A fault that struck less often than this in all worlds together is as good as absent.
+_AT_LEAST = 20
+
+
+@pytest.fixture(scope="module")
+def worlds() -> Summary:
+    return run_many((Options(seed=seed) for seed in SEEDS), jobs=os.cpu_count() or 1)
+
+
+def test_no_world_breaks_a_promise(worlds: Summary) -> None:
+    for verdict in worlds.failed[:1]:
+        smaller = shrink(verdict, attempts=30)
+        pytest.fail(
+            f"{len(worlds.failed)} of {worlds.worlds} worlds failed, first seed {verdict.options.seed}: "
+            f"{verdict.violations[0]}\nagain: {smaller.options.command()}"
+        )
+    assert worlds.worlds == len(SEEDS)
+
+
+def test_every_scenario_was_played(worlds: Summary) -> None:
+    assert set(worlds.scenarios) == set(SCENARIOS)
+
+
+def test_every_fault_fired_often_enough_to_prove_something(worlds: Summary) -> None:
+    rare = {name: worlds.fired[name] for name in KINDS if worlds.fired[name] < _AT_LEAST}
+    assert not rare
+
+
+def test_every_rare_state_was_reached(worlds: Summary) -> None:
+    assert [state for state in WANTED if not worlds.states[state]] == []
+
+
+@pytest.mark.parametrize("seed", [7, 12, 20])
+def test_a_seed_has_one_history_whatever_the_hashes(seed: int) -> None:
+    digests = {run(Options(seed=seed)).digest}
+    for hashes in ("1", "2"):
+        code = f"from tests.sim.world import Options, run; print(run(Options(seed={seed})).digest)"
+        environment = {**os.environ, "PYTHONHASHSEED": hashes}
+        answer = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(answer.stdout.strip())
+    assert len(digests) == 1
+
+
+def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.engine.conflicts._passes", lambda *_args: True)
+    found = next(
+        verdict for seed in range(40) if (verdict := run(Options(seed=seed, scenario="tight"))).violations
+    )
+    smaller = shrink(found)
+    assert smaller.violations[0].startswith(found.violations[0].partition(":")[0])
+    assert smaller.pods <= found.pods and len(smaller.faults) <= len(found.faults)
+    again = run(smaller.options)
+    assert again.violations == smaller.violations and again.digest == smaller.digest
