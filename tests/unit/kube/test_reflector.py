@@ -242,6 +242,7 @@ async def test_a_version_too_old_to_watch_from_makes_it_list_at_once() -> None:
     world = World([*lists], [status(410, "Expired"), SILENT])
     async with world.run():
         await world.after(("added", "a", "10"), ("modified", "a", "25"))
+        await world.watching(2)
         assert world.watched_from() == ["11", "30"]
         assert world.time.slept == []
         assert world.counts["list_expired"] == 1
