@@ -77,7 +77,8 @@ class Scratch:
     async def test(self, paths: Sequence[str], *, timeout: float, keep_bytecode: bool = False) -> TestRun:  # noqa: ASYNC109
         """Run the tests of `paths` up to the first that fails. Raises CannotRun.
 
-        A test that takes longer than `timeout` seconds hangs; so do all of them at `RUN_TIMEOUTS` times that.
+        A test that takes longer than `timeout` seconds hangs, unless it is marked with a time of its own; so do all
+        of them at `RUN_TIMEOUTS` times that.
         """
         # -q is among the project's own options already.
         command = ["-m", "pytest", "-x", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
