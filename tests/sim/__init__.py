@@ -1,5 +1,5 @@
 """A cluster, its schedulers and all that can go wrong with them, in one thread, in virtual time, from a seed.
 
-    python -m tests.sim --seeds 0:500          many worlds
-    python -m tests.sim --seed 17 --trace      one of them again, with its log
+python -m tests.sim --seeds 0:500          many worlds
+python -m tests.sim --seed 17 --trace      one of them again, with its log
 """

@@ -26,8 +26,12 @@ def parser() -> argparse.ArgumentParser:
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="one world")
     what.add_argument("--seeds", metavar="FROM:TO", help="the worlds of these seeds, TO excluded")
-    what.add_argument("--minutes", type=float, help="as many worlds as that takes, from seeds of the clock on")
-    made.add_argument("--scenario", choices=sorted(SCENARIOS), default="", metavar="NAME", help="instead of a drawn one")
+    what.add_argument(
+        "--minutes", type=float, help="as many worlds as that takes, from seeds of the clock on"
+    )
+    made.add_argument(
+        "--scenario", choices=sorted(SCENARIOS), default="", metavar="NAME", help="instead of a drawn one"
+    )
     made.add_argument(
         "--fault", action="append", choices=list(KINDS), metavar="NAME", help="only this kind (repeatable)"
     )
@@ -36,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--nodes", type=int, help="only the first so many nodes")
     made.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
     made.add_argument("--no-shrink", action="store_true", help="report a failing world as it is")
-    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    made.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)"
+    )
     made.add_argument("--list", action="store_true", help="with --seed: only say what was drawn")
     return made
 
@@ -90,7 +96,9 @@ def _one(options: Options, *, shrinks: bool) -> int:
 
 def _report(verdict: Verdict, *, shrinks: bool) -> None:
     smaller = shrink(verdict) if shrinks else verdict
-    print(f"\nFAILED seed {verdict.options.seed} ({verdict.scenario}; {', '.join(verdict.faults) or 'no faults'})")
+    print(
+        f"\nFAILED seed {verdict.options.seed} ({verdict.scenario}; {', '.join(verdict.faults) or 'no faults'})"
+    )
     for line in verdict.violations[:5]:
         print(f"  {line}")
     print(f"again: {smaller.options.command()}")

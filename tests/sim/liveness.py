@@ -105,9 +105,7 @@ def _unbound(world: World, metadata: dict[str, Any], node: str) -> str:
         if fast_path is not None:
             place = fast_path.queue.where(metadata["uid"])
             where.append(f"{process.identity}{' (leads)' if process.leads() else ''}: {place}")
-    return (
-        f"{metadata['name']} fits on {node} and is not bound after {BOUND_WITHIN:g} s; " + "; ".join(where)
-    )
+    return f"{metadata['name']} fits on {node} and is not bound after {BOUND_WITHIN:g} s; " + "; ".join(where)
 
 
 def _condition(pod: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +125,9 @@ def _check_metrics(world: World, process: Process) -> None:
     world.safety.checked["L5"] += 1
     seen = samples(process)
     waits = len(waiting(world))
-    told = sum(seen[f'scheduler_pending_pods{{queue="{queue}"}}'] for queue in ("active", "backoff", "unschedulable"))
+    told = sum(
+        seen[f'scheduler_pending_pods{{queue="{queue}"}}'] for queue in ("active", "backoff", "unschedulable")
+    )
     if told != waits:
         world.safety.violated("L5", f"{process.identity} says {told:g} pods wait; {waits} do")
     if seen["agent_scheduler_binds_in_flight"]:

@@ -153,4 +153,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _complain(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.complaints.append(f"{context.get('message')}: {error!r}" if error else str(context.get("message")))
+        self.complaints.append(
+            f"{context.get('message')}: {error!r}" if error else str(context.get("message"))
+        )

@@ -82,7 +82,9 @@ class Nemesis:
         elif fate == "deleting":
             self._world.call("PATCH", path, {"metadata": {"finalizers": ["example.com/wait"]}}, _MERGE)
             self._world.call("DELETE", path)
-            self._later(2.0, lambda: self._world.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE))
+            self._later(
+                2.0, lambda: self._world.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE)
+            )
         elif fate == "gated":
             # The API lets nobody add a gate: a server of another version might.
             pod = orjson.loads(record.data)
@@ -162,9 +164,7 @@ class Nemesis:
         else:
             self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/x": "y"}}}, _MERGE)
             back = (path, {"metadata": {"labels": {"example.com/x": None}}})
-        self._later(
-            self._rng.uniform(0.1, 5.0), lambda: self._world.call("PATCH", back[0], back[1], _MERGE)
-        )
+        self._later(self._rng.uniform(0.1, 5.0), lambda: self._world.call("PATCH", back[0], back[1], _MERGE))
 
     def _some_pod(self) -> Any:
         pods = [each for each in self._world.store.tables[PODS].scan("default") if not each.deleting]
@@ -241,7 +241,11 @@ class Nemesis:
 
 def _anew(obj: dict[str, Any]) -> dict[str, Any]:
     """The object as its maker would make it again."""
-    metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "labels") if key in obj["metadata"]}
+    metadata = {
+        key: obj["metadata"][key] for key in ("name", "namespace", "labels") if key in obj["metadata"]
+    }
     spec = {key: value for key, value in obj.get("spec", {}).items() if key not in ("nodeName", "taints")}
-    status = {key: value for key, value in obj.get("status", {}).items() if key in ("allocatable", "capacity")}
+    status = {
+        key: value for key, value in obj.get("status", {}).items() if key in ("allocatable", "capacity")
+    }
     return {"metadata": metadata, "spec": spec, "status": status}

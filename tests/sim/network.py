@@ -196,9 +196,7 @@ class SimTransport:
             timers.cancel()
             result.watcher.close()
 
-    async def _chunks(
-        self, stream: Stream, target: str, read_timeout: float
-    ) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, stream: Stream, target: str, read_timeout: float) -> AsyncGenerator[bytes, None]:
         """The bytes of a watch as they arrive. Ends, stalls or raises as the faults have it."""
         watcher, more, rng = stream.watcher, asyncio.Event(), self._rng
         watcher.wake = more.set
@@ -294,7 +292,9 @@ class _Exchange:
             self._lose(world.rng.random() < 0.5)
             return
         if fate == "throttled":
-            refused = Response(429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', _retry_after(1))
+            refused = Response(
+                429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', _retry_after(1)
+            )
         elif fate == "failed":
             world.nemesis.after_failure(process)
             refused = _answer(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})

@@ -86,7 +86,9 @@ def overfull(rng: random.Random) -> Shape:
     shape = _shape(rng, nodes=rng.randrange(1, 4))
     for number in range(len(shape.nodes) * 8 + rng.randrange(1, 25)):
         lives = rng.choice((None, 2.0, 8.0))
-        shape.pods.append((rng.uniform(0, 3), pod(f"p{number}", cpu=rng.choice((400, 500, 1000)), lives=lives)))
+        shape.pods.append(
+            (rng.uniform(0, 3), pod(f"p{number}", cpu=rng.choice((400, 500, 1000)), lives=lives))
+        )
     if rng.random() < 0.5:
         shape.acts.append((rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late")))
     return shape
@@ -126,7 +128,9 @@ def mixed(rng: random.Random) -> Shape:
             shape.acts.append((rng.uniform(1, 20), "PATCH", path, {"spec": {"schedulingGates": None}}))
         body = pod(name, cpu=rng.choice((0, 100, 500, 1500)), lives=rng.choice((None, 3.0)), **spec)
         if rng.random() < 0.3:
-            body["spec"]["priorityClassName"] = rng.choice(("system-cluster-critical", "system-node-critical"))
+            body["spec"]["priorityClassName"] = rng.choice(
+                ("system-cluster-critical", "system-node-critical")
+            )
             body["metadata"]["namespace"] = "default"
         shape.pods.append((rng.uniform(0, 10), body))
     return shape

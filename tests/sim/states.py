@@ -101,7 +101,9 @@ class States:
                 continue
             if (state := _SAMPLES.get(name)) is not None:
                 self.reached(state)
-            if name.startswith(("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")):
+            if name.startswith(
+                ("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")
+            ):
                 for part, state in _PARTS.items():
                     if part in name:
                         self.reached(state)

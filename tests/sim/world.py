@@ -136,7 +136,9 @@ class World:
         """Seconds for which a process has stood still, at most."""
         return self._stops[name]
 
-    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Response:
+    def call(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> Response:
         """A request of somebody whose requests never fail."""
         request = Request(
             method,
@@ -287,8 +289,13 @@ def shrink(verdict: Verdict, *, attempts: int = 60) -> Verdict:
         smaller: list[Options] = []
         half = len(found.faults) // 2
         if half:
-            smaller += [settled(found, faults=found.faults[:half]), settled(found, faults=found.faults[half:])]
-        smaller += [settled(found, pods=max(1, found.pods * part // 4)) for part in (1, 2, 3) if found.pods > 1]
+            smaller += [
+                settled(found, faults=found.faults[:half]),
+                settled(found, faults=found.faults[half:]),
+            ]
+        smaller += [
+            settled(found, pods=max(1, found.pods * part // 4)) for part in (1, 2, 3) if found.pods > 1
+        ]
         smaller += [settled(found, nodes=max(1, found.nodes // 2))] if found.nodes > 1 else []
         smaller += [settled(found, faults=[f for f in found.faults if f != name]) for name in found.faults]
         return smaller

@@ -63,7 +63,8 @@ class StatusWriter:
     """Reports of conditions to the API server. Run `run()` as a task of its own.
 
     `count(what)` is told of: written, skipped (nothing new), replaced (by a newer report, before it was written),
-    dropped (the pod is gone, is another one, or was forgotten meanwhile), failed.
+    dropped (the pod is gone, is another one, or was forgotten meanwhile), failed (refused for good), postponed: after
+    `attempts` attempts in a row others get their turn, and it is tried again after them, for as long as it is true.
     """
 
     def __init__(
@@ -173,9 +174,16 @@ class StatusWriter:
                 return
             # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
             again = failure.retryable or failure.kind is FailureClass.CONFLICT
-            if not again or attempts.made + 1 >= self._attempts:
+            if not again:
                 _log.warning("status_not_written", pod=f"{pod.namespace}/{pod.name}", error=str(failure))
                 self._give_up("failed", pod, report)
+                return
+            if attempts.made + 1 >= self._attempts:
+                # Given up, it would be missing until the pod is tried again, which may be minutes after an outage.
+                self._count("postponed")
+                if not self._dispatcher.waiting(pod):
+                    self._dispatcher.put(pod, report)
+                await attempts.wait(failure.retry_after)
                 return
             await attempts.wait(failure.retry_after)
 

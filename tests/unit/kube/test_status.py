@@ -187,14 +187,19 @@ async def test_what_may_pass_is_tried_again(failure: Action) -> None:
         assert bench.counts == {"written": 1}
 
 
-async def test_trying_ends_and_the_report_may_be_made_again() -> None:
-    async with writing(*[status(503)] * 3, Answer(), attempts=3) as bench:
+async def test_a_report_that_keeps_failing_lets_others_pass_and_is_written_in_the_end() -> None:
+    """Given up, it would be missing until the pod is tried again: minutes after an outage that lasted seconds."""
+    other = PodKey(POD.namespace, "other", "another-uid")
+    async with writing(*[status(503)] * 3, Answer(), Answer(), attempts=3, concurrency=1) as bench:
         bench.writer.report(POD, UNFIT)
+        bench.writer.report(other, UNFIT)
         assert await bench.writer.drain(5) == 0
-        assert bench.counts == {"failed": 1}
-        bench.writer.report(POD, UNFIT)
-        await bench.writer.drain(5)
-        assert bench.counts == {"failed": 1, "written": 1}
+        assert [each.path.split("/")[6] for each in bench.server.requests] == [
+            *[POD.name] * 3,
+            "other",
+            POD.name,
+        ]
+        assert bench.counts == {"postponed": 1, "written": 2}
 
 
 @pytest.mark.parametrize(
