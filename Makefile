@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench mutants lock clean
+.PHONY: demo test check bench mutants soak lock clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
@@ -23,6 +23,11 @@ bench: $(STAMP)
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
+
+# Simulated worlds for so many minutes, from seeds that nobody has seen.
+MINUTES ?= 10
+soak: $(STAMP)
+	$(BIN)/python -m tests.sim --minutes $(MINUTES) $(SOAK_ARGS)
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "agent-scheduler needs Python 3.11 or newer: make PYTHON=python3.x")'

@@ -18,7 +18,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`where` it strikes: bind, write, read, watch, cluster or process. `number` is its place in docs/reliability.md."""
+    """`where` it strikes: bind, write, any request, list, watch, cluster or process.
+
+    `number` is its place in docs/reliability.md.
+    """
 
     number: int
     where: str
@@ -66,8 +69,6 @@ KINDS: dict[str, Kind] = {
     "no_connection": Kind(36, "any", "no connection can be opened"),
 }
 
-_REQUEST = ("bind", "write", "any", "list")
-
 
 class Plan:
     """The dice. `strikes(name)` is one throw; it counts what fell.
@@ -88,7 +89,6 @@ class Plan:
                 raise ValueError(f"unknown fault {name!r}; known: {', '.join(KINDS)}")
             self.rates[name] = rng.choice(choices)
         self.fired: Counter[str] = Counter()
-        self.now = 0.0
 
     def enabled(self, name: str) -> bool:
         return name in self.rates

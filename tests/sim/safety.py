@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.apiserver.store import Event, Record
+from agent_scheduler.engine.queueing.queue import Place
+from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
 from tests.unit.engine.world import plain_requests
 
@@ -48,6 +50,8 @@ class Safety:
         self._world = world
         self.checked: Counter[str] = Counter()
         self.violations: list[str] = []
+        #: Identity -> the change up to which its snapshot was taken, and a digest of that.
+        self._snapshots: dict[str, tuple[int, int]] = {}
         #: The process whose request is being carried out, and the connections that it came by.
         self._actor: Process | None = None
         self._way: SimTransport | None = None
@@ -209,5 +213,19 @@ class Safety:
             for uid in fast_path.ledger.placements:
                 seen = fast_path.cluster.pods.get(uid)
                 where = fast_path.queue.where(uid)
-                if where not in (None, "in_flight") and seen is not None:
+                if where not in (None, Place.IN_FLIGHT) and seen is not None:
                     self.violated("S6", f"{process.identity}: {seen.key} is placed and {where}")
+            self._look_at_snapshot(process, fast_path)
+
+    def _look_at_snapshot(self, process: Process, fast_path: FastPath) -> None:
+        snapshot = fast_path.snapshot
+        columns = snapshot.columns
+        digest = hash((columns.usage.tobytes(), columns.version.tobytes(), columns.allocatable.tobytes()))
+        at, known = self._snapshots.get(process.identity, (-1, 0))
+        if at == snapshot.sequence:
+            self.checked["S8"] += 1
+            if digest != known:
+                self.violated(
+                    "S8", f"{process.identity}: the snapshot of change {at} is no longer what it was"
+                )
+        self._snapshots[process.identity] = snapshot.sequence, digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,14 @@ def test_every_fault_fired_often_enough_to_prove_something(worlds: Summary) -> N
 
 def test_every_rare_state_was_reached(worlds: Summary) -> None:
     assert [state for state in WANTED if not worlds.states[state]] == []
+
+
+def test_every_fault_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    missing = [
+        name for name, kind in KINDS.items() if f"| {kind.number} | `{name}` | {kind.about} |" not in page
+    ]
+    assert not missing
 
 
 @pytest.mark.parametrize("seed", [7, 12, 20])

@@ -8,6 +8,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ from agent_scheduler.apiserver.store import Store, random_uids
 
 from .faults import Plan, draw
 from .liveness import come_to_rest, nothing_left
-from .loop import START, SimLoop
+from .loop import START, Deadlock, SimLoop
 from .nemesis import Nemesis
 from .processes import Process
 from .safety import Safety
@@ -212,8 +213,9 @@ class World:
         await asyncio.wait({load, nemesis})
         load.result()
         nemesis.result()
-        while self.loop.time() < self.plan.calm_at:
-            await asyncio.sleep(self.plan.calm_at - self.loop.time() + 0.001)
+        # What ends may have been put off while this waited for it.
+        while (left := self.plan.calm_at - self.loop.time()) >= 0:  # noqa: ASYNC110 - time itself is awaited
+            await asyncio.sleep(left + 0.001)
         self.trace("", "the faults are over")
         self.safety.look_inside()
         await come_to_rest(self)
@@ -231,13 +233,16 @@ class World:
     def _clear_away(self) -> None:
         """After a violation tasks may be left: they are not run on, only dropped, without a word."""
         self.loop.set_exception_handler(lambda _loop, _context: None)
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        for _ in range(50):
-            if not asyncio.all_tasks(self.loop):
-                break
-            self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()
+
+        async def end() -> None:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=300)
+
+        with suppress(Deadlock):
+            self.loop.run_until_complete(end())
         self.loop.close()
 
     def _verdict(self) -> Verdict:

@@ -154,14 +154,14 @@ class FastPath:
             sleep=timing.sleep,
             observer=observer,
         )
-        snapshot = Snapshot(self.ledger)
-        views = {name: ClassViews(profile, snapshot) for name, profile in profiles.items()}
+        self.snapshot = Snapshot(self.ledger)
+        views = {name: ClassViews(profile, self.snapshot) for name, profile in profiles.items()}
         self._workers = [
             Worker(
                 index,
                 workers=settings.workers,
                 cluster=self.cluster,
-                snapshot=snapshot,
+                snapshot=self.snapshot,
                 views=views,
                 feed=self._feed,
                 binder=self.binder,
