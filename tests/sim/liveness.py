@@ -46,32 +46,36 @@ def waiting(world: World) -> list[dict[str, Any]]:
     ]
 
 
-def feasible_on(world: World, pod: dict[str, Any]) -> str:
-    """A node on which the pod fits now, by the API's own objects; empty when there is none."""
-    pods = [orjson.loads(record.data) for record in world.store.tables[PODS].scan("")]
-    for record in world.store.tables[NODES].scan(""):
-        node = orjson.loads(record.data)
-        placed = [
-            each
-            for each in pods
-            if each["spec"].get("nodeName") == record.name
-            and each["status"].get("phase") not in ("Succeeded", "Failed")
-        ]
-        if not plain_reasons(pod, node, placed)[0]:
-            return record.name
-    return ""
+def late(world: World) -> list[tuple[dict[str, Any], str]]:
+    """Pods that wait although they fit on a node now, by the API's own objects, and that node."""
+    waits = waiting(world)
+    if not waits:
+        return []
+    nodes = [orjson.loads(record.data) for record in world.store.tables[NODES].scan("")]
+    placed: dict[str, list[dict[str, Any]]] = {node["metadata"]["name"]: [] for node in nodes}
+    for record in world.store.tables[PODS].scan(""):
+        pod = orjson.loads(record.data)
+        if pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            placed.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
+    found = []
+    for pod in waits:
+        for node in nodes:
+            name = node["metadata"]["name"]
+            if not plain_reasons(pod, node, placed[name])[0]:
+                found.append((pod, name))
+                break
+    return found
 
 
 async def come_to_rest(world: World) -> None:
     """Wait until all that fits is bound; then watch the rest."""
     deadline = world.loop.time() + BOUND_WITHIN
     while True:
-        late = [(pod, feasible_on(world, pod)) for pod in waiting(world)]
-        late = [(pod, node) for pod, node in late if node]
-        if not late:
+        unbound = late(world)
+        if not unbound:
             break
         if world.loop.time() >= deadline:
-            for pod, node in late[:3]:
+            for pod, node in unbound[:3]:
                 world.safety.violated("L1", _unbound(world, pod["metadata"], node))
             return
         await asyncio.sleep(1.0)
