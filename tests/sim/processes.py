@@ -64,6 +64,11 @@ class Process:
         """Start it and keep it running until `end`."""
         self._wanted.set()
         self._supervisor = self.world.loop.create_task(self._supervise(), name=f"supervisor of {self.name}")
+        self._supervisor.add_done_callback(self._supervised)
+
+    def _supervised(self, supervisor: asyncio.Task[None]) -> None:
+        if not supervisor.cancelled() and (error := supervisor.exception()) is not None:
+            self.world.safety.violated("L4", f"{self.name} cannot be started: {error!r}")
 
     async def _supervise(self) -> None:
         while True:
