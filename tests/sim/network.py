@@ -104,6 +104,8 @@ class SimTransport:
             content_type=content_type if body is not None else "",
         )
         before, after = self._latencies(fate, timeout)
+        if fate in ("lost_before", "lost_after"):
+            world.plan.lasts(loop.time() + timeout)
         exchange = _Exchange(self, answer, asked, fate, after=after)
         loop.call_later(before, exchange.arrive, context=world.context)
         self.under_way += 1
@@ -165,6 +167,10 @@ class SimTransport:
         if past < 2:
             return query
         self._world.trace(self._process.name, f"the list is of version {past}")
+        fast_path = self._process.fast_path
+        if fast_path is None or not fast_path.is_synced:
+            # Nothing in a first list says that it is old, so what it lacks cannot be counted.
+            self._world.safety.nobody_owns_nodes()
         return urlencode([*parse_qsl(query), ("resourceVersion", past), ("resourceVersionMatch", "Exact")])
 
     # -- watches

@@ -174,6 +174,10 @@ class Safety:
         if len(ports) != len(set(ports)):
             self.violated("S1", f"{actor.identity} gave a host port of {node} to two pods: {sorted(ports)}")
 
+    def nobody_owns_nodes(self) -> None:
+        """From now on nobody can know what is on the nodes that there are."""
+        self.not_ours.update(record.name for record in self._world.store.tables[NODES].scan(""))
+
     def used(self, node: str) -> Counter[str]:
         """What the pods on a node ask for, together."""
         total: Counter[str] = Counter()
