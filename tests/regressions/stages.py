@@ -53,11 +53,11 @@ class HeldBinds:
         self._released = asyncio.Event()
         binder._bind = self
 
-    async def __call__(self, pod: PodInfo, node_name: str) -> BindResult:
+    async def __call__(self, pod: PodInfo, node_name: str, *, in_doubt: bool = False) -> BindResult:
         if self._only(pod) and not self._released.is_set():
             self.nodes[pod.name] = node_name
             await self._released.wait()
-        return await self._bind(pod, node_name)
+        return await self._bind(pod, node_name, in_doubt=in_doubt)
 
     def release(self) -> None:
         self._released.set()

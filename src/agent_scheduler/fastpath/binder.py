@@ -46,9 +46,12 @@ class ScheduleResult(NamedTuple):
 
 
 class BindCall(Protocol):
-    """Sends one bind and finds out what became of it; never raises for what network or server do."""
+    """Sends one bind and finds out what became of it; never raises for what network or server do.
 
-    def __call__(self, pod: PodInfo, node_name: str) -> Awaitable[BindResult]: ...
+    `in_doubt`: an earlier call for this pod and node ended UNKNOWN, and the answer must cover that bind, too.
+    """
+
+    def __call__(self, pod: PodInfo, node_name: str, *, in_doubt: bool = False) -> Awaitable[BindResult]: ...
 
 
 class BinderObserver(Protocol):
@@ -188,21 +191,29 @@ class Binder:
 
     async def _bind_until_known(self, result: ScheduleResult, node_name: str) -> None:
         pod = result.pod
+        in_doubt = False
         while True:
             began = self._clock()
             try:
-                answer = await self._bind(pod, node_name)
+                answer = await self._bind(pod, node_name, in_doubt=in_doubt)
             except Exception as error:
                 # Whatever broke, the request may have gone out.
                 self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
                 answer = BindResult(BindOutcome.UNKNOWN)
             self._observer.bound(answer.outcome, self._clock() - began, pod.scheduler_name)
-            if answer.outcome is not BindOutcome.UNKNOWN or not self._cluster.waits(pod.uid):
+            if answer.outcome is not BindOutcome.UNKNOWN or self._has_ended(pod):
                 break
             # The room stays taken. Binding to the same node once more cannot do harm: the server accepts one
-            # bind a pod, and the UID keeps a namesake out.
+            # bind a pod, and the UID keeps a namesake out. But a refusal of that one frees nothing by itself.
+            in_doubt = True
             await self._sleep(_ASK_AGAIN)
         self._finish(result, node_name, answer)
+
+    def _has_ended(self, pod: PodInfo) -> bool:
+        """Whether the watch has told what became of a bind: the pod has a node or is gone. That it is being deleted
+        tells nothing: its room would stay taken for as long as a finalizer holds it."""
+        seen = self._cluster.pods.get(pod.uid)
+        return seen is None or bool(seen.node_name)
 
     def _finish(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""

@@ -276,13 +276,14 @@ class FastPath:
         self._grace = grace
         self.queue.close()
 
-    async def _bind(self, pod: PodInfo, node_name: str) -> BindResult:
+    async def _bind(self, pod: PodInfo, node_name: str, *, in_doubt: bool = False) -> BindResult:
         return await bind(
             self._transport,
             namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
             node=node_name,
+            in_doubt=in_doubt,
             budget=self._bind_budget,
             policy=self.settings.bind_policy,
             timing=self._timing,

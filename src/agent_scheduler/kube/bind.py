@@ -63,7 +63,7 @@ class BindResult:
 
 @dataclass(frozen=True, slots=True)
 class BindPolicy:
-    """How long to try. `deadline` counts from the first POST, after the wait for the budget; all in seconds."""
+    """How long to try. `deadline` counts from the first request, after the wait for the budget; all in seconds."""
 
     request_timeout: float = 10.0
     deadline: float = 15.0
@@ -117,6 +117,7 @@ async def bind(
     uid: str,
     node: str,
     annotations: Mapping[str, str] | None = None,
+    in_doubt: bool = False,
     budget: Budget = UNLIMITED,
     policy: BindPolicy = DEFAULT_POLICY,
     timing: Timing = REAL,
@@ -124,8 +125,10 @@ async def bind(
 ) -> BindResult:
     """Binds the pod and does not return before the outcome is known or `policy.deadline` has passed.
 
-    `count(what)` is told of: post, get, retry. A caller that cancels this learns nothing: it must treat the pod as
-    after UNKNOWN. Raises nothing for what the network or the server does.
+    `in_doubt` says that an earlier call for this pod and node ended UNKNOWN: the pod is asked before anything is sent,
+    for what refuses this call says nothing of that one. `count(what)` is told of: post, get, retry. A caller that
+    cancels this learns nothing: it must treat the pod as after UNKNOWN. Raises nothing for what the network or the
+    server does.
     """
     attempt = _Bind(
         transport,
@@ -133,6 +136,7 @@ async def bind(
         body=binding(namespace, name, uid, node, annotations=annotations),
         uid=uid,
         node=node,
+        in_doubt=in_doubt,
         budget=budget,
         policy=policy,
         timing=timing,
@@ -155,6 +159,7 @@ class _Bind:
     body: bytes
     uid: str
     node: str
+    in_doubt: bool
     budget: Budget
     policy: BindPolicy
     timing: Timing
@@ -164,6 +169,10 @@ class _Bind:
     attempts: Attempts | None = None
 
     async def run(self) -> BindResult:
+        if self.in_doubt:
+            state = await self._ask()
+            if state is not None:
+                return state
         while True:
             response = await self._exchange("POST")
             failure = classify(response) if isinstance(response, Response) else response

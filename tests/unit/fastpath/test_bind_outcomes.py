@@ -33,13 +33,15 @@ class Answers:
         binder: Binder = running.fast_path.binder
         self._real = binder._bind
         self.nodes: list[str] = []
+        self.doubts: list[bool] = []
         binder._bind = self  # type: ignore[assignment]
 
-    async def __call__(self, pod: Any, node_name: str) -> BindResult:
+    async def __call__(self, pod: Any, node_name: str, *, in_doubt: bool = False) -> BindResult:
         self.nodes.append(node_name)
+        self.doubts.append(in_doubt)
         outcome = next(self._script, None)
         if outcome is None:
-            return await self._real(pod, node_name)
+            return await self._real(pod, node_name, in_doubt=in_doubt)
         if isinstance(outcome, Exception):
             raise outcome
         return BindResult(outcome)
@@ -124,6 +126,7 @@ async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_i
         await until(cluster.placed)
         assert await cluster.placed() == {"a": "n1"}
         assert answers.nodes == ["n1", "n1"]
+        assert answers.doubts == [False, True]
         assert running.reports.outcomes == {"unknown": 1, "bound": 1}
 
 
@@ -140,15 +143,35 @@ async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
         assert sum(running.fast_path.queue.pending()) == 0
 
 
+async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.fastpath.binder._ASK_AGAIN", 0.1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = Held(running, BindOutcome.UNKNOWN)
+        await prepared(cluster, running)
+        await until(lambda: running.fast_path.ledger.assumed)
+        finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
+        kind = "application/merge-patch+json"
+        await cluster.ask("PATCH", f"{PODS}/a", finalizers, content_type=kind)
+        await cluster.ask("DELETE", f"{PODS}/a")
+        await until(lambda: next(iter(running.fast_path.cluster.pods.values())).deleting)
+        held.go.set()
+        await until(lambda: running.reports.outcomes["deleting"])
+        await until(lambda: running.fast_path.binder.in_flight == 0)
+        assert room(running) == 0
+        assert next(iter(running.fast_path.cluster.pods.values())).deleting
+
+
 async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = asyncio.Event()
 
         class Slow(Answers):
-            async def __call__(self, pod: Any, node_name: str) -> BindResult:
+            async def __call__(self, pod: Any, node_name: str, *, in_doubt: bool = False) -> BindResult:
                 if pod.name == "a":
                     await held.wait()
-                return await self._real(pod, node_name)
+                return await self._real(pod, node_name, in_doubt=in_doubt)
 
         Slow(running)
         await cluster.add_node("n1", cpu="1")
@@ -171,9 +194,9 @@ class Held(Answers):
         super().__init__(running, *outcomes)
         self.go = asyncio.Event()
 
-    async def __call__(self, pod: Any, node_name: str) -> BindResult:
+    async def __call__(self, pod: Any, node_name: str, *, in_doubt: bool = False) -> BindResult:
         await self.go.wait()
-        return await super().__call__(pod, node_name)
+        return await super().__call__(pod, node_name, in_doubt=in_doubt)
 
 
 async def _bound_by_another(cluster: EmbeddedCluster, node_name: str) -> None:

@@ -215,6 +215,29 @@ async def test_a_server_that_fails_until_the_deadline_but_shows_a_free_pod_did_n
     assert result.outcome is BindOutcome.UNAVAILABLE
 
 
+async def test_a_bind_in_doubt_is_asked_about_before_anything_is_sent() -> None:
+    result, requests, _ = await bound([status(429)], [pod(node="n1")], in_doubt=True)
+    assert result.outcome is BindOutcome.BOUND
+    assert methods(requests) == ["GET"]
+
+
+async def test_a_bind_in_doubt_is_sent_again_once_the_pod_is_seen_to_wait() -> None:
+    result, requests, _ = await bound([CREATED], [status(500), pod()], in_doubt=True)
+    assert result.outcome is BindOutcome.BOUND
+    assert methods(requests) == ["GET", "GET", "POST"]
+
+
+@pytest.mark.parametrize("refusal", [status(429), status(403, "Forbidden")])
+async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_seen_to_wait(
+    refusal: Answer,
+) -> None:
+    result, requests, _ = await bound([refusal], [status(503)], in_doubt=True)
+    assert result.outcome is BindOutcome.UNKNOWN
+    assert set(methods(requests)) == {"GET"}
+    result, _, _ = await bound([refusal], [pod()], in_doubt=True)
+    assert result.outcome.frees_capacity
+
+
 class Unreachable:
     """Never gets a connection, until `after` attempts have been made."""
 
