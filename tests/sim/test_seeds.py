@@ -16,6 +16,8 @@ from .states import WANTED
 from .world import Options, run, shrink
 
 SEEDS = range(500)
+#: Seconds that they may take together on a machine that does other things as well.
+pytestmark = pytest.mark.timeout(900)
 #: A fault that struck less often than this in all worlds together is as good as absent.
 _AT_LEAST = 20
 
