@@ -81,7 +81,17 @@ class Scratch:
         of them at `RUN_TIMEOUTS` times that.
         """
         # -q is among the project's own options already.
-        command = ["-m", "pytest", "-x", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
+        command = [
+            "-m",
+            "pytest",
+            "-x",
+            "--tb=no",
+            "-rfE",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.mutants.unshrunk",
+        ]
         # One seed for all runs: whether a mutant is caught must not be a matter of luck.
         command += [f"--timeout={timeout:g}", "--hypothesis-seed=0", *paths]
         longest = timeout * RUN_TIMEOUTS
