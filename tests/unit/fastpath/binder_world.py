@@ -290,7 +290,11 @@ class World:
         if entry is None:
             return False
         self.snapshots[worker].held = late
+        under_way, placed = self.binder.in_flight, entry.uid in self.ledger.placements
         self.workers[worker].cycle(entry)
+        assert not placed or self.binder.in_flight == under_way, (
+            f"{entry.uid} has a room and was given another"
+        )
         return True
 
     def hear_of_pods(self, count: int) -> None:

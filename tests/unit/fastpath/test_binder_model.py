@@ -31,9 +31,15 @@ NODE = st.sampled_from(NODES)
 ANY = st.integers(0, 6)
 #: What is heard of the news: nothing yet, all but the last of each kind, all; or the watches break.
 NEWS = st.sampled_from(["none", "none", "most", "all", "all", "relist"])
-#: What news comes, and how far the loop runs after it: until nothing is ready, once around, or not at all.
+#: What happens to a pod meanwhile, what news comes, and how far the loop runs after it: until nothing is ready, once
+#: around, or not at all.
 THEN = st.sampled_from(
-    [(news, rounds) for rounds in (1000, 1000, 1, 0) for news in ("most", "all", "none", "most", "relist")]
+    [
+        (happens, news, rounds)
+        for rounds in (1000, 1000, 1, 0)
+        for news in ("all", "most", "all", "none", "most", "relist")
+        for happens in ("", "", "", "", "changed", "deleting", "bound", "bound", "gone", "gated")
+    ]
 )
 #: How many pods are decided, and whether a worker is late.
 DECIDED = st.sampled_from([(count, late) for late in (False, True) for count in (2, 0, 1, 3)])
@@ -157,17 +163,21 @@ class BinderMachine(RuleBasedStateMachine):
 
     @rule(decided=DECIDED, then=THEN, pick=ANY, how=ANSWERS)
     def the_scheduler_works(
-        self, decided: tuple[int, bool], then: tuple[str, int], pick: int, how: str
+        self, decided: tuple[int, bool], then: tuple[str, str, int], pick: int, how: str
     ) -> None:
-        """Some pods are decided, by two workers in turn; news comes, and only then the binder's turn; a bind ends.
+        """Some pods are decided, by two workers in turn; something happens; news comes, and only then the binder has
+        its turn; a bind ends.
 
         The first worker may be late: it decides on what it saw before, which may be long outdated.
         """
-        (count, late), (news, rounds) = decided, then
+        (count, late), (happens, news, rounds) = decided, then
         for number in range(count):
             worker = number % 2
             self.world.decide(worker, late=late and worker == 0)
-        self.news_comes(news)
+        if happens:
+            self.a_pod_changes(pick, happens, NODES[pick % len(NODES)], news)
+        else:
+            self.news_comes(news)
         self.turn(rounds)
         if how == "soon":
             self.world.time_passes(5.0)
@@ -196,13 +206,6 @@ class BinderMachine(RuleBasedStateMachine):
     it_goes_on_working = rule(decided=DECIDED, then=THEN, pick=ANY, how=ANSWERS)(
         lambda self, **given: self.the_scheduler_works(**given)
     )
-    #: Binds and what happens to their pods meanwhile: the other half of it.
-    more_happens = rule(
-        pick=ANY,
-        what=st.sampled_from(["bound", "bound", "deleting", "changed", "gone"]),
-        node=NODE,
-        news=NEWS,
-    )(lambda self, **given: self.a_pod_changes(**given))
 
     def answer(self, sent: Sent, how: str) -> None:
         self.world.sent.remove(sent)
