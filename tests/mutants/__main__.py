@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -42,6 +43,8 @@ class Verdict:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     started = time.monotonic()
+    # Ended like by Ctrl-C, so that what it started and the copies of the tree do not outlive it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         mutants = _chosen(all_mutants(), options.only, options.by)
         verdicts = asyncio.run(
@@ -57,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (PatchError, CannotRun) as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     caught = sum(verdict.verdict == "caught" for verdict in verdicts)
     seconds = time.monotonic() - started
     if options.json:
