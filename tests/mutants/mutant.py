@@ -51,8 +51,15 @@ class Mutant:
 
 
 def all_mutants() -> list[Mutant]:
-    """Every mutant, by name. Raises PatchError."""
-    return [read(path) for path in sorted(PATCHES.glob("*.patch"))]
+    """Every mutant, by number. Raises PatchError."""
+    return [read(path) for path in sorted(PATCHES.glob("*.patch"), key=_number)]
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.stem.split("-")[0])
+    except ValueError:
+        raise PatchError(f"{path.name}: its name has to begin with a number") from None
 
 
 def read(path: Path) -> Mutant:

@@ -13,7 +13,7 @@ from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.fastpath.binder import ScheduleResult
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.bind import BindResult
+from agent_scheduler.kube.bind import BindResult, Doubt
 from tests.embedded import EmbeddedCluster, until
 
 
@@ -53,11 +53,11 @@ class HeldBinds:
         self._released = asyncio.Event()
         binder._bind = self
 
-    async def __call__(self, pod: PodInfo, node_name: str, *, in_doubt: bool = False) -> BindResult:
+    async def __call__(self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
         if self._only(pod) and not self._released.is_set():
             self.nodes[pod.name] = node_name
             await self._released.wait()
-        return await self._bind(pod, node_name, in_doubt=in_doubt)
+        return await self._bind(pod, node_name, doubt=doubt)
 
     def release(self) -> None:
         self._released.set()

@@ -22,9 +22,10 @@ from .network import SimTransport
 if TYPE_CHECKING:
     from .world import World
 
-#: Seconds of grace in the configuration, and what an orderly end may take beyond it.
+#: Seconds of grace in the configuration, and what an orderly end may take beyond it: giving the lease back may wait
+#: for its answer until the lease's request times out, and what is cancelled takes a moment to end.
 GRACE = 10.0
-_BEYOND_GRACE = 5.0
+_BEYOND_GRACE = 5.0 + 1.0
 
 
 class Process:

@@ -6,7 +6,7 @@
 Judging and assuming happen in one step without an await, in the order in which the results came, so of two pods
 that want the last room exactly one gets it. Binds are sent by a fixed number of tasks; results wait for a free
 one, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
-of decided ones.
+of decided ones. A bind in doubt that time alone can clear up waits beside them: its room stays taken, its task not.
 
 Invariant: every result taken in ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
 """
@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide import CompiledFilter, Placement
 from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.kube.bind import BindOutcome, BindResult
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
@@ -30,7 +30,7 @@ from .feed import Entry, Feed
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
 
-#: Seconds until a bind of unknown outcome is asked about again, when asking has failed for its whole deadline.
+#: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch told of it.
 _ASK_AGAIN = 5.0
 
 
@@ -48,10 +48,12 @@ class ScheduleResult(NamedTuple):
 class BindCall(Protocol):
     """Sends one bind and finds out what became of it; never raises for what network or server do.
 
-    `in_doubt`: an earlier call for this pod and node ended UNKNOWN, and the answer must cover that bind, too.
+    `doubt`: what an earlier call for this pod and node left open; the answer must cover that bind, too.
     """
 
-    def __call__(self, pod: PodInfo, node_name: str, *, in_doubt: bool = False) -> Awaitable[BindResult]: ...
+    def __call__(
+        self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None
+    ) -> Awaitable[BindResult]: ...
 
 
 class BinderObserver(Protocol):
@@ -102,8 +104,10 @@ class Binder:
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        #: Results accepted whose bind has not ended.
+        #: Results accepted whose bind has not ended, without those in doubt.
         self._open = 0
+        #: Results whose bind may still be carried out, though nothing is sent for them any more.
+        self._in_doubt = 0
 
     def submit(self, result: ScheduleResult) -> None:
         """Take over a worker's result; returns at once."""
@@ -118,17 +122,17 @@ class Binder:
     @property
     def in_flight(self) -> int:
         """Results that are not yet bound, refused or requeued."""
-        return len(self._results) + self._open
+        return len(self._results) + self._open + self._in_doubt
 
     async def drained(self) -> None:
-        """Returns once nothing is under way."""
+        """Returns once nothing is under way but binds in doubt: these can only be waited for, up to a minute."""
         await self._idle.wait()
 
     async def run(self) -> None:
         """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._concurrency):
-                tasks.create_task(self._send())
+                tasks.create_task(self._send(tasks))
             await self._judge()
 
     # ---- judging
@@ -175,12 +179,17 @@ class Binder:
 
     # ---- binding
 
-    async def _send(self) -> None:
+    async def _send(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             result, node_name = await self._accepted.get()
             self._feed.wake()
             try:
-                await self._bind_until_known(result, node_name)
+                answer = await self._bind_while_it_helps(result, node_name)
+                if self._is_open(result.pod, answer):
+                    self._in_doubt += 1
+                    tasks.create_task(self._wait_in_doubt(result, node_name, answer))
+                else:
+                    self._finish(result, node_name, answer)
             finally:
                 self._open -= 1
                 self._check_idle()
@@ -189,31 +198,44 @@ class Binder:
         if not self._results and not self._open:
             self._idle.set()
 
-    async def _bind_until_known(self, result: ScheduleResult, node_name: str) -> None:
-        pod = result.pod
-        in_doubt = False
-        while True:
-            began = self._clock()
-            try:
-                answer = await self._bind(pod, node_name, in_doubt=in_doubt)
-            except Exception as error:
-                # Whatever broke, the request may have gone out.
-                self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
-                answer = BindResult(BindOutcome.UNKNOWN)
-            self._observer.bound(answer.outcome, self._clock() - began, pod.scheduler_name)
-            if answer.outcome is not BindOutcome.UNKNOWN or self._has_ended(pod):
-                break
-            # The room stays taken. Binding to the same node once more cannot do harm: the server accepts one
-            # bind a pod, and the UID keeps a namesake out. But a refusal of that one frees nothing by itself.
-            in_doubt = True
+    async def _bind_while_it_helps(self, result: ScheduleResult, node_name: str) -> BindResult:
+        """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait."""
+        answer = await self._try(result.pod, node_name, None)
+        while self._is_open(result.pod, answer) and not (answer.doubt and answer.doubt.then):
+            # No answer came from anywhere, so another pod's bind would fare no better. Binding to the same node once
+            # more cannot do harm: the server accepts one bind a pod, and the UID keeps a namesake out.
             await self._sleep(_ASK_AGAIN)
-        self._finish(result, node_name, answer)
+            answer = await self._try(result.pod, node_name, answer.doubt)
+        return answer
 
-    def _has_ended(self, pod: PodInfo) -> bool:
-        """Whether the watch has told what became of a bind: the pod has a node or is gone. That it is being deleted
-        tells nothing: its room would stay taken for as long as a finalizer holds it."""
+    async def _wait_in_doubt(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
+        try:
+            while self._is_open(result.pod, answer):
+                await self._sleep(_ASK_AGAIN)
+                if answer.doubt is None or self._clock() >= answer.doubt.settles:
+                    answer = await self._try(result.pod, node_name, answer.doubt)
+            self._finish(result, node_name, answer)
+        finally:
+            self._in_doubt -= 1
+
+    async def _try(self, pod: PodInfo, node_name: str, doubt: Doubt | None) -> BindResult:
+        began = self._clock()
+        try:
+            answer = await self._bind(pod, node_name, doubt=doubt)
+        except Exception as error:
+            # Whatever broke, the request may have gone out.
+            self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
+            settles = self._clock() + DEFAULT_POLICY.settles
+            answer = BindResult(BindOutcome.UNKNOWN, doubt=Doubt(settles))
+        self._observer.bound(answer.outcome, self._clock() - began, pod.scheduler_name)
+        return answer
+
+    def _is_open(self, pod: PodInfo, answer: BindResult) -> bool:
+        """Whether neither the answer nor the watch has told what became of a bind. The watch does by a node, or by
+        the end of the pod. That it is being deleted tells nothing: its room would stay taken for as long as a
+        finalizer holds it."""
         seen = self._cluster.pods.get(pod.uid)
-        return seen is None or bool(seen.node_name)
+        return answer.outcome is BindOutcome.UNKNOWN and seen is not None and not seen.node_name
 
     def _finish(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""

@@ -25,7 +25,7 @@ from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.snapshot import Snapshot
-from agent_scheduler.kube.bind import BindResult, bind
+from agent_scheduler.kube.bind import BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.reflector import Change, ChangeType, Reflector
@@ -276,14 +276,14 @@ class FastPath:
         self._grace = grace
         self.queue.close()
 
-    async def _bind(self, pod: PodInfo, node_name: str, *, in_doubt: bool = False) -> BindResult:
+    async def _bind(self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
         return await bind(
             self._transport,
             namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
             node=node_name,
-            in_doubt=in_doubt,
+            doubt=doubt,
             budget=self._bind_budget,
             policy=self.settings.bind_policy,
             timing=self._timing,

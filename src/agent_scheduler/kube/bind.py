@@ -27,8 +27,9 @@ from agent_scheduler.kube.transport import Response, Transport, TransportError
 class BindOutcome(Enum):
     """What is known when `bind` returns.
 
-    UNKNOWN alone leaves the question open: the capacity must be kept until the watch tells. After UNAVAILABLE the
-    bind may be tried again; it was surely not carried out. All others are the pod's own state.
+    UNKNOWN alone leaves the question open: the capacity must be kept until the watch tells, or a later call that is
+    given the `Doubt`. After REFUSED and UNAVAILABLE the bind was surely not carried out, and will not be. All others
+    are the pod's own state.
     """
 
     BOUND = "bound"
@@ -51,7 +52,8 @@ class BindOutcome(Enum):
 class BindResult:
     """`node` is where the pod is, if that is known; `attempts` counts POSTs; `failure` the last one, if any.
 
-    `confirmed` says that the outcome was read from the pod, not from the answer to the bind.
+    `confirmed` says that the outcome was read from the pod, not from the answer to the bind. `doubt` comes with
+    UNKNOWN and no other outcome.
     """
 
     outcome: BindOutcome
@@ -59,14 +61,33 @@ class BindResult:
     attempts: int = 1
     failure: Failure | None = None
     confirmed: bool = False
+    doubt: Doubt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What an UNKNOWN outcome leaves open, for the call that clears it up.
+
+    `settles`: when a bind that was sent can no longer be carried out, on the clock of the call's `timing`.
+    `then`: what it comes to if the pod still waits at that time; until then there is nothing to do but to wait. None
+    if the pod could not be asked: the bind goes on as soon as it can.
+    """
+
+    settles: float
+    then: BindResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BindPolicy:
-    """How long to try. `deadline` counts from the first request, after the wait for the budget; all in seconds."""
+    """How long to try. `deadline` counts from the first request, after the wait for the budget; all in seconds.
+
+    `settles`: how long after it was sent a bind that got no answer may still be carried out. kube-apiserver gives up
+    a request after its `--request-timeout`, a minute unless it is told otherwise.
+    """
 
     request_timeout: float = 10.0
     deadline: float = 15.0
+    settles: float = 60.0
     backoff: Backoff = field(default_factory=lambda: Backoff(initial=0.1, cap=5.0))
 
 
@@ -117,7 +138,7 @@ async def bind(
     uid: str,
     node: str,
     annotations: Mapping[str, str] | None = None,
-    in_doubt: bool = False,
+    doubt: Doubt | None = None,
     budget: Budget = UNLIMITED,
     policy: BindPolicy = DEFAULT_POLICY,
     timing: Timing = REAL,
@@ -125,10 +146,9 @@ async def bind(
 ) -> BindResult:
     """Binds the pod and does not return before the outcome is known or `policy.deadline` has passed.
 
-    `in_doubt` says that an earlier call for this pod and node ended UNKNOWN: the pod is asked before anything is sent,
-    for what refuses this call says nothing of that one. `count(what)` is told of: post, get, retry. A caller that
-    cancels this learns nothing: it must treat the pod as after UNKNOWN. Raises nothing for what the network or the
-    server does.
+    `doubt` is what an earlier call for this pod and node left open, and the outcome covers that call, too: the pod is
+    asked before anything is sent. `count(what)` is told of: post, get, retry. A caller that cancels this learns
+    nothing: it must treat the pod as after UNKNOWN. Raises nothing for what the network or the server does.
     """
     attempt = _Bind(
         transport,
@@ -136,7 +156,7 @@ async def bind(
         body=binding(namespace, name, uid, node, annotations=annotations),
         uid=uid,
         node=node,
-        in_doubt=in_doubt,
+        doubt=doubt,
         budget=budget,
         policy=policy,
         timing=timing,
@@ -150,16 +170,25 @@ async def bind(
 _IN_DOUBT = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
 
 
+def _may_go_on(failure: Failure) -> bool:
+    """Whether the server may carry out a request after it failed so. Not after an answer of its own: the request has
+    ended, and a GET from then on, which reads etcd with a quorum, sees what came of it. 504 is said by a server, or by
+    a proxy, that no longer waits for what goes on."""
+    unanswered = not failure.status or not failure.reason or failure.status == 504
+    return failure.kind is FailureClass.UNKNOWN and unanswered
+
+
 @dataclass(slots=True)
 class _Bind:
-    """One call of `bind`. Invariant: a POST whose outcome is unknown is followed by a GET before anything else."""
+    """One call of `bind`. Invariants: a POST whose outcome is unknown is followed by a GET before anything else, and
+    nothing is called not bound before all POSTs have been answered or `settles` has passed."""
 
     transport: Transport
     path: str
     body: bytes
     uid: str
     node: str
-    in_doubt: bool
+    doubt: Doubt | None
     budget: Budget
     policy: BindPolicy
     timing: Timing
@@ -167,33 +196,40 @@ class _Bind:
     posts: int = 0
     failure: Failure | None = None
     attempts: Attempts | None = None
+    settles: float = float("-inf")
 
     async def run(self) -> BindResult:
-        if self.in_doubt:
+        if self.doubt is not None:
+            self.settles = self.doubt.settles
             state = await self._ask()
             if state is not None:
                 return state
+            if self.doubt.then is not None:
+                return self._if_settled(self.doubt.then)
         while True:
             response = await self._exchange("POST")
             failure = classify(response) if isinstance(response, Response) else response
             if failure is None:
                 return self._result(BindOutcome.BOUND, node=self.node)
             self.failure = failure
+            if _may_go_on(failure):
+                self.settles = self.timing.clock() + self.policy.settles
             if failure.kind in _IN_DOUBT:
                 state = await self._ask()
                 if state is not None:
                     return state
             elif failure.kind is not FailureClass.TRANSIENT:
-                return self._result(BindOutcome.REFUSED)
+                return self._if_settled(self._result(BindOutcome.REFUSED))
             self.count("retry")
             if not await self._wait(failure):
-                return self._result(BindOutcome.UNAVAILABLE)
+                return self._if_settled(self._result(BindOutcome.UNAVAILABLE))
 
     async def _ask(self) -> BindResult | None:
         """GETs the pod until it answers. None means that it is pending and free to be bound: try again.
 
         A bind that is still inside the server while the GET is answered could be carried out after it. It can only
-        bind the pod to the same node, so repeating the POST meets it as a conflict and asks again.
+        bind the pod to the same node, so repeating the POST meets it as a conflict and asks again; but giving up has
+        to wait for it.
         """
         while True:
             response = await self._exchange("GET")
@@ -207,8 +243,11 @@ class _Bind:
             self.failure = failure
             if failure.kind is FailureClass.NOT_FOUND:
                 return self._result(BindOutcome.GONE, confirmed=True)
-            if not failure.retryable or not await self._wait(failure):
-                return self._result(BindOutcome.UNKNOWN)
+            if not failure.retryable:
+                # Who may not read pods learns it from the watch alone.
+                return self._unknown(self._result(BindOutcome.UNAVAILABLE))
+            if not await self._wait(failure):
+                return self._unknown(self.doubt.then if self.doubt else None)
 
     def _judge(self, pod: _Pod) -> BindResult | None:
         if pod.metadata.uid != self.uid:
@@ -220,7 +259,7 @@ class _Bind:
         if pod.metadata.deletion_timestamp:
             return self._result(BindOutcome.DELETING, confirmed=True)
         if pod.spec.scheduling_gates:
-            return self._result(BindOutcome.GATED, confirmed=True)
+            return self._if_settled(self._result(BindOutcome.GATED, confirmed=True))
         return None
 
     async def _exchange(self, method: str) -> Response | Failure:
@@ -243,6 +282,14 @@ class _Bind:
     async def _wait(self, failure: Failure) -> bool:
         assert self.attempts is not None
         return await self.attempts.wait(failure.retry_after)
+
+    def _if_settled(self, result: BindResult) -> BindResult:
+        """`result`, which frees the room, unless a bind that was sent may still be carried out."""
+        return result if self.timing.clock() >= self.settles else self._unknown(result)
+
+    def _unknown(self, then: BindResult | None) -> BindResult:
+        doubt = Doubt(self.settles, then)
+        return BindResult(BindOutcome.UNKNOWN, None, self.posts, self.failure, doubt=doubt)
 
     def _result(
         self, outcome: BindOutcome, *, node: str | None = None, confirmed: bool = False

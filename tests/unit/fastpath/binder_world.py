@@ -26,7 +26,7 @@ from agent_scheduler.fastpath.cluster import Cluster
 from agent_scheduler.fastpath.failure import FailureHandler
 from agent_scheduler.fastpath.feed import Feed
 from agent_scheduler.fastpath.worker import Worker
-from agent_scheduler.kube.bind import BindOutcome, BindResult
+from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
 from agent_scheduler.objects import wire
 from tests.unit.engine.ledger_model import PODS, TAKES, Json, Picture, Placed, node_json
 from tests.unit.engine.world import read_pod
@@ -84,6 +84,8 @@ class Server:
         self.strangers: set[str] = set()
         #: Pods that came to want something else.
         self.grown: set[str] = set()
+        #: Binds that got no answer and will be carried out all the same: name, UID, node.
+        self.late: list[tuple[str, str, str]] = []
         self._versions = itertools.count(1)
 
     def set_pod(self, pod: ServerPod) -> None:
@@ -134,6 +136,11 @@ class Server:
         self._check_room(node)
         return BindOutcome.BOUND
 
+    def carry_out_late_binds(self) -> None:
+        for name, uid, node in self.late:
+            self.bind(name, uid, node)
+        self.late.clear()
+
     def picture(self) -> Picture:
         placed = {pod.uid: Placed(pod.node, pod.shape, False) for pod in self.pods.values() if pod.node}
         return Picture(dict(self.nodes), placed)
@@ -158,7 +165,7 @@ class Sent:
 
     pod: PodInfo
     node: str
-    in_doubt: bool
+    doubt: Doubt | None
     answer: asyncio.Future[BindResult]
 
 
@@ -265,8 +272,11 @@ class World:
         self.sleepers.append((self.now + seconds, waiter))
         await waiter
 
-    async def bind(self, pod: PodInfo, node_name: str, *, in_doubt: bool = False) -> BindResult:
-        sent = Sent(pod, node_name, in_doubt, self.loop.create_future())
+    async def bind(self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+        if doubt is not None and doubt.then is not None and self.now < doubt.settles:
+            # Told, not raised: the binder lives on after whatever a bind raises.
+            self.reports.failures.append(AssertionError("it is asked before it can know"))
+        sent = Sent(pod, node_name, doubt, self.loop.create_future())
         self.sent.append(sent)
         return await sent.answer
 
@@ -330,6 +340,7 @@ class World:
 
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
+        self.server.carry_out_late_binds()
         awake = [waiter for deadline, waiter in self.sleepers if deadline <= self.now]
         self.sleepers = [each for each in self.sleepers if each[0] > self.now]
         for waiter in awake:

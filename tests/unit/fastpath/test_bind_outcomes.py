@@ -18,7 +18,7 @@ from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.fastpath.binder import Binder
 from agent_scheduler.fastpath.cluster import Cluster
 from agent_scheduler.fastpath.settings import RateLimit
-from agent_scheduler.kube.bind import BindOutcome, BindResult
+from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.engine.world import pod_json, read_pod
 
@@ -36,15 +36,15 @@ class Answers:
         self.doubts: list[bool] = []
         binder._bind = self  # type: ignore[assignment]
 
-    async def __call__(self, pod: Any, node_name: str, *, in_doubt: bool = False) -> BindResult:
+    async def __call__(self, pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
         self.nodes.append(node_name)
-        self.doubts.append(in_doubt)
+        self.doubts.append(doubt is not None)
         outcome = next(self._script, None)
         if outcome is None:
-            return await self._real(pod, node_name, in_doubt=in_doubt)
+            return await self._real(pod, node_name, doubt=doubt)
         if isinstance(outcome, Exception):
             raise outcome
-        return BindResult(outcome)
+        return BindResult(outcome, doubt=Doubt(0.0) if outcome is BindOutcome.UNKNOWN else None)
 
 
 async def prepared(cluster: EmbeddedCluster, running: Running, *outcomes: BindOutcome | Exception) -> Answers:
@@ -130,6 +130,41 @@ async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_i
         assert running.reports.outcomes == {"unknown": 1, "bound": 1}
 
 
+async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bind_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.fastpath.binder._ASK_AGAIN", 0.01)
+    one_at_a_time = RateLimit(qps=0, burst=1, concurrency=1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, binds=one_at_a_time) as running:
+        answers = Answers(running)
+        real, now = answers._real, running.fast_path.binder._clock
+        too_early: list[bool] = []
+
+        async def lost(pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+            if pod.name != "a":
+                return await real(pod, node_name, doubt=doubt)
+            if doubt is not None and doubt.then is not None:
+                too_early.append(now() < doubt.settles)
+                return doubt.then
+            return BindResult(
+                BindOutcome.UNKNOWN, doubt=Doubt(now() + 1, BindResult(BindOutcome.UNAVAILABLE))
+            )
+
+        answers._real = lost
+        await cluster.add_node("n1", cpu="2")
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.reports.outcomes["unknown"])
+        await cluster.add_pod("b", cpu="1")
+        await until(cluster.placed)
+        assert running.reports.outcomes == {"unknown": 1, "bound": 1}
+        assert room(running) == 2000 and running.fast_path.binder.in_flight == 1
+        await running.fast_path.binder.drained()
+        await until(lambda: running.reports.outcomes["unavailable"])
+        await until(lambda: room(running) == 1000)
+        assert running.fast_path.binder.in_flight == 0
+        assert too_early == [False]
+
+
 async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,10 +203,10 @@ async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
         held = asyncio.Event()
 
         class Slow(Answers):
-            async def __call__(self, pod: Any, node_name: str, *, in_doubt: bool = False) -> BindResult:
+            async def __call__(self, pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
                 if pod.name == "a":
                     await held.wait()
-                return await self._real(pod, node_name, in_doubt=in_doubt)
+                return await self._real(pod, node_name, doubt=doubt)
 
         Slow(running)
         await cluster.add_node("n1", cpu="1")
@@ -194,9 +229,9 @@ class Held(Answers):
         super().__init__(running, *outcomes)
         self.go = asyncio.Event()
 
-    async def __call__(self, pod: Any, node_name: str, *, in_doubt: bool = False) -> BindResult:
+    async def __call__(self, pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
         await self.go.wait()
-        return await super().__call__(pod, node_name, in_doubt=in_doubt)
+        return await super().__call__(pod, node_name, doubt=doubt)
 
 
 async def _bound_by_another(cluster: EmbeddedCluster, node_name: str) -> None:

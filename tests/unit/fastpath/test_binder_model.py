@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from agent_scheduler.engine.conflicts import ConflictPolicy
 from agent_scheduler.engine.queueing.views import Place
-from agent_scheduler.kube.bind import BindOutcome, BindResult
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 from tests.unit.stateful import model_test
 
 from .binder_world import Sent, ServerPod, World
@@ -44,7 +44,8 @@ THEN = st.sampled_from(
 #: How many pods are decided, and whether a worker is late.
 DECIDED = st.sampled_from([(count, late) for late in (False, True) for count in (2, 0, 1, 3)])
 #: What becomes of a bind. Before a slash: whether the server carries it out; behind: what is heard of that. Or
-#: none ends, and time passes.
+#: none ends, and time passes. `late` is carried out when time passes, but within the minute that a bind may take;
+#: `settling`: no answer came, the pod is seen to wait, and only that minute can tell.
 ANSWERS = st.sampled_from(
     [
         *["done/true"] * 5,
@@ -52,6 +53,8 @@ ANSWERS = st.sampled_from(
         "done/unknown",
         "done/raises",
         "lost/unknown",
+        "lost/settling",
+        "late/settling",
         "lost/raises",
         "lost/unavailable",
         "lost/refused",
@@ -187,7 +190,7 @@ class BinderMachine(RuleBasedStateMachine):
                 self.pods_end()
         elif self.world.sent:
             # What is in doubt is refused sooner than others: that is when a refusal says least.
-            doubts = [sent for sent in self.world.sent if sent.in_doubt] if how.startswith("lost") else []
+            doubts = [sent for sent in self.world.sent if sent.doubt] if how.startswith("lost") else []
             sent = doubts or self.world.sent
             self.answer(sent[pick % len(sent)], how)
         self.turn(rounds)
@@ -210,16 +213,34 @@ class BinderMachine(RuleBasedStateMachine):
     def answer(self, sent: Sent, how: str) -> None:
         self.world.sent.remove(sent)
         fate, heard = how.split("/")
-        known = self.server.state(sent.pod.name, sent.pod.uid, sent.node) if sent.in_doubt else None
-        if known is not None and heard in ("unavailable", "refused"):
-            # An answer to what is in doubt is never about the last request alone.
-            heard, outcome = "true", known
-        elif fate == "done":
-            outcome = self.server.bind(sent.pod.name, sent.pod.uid, sent.node)
         if heard == "raises":
+            if fate == "done" and not (sent.doubt and sent.doubt.then):
+                self.server.bind(sent.pod.name, sent.pod.uid, sent.node)
             sent.answer.set_exception(RuntimeError("a fault of ours"))
             return
-        sent.answer.set_result(BindResult(outcome if heard == "true" else BindOutcome(heard)))
+        sent.answer.set_result(self.result(sent, fate, heard))
+
+    def result(self, sent: Sent, fate: str, heard: str) -> BindResult:
+        """What `kube.bind.bind` would have made of what the server did."""
+        bind = sent.pod.name, sent.pod.uid, sent.node
+        known = self.server.state(*bind) if sent.doubt else None
+        if sent.doubt and sent.doubt.then and known is None:
+            # Nothing is sent any more.
+            return (
+                BindResult(BindOutcome.UNKNOWN, doubt=sent.doubt) if heard == "unknown" else sent.doubt.then
+            )
+        if known is not None and heard in ("unavailable", "refused", "settling"):
+            # An answer to what is in doubt is never about the last request alone.
+            return BindResult(known)
+        if fate == "late":
+            self.server.late.append(bind)
+        outcome = self.server.bind(*bind) if fate == "done" else None
+        if heard == "settling":
+            doubt = Doubt(self.world.now + DEFAULT_POLICY.settles, BindResult(BindOutcome.UNAVAILABLE))
+            return BindResult(BindOutcome.UNKNOWN, doubt=doubt)
+        if heard == "unknown":
+            return BindResult(BindOutcome.UNKNOWN, doubt=Doubt(self.world.now + DEFAULT_POLICY.settles))
+        return BindResult(outcome or BindOutcome(heard))
 
     def turn(self, rounds: int) -> None:
         """Let the binder work. Only it takes room now: for pods as they are, and none that is not there."""
@@ -285,7 +306,7 @@ class BinderMachine(RuleBasedStateMachine):
         """A popped pod is in flight until its attempt ends, and workers keep none to themselves."""
         world = self.world
         assert world.binder.in_flight == world.queue.pending().in_flight
-        assert world.binder._idle.is_set() is (world.binder.in_flight == 0)
+        assert world.binder._idle.is_set() is (world.binder.in_flight == world.binder._in_doubt)
         assert len(world.sent) + len(world.sleepers) <= world.binder.in_flight
         assumed = {uid for uid, each in world.ledger.placements.items() if each.assumed}
         assert len(assumed) == world.ledger.assumed

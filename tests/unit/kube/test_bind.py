@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, bind
+from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import NotSent, Response, Transport
 
@@ -210,19 +211,21 @@ async def test_a_bind_that_is_throttled_until_the_deadline_was_surely_not_carrie
     assert sum(time.slept) < 60
 
 
-async def test_a_server_that_fails_until_the_deadline_but_shows_a_free_pod_did_not_bind_it() -> None:
-    result, _, _ = await bound([status(500)], [pod()])
-    assert result.outcome is BindOutcome.UNAVAILABLE
+#: An earlier call could not even ask.
+UNASKED = Doubt(settles=0.0)
+REFUSED = BindResult(
+    BindOutcome.REFUSED, failure=Failure(FailureClass.PERMANENT, 403, "Forbidden", "not you")
+)
 
 
 async def test_a_bind_in_doubt_is_asked_about_before_anything_is_sent() -> None:
-    result, requests, _ = await bound([status(429)], [pod(node="n1")], in_doubt=True)
+    result, requests, _ = await bound([status(429)], [pod(node="n1")], doubt=UNASKED)
     assert result.outcome is BindOutcome.BOUND
     assert methods(requests) == ["GET"]
 
 
 async def test_a_bind_in_doubt_is_sent_again_once_the_pod_is_seen_to_wait() -> None:
-    result, requests, _ = await bound([CREATED], [status(500), pod()], in_doubt=True)
+    result, requests, _ = await bound([CREATED], [status(500), pod()], doubt=UNASKED)
     assert result.outcome is BindOutcome.BOUND
     assert methods(requests) == ["GET", "GET", "POST"]
 
@@ -231,11 +234,52 @@ async def test_a_bind_in_doubt_is_sent_again_once_the_pod_is_seen_to_wait() -> N
 async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_seen_to_wait(
     refusal: Answer,
 ) -> None:
-    result, requests, _ = await bound([refusal], [status(503)], in_doubt=True)
+    result, requests, _ = await bound([refusal], [status(503)], doubt=UNASKED)
     assert result.outcome is BindOutcome.UNKNOWN
     assert set(methods(requests)) == {"GET"}
-    result, _, _ = await bound([refusal], [pod()], in_doubt=True)
+    result, _, _ = await bound([refusal], [pod()], doubt=UNASKED)
     assert result.outcome.frees_capacity
+
+
+@pytest.mark.parametrize(
+    "lost", [Reset(), Hang(), status(504, "Timeout"), Answer(502, b"<html>"), status(408)]
+)
+@pytest.mark.parametrize("refusal", [status(429), status(500, "InternalError"), status(403, "Forbidden")])
+async def test_no_capacity_is_freed_while_a_bind_that_got_no_answer_may_still_be_carried_out(
+    lost: Action, refusal: Answer
+) -> None:
+    policy = replace(IMPATIENT, deadline=15)
+    result, _, time = await bound([lost, refusal], [pod()], policy=policy)
+    assert result.outcome is BindOutcome.UNKNOWN and not result.outcome.frees_capacity
+    doubt = result.doubt
+    assert doubt is not None and doubt.then is not None and doubt.then.outcome.frees_capacity
+    assert doubt.settles == time.now + 60 - sum(time.slept)
+
+    # It is carried out late, as we see then.
+    time.now = doubt.settles - 1
+    later, requests, _ = await bound([CREATED], [pod(node="n1")], doubt=doubt, time=time)
+    assert later.outcome is BindOutcome.BOUND
+    # It is not. One that asks too early cannot know.
+    early, requests, _ = await bound([CREATED], [pod()], doubt=doubt, time=time)
+    assert early.outcome is BindOutcome.UNKNOWN and early.doubt == doubt
+    time.now = doubt.settles
+    at_last, requests, _ = await bound([CREATED], [pod()], doubt=doubt, time=time)
+    assert at_last == doubt.then
+    assert methods(requests) == ["GET"]
+
+
+async def test_a_doubt_that_outlasts_an_outage_keeps_what_it_comes_to() -> None:
+    doubt = Doubt(settles=0.0, then=REFUSED)
+    result, requests, _ = await bound([CREATED], [status(503, "ServiceUnavailable")], doubt=doubt)
+    assert result.outcome is BindOutcome.UNKNOWN and result.doubt == doubt
+    assert set(methods(requests)) == {"GET"}
+
+
+async def test_what_the_server_answered_itself_has_ended_and_leaves_no_doubt() -> None:
+    policy = replace(POLICY, deadline=15)
+    result, _, _ = await bound([status(500, "InternalError", "a webhook failed")], [pod()], policy=policy)
+    assert result.outcome is BindOutcome.UNAVAILABLE
+    assert result.failure is not None and result.failure.message == "a webhook failed"
 
 
 class Unreachable:
