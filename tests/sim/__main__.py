@@ -43,7 +43,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)"
     )
-    made.add_argument("--list", action="store_true", help="with --seed: only say what was drawn")
     return made
 
 

