@@ -45,7 +45,7 @@ class Meddler(Filter):
             assert nodes is not ledger.columns
             self.before = nodes.usage.copy(), nodes.version.copy()
             pod, self.foreign = self.foreign, None
-            ledger.set_pod(pod.uid, "n1", pod.cls)
+            ledger.set_pod(pod, "n1")
             self.after = nodes.usage.copy(), nodes.version.copy()
         return np.ones(len(rows), dtype=np.bool_)
 

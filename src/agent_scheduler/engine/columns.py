@@ -9,15 +9,19 @@ Rows are reused after a node goes; `names[row]` is None in between and `present`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .nodeinfo import NodeInfo, Taints
 from .podclass import PODS, HostPort
+from .podcounts import Countable, PodsMatching
+from .podterms import ExistingTerm
 
+Key = TypeVar("Key")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -81,6 +85,7 @@ class Columns:
         "_labels",
         "allocatable",
         "interns",
+        "matching",
         "nodes",
         "ports",
         "present",
@@ -89,6 +94,7 @@ class Columns:
         "size",
         "spec_version",
         "taints",
+        "terms",
         "unschedulable",
         "usage",
         "version",
@@ -116,6 +122,10 @@ class Columns:
         self.nodes: list[NodeInfo | None] = []
         #: Host ports taken, only for rows that have any.
         self.ports: dict[int, frozenset[HostPort]] = {}
+        #: [row] how many pods of each kind stand there, for the kinds that somebody asks about.
+        self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
+        #: [row] how often each term about other pods is said there.
+        self.terms: dict[ExistingTerm, Ints] = {}
         #: Label key -> value ids, made when a selector first asks for the key; at most `LABELS_KEPT`.
         self._labels: dict[str, Ints] = {}
 
@@ -137,6 +147,8 @@ class Columns:
         for name in ("version", "spec_version", "present", "unschedulable", "taints"):
             setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
         self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
+        _grow_each(self.matching, grown_rows)
+        _grow_each(self.terms, grown_rows)
         self.nodes.extend([None] * (grown_rows - len(self.nodes)))
 
     def all_rows(self) -> Rows:
@@ -165,12 +177,24 @@ class Columns:
         value = node.name if key == NODE_NAME else node.labels.get(key)
         return 0 if value is None else self.interns.value_id(value)
 
+    def count_others(self, row: int, pod: Countable, sign: int) -> None:
+        """Add (1) or take away (-1) what a pod on `row` is to other pods."""
+        for kind, column in self.matching.items():
+            if kind.counts(pod):
+                column[row] += sign
+        for term in pod.cls.existing:
+            self.terms[term][row] += sign
+
     def copy_rows(self, source: Columns, rows: Sequence[int]) -> None:
         """Make `rows` equal to those of `source`. Cost is per row, not per node of the cluster."""
         self.reserve(source.size)
         self.size = source.size
         if not len(rows):
             return
+        if self.matching or self.terms:
+            index = np.asarray(rows, dtype=np.intp)
+            _copy_each(self.matching, source.matching, index)
+            _copy_each(self.terms, source.terms, index)
         resources = source.allocatable.shape[0]
         if len(rows) == 1 and self.spec_version.item(rows[0]) == source.spec_version.item(rows[0]):
             # What a bind leaves behind: slices of one column, without an index array.
@@ -200,6 +224,32 @@ class Columns:
                     self.ports.pop(row, None)
                 else:
                     self.ports[row] = taken
+
+    def copy_counts(self, source: Columns) -> None:
+        """Have the same columns of counts as `source`: whole where they are new."""
+        self.reserve(source.size)
+        for term in [term for term in self.terms if term not in source.terms]:
+            del self.terms[term]
+        _copy_new(self.matching, source.matching, self.capacity)
+        _copy_new(self.terms, source.terms, self.capacity)
+
+
+def _grow_each(columns: MutableMapping[Key, Ints], rows: int) -> None:
+    for key in list(columns):
+        columns[key] = _grown(columns[key], (rows,))
+
+
+def _copy_new(mine: MutableMapping[Key, Ints], its: Mapping[Key, Ints], capacity: int) -> None:
+    for key, column in its.items():
+        if key not in mine:
+            mine[key] = _grown(column[:capacity], (capacity,))
+
+
+def _copy_each(mine: Mapping[Key, Ints], its: Mapping[Key, Ints], index: Rows) -> None:
+    for key, column in mine.items():
+        source = its.get(key)
+        if source is not None:
+            column[index] = source[index]
 
 
 def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -43,16 +43,23 @@ def judge(
     candidates: Sequence[Candidate],
     filters: Sequence[CompiledFilter],
     policy: ConflictPolicy,
+    *,
+    seen: int = -1,
 ) -> Verdict:
-    """The first candidate that may be taken now. Changes nothing; the caller assumes at once or not at all."""
+    """The first candidate that may be taken now. Changes nothing; the caller assumes at once or not at all.
+
+    `seen`: the ledger's sequence at the time of the decision. If it has gone on, filters that look at other rows are
+    asked again even where the candidate's own row is as it was.
+    """
     columns = ledger.columns
+    elsewhere = ledger.sequence != seen and any(entry.plugin.depends is Depends.CLUSTER for entry in filters)
     revalidated = outdated = 0
     for index, candidate in enumerate(candidates):
         row = candidate.row
         node = columns.nodes[row]
         if node is None or node.name != candidate.node_name:
             continue
-        if columns.version.item(row) == candidate.version:
+        if columns.version.item(row) == candidate.version and not elsewhere:
             return Verdict(candidate, index, revalidated, outdated)
         if policy is ConflictPolicy.STRICT and ledger.used(row, candidate.version):
             continue
@@ -64,9 +71,11 @@ def judge(
 
 def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: Candidate) -> bool:
     row = candidate.row
+    same_row = columns.version.item(row) == candidate.version
     same_node = columns.spec_version.item(row) <= candidate.version
     for entry in filters:
-        if same_node and entry.plugin.depends is Depends.NODE:
+        depends = entry.plugin.depends
+        if (same_node and depends is Depends.NODE) or (same_row and depends is Depends.USAGE):
             # It let the pod pass when the candidate was chosen, and has nothing new to look at.
             continue
         if not entry.feasible_row(columns, row):

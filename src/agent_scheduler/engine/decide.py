@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from .columns import Bools, Columns, Ints, Rows
-from .framework import Depends, Filter, Profile, Score, WeightedScore
+from .framework import Depends, Filter, PodRejected, Profile, Score, WeightedScore
+from .handle import Handle
 from .podclass import PodClass
 from .snapshot import Snapshot
 
@@ -49,9 +50,10 @@ class Refusal(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Candidates, best first; at least one."""
+    """Candidates, best first; at least one. `seen` is the ledger's sequence up to which they are true."""
 
     candidates: tuple[Candidate, ...]
+    seen: int = -1
 
 
 class CompiledFilter:
@@ -84,14 +86,26 @@ class CompiledScore:
         self.varies = False
 
 
-def compile_filters(profile: Profile, pod: PodClass, columns: Columns) -> tuple[CompiledFilter, ...]:
+class Rejection(NamedTuple):
+    """Which filter will have no node at all for a class, and why."""
+
+    plugin: str
+    message: str
+
+
+def compile_filters(
+    profile: Profile, pod: PodClass, handle: Handle
+) -> tuple[tuple[CompiledFilter, ...], Rejection | None]:
     """The filters that have something to say about `pod`, in the profile's order."""
     compiled = []
     for plugin in profile.filters:
-        state = plugin.prepare(pod, columns.interns)
+        try:
+            state = plugin.prepare(pod, handle)
+        except PodRejected as rejected:
+            return (), Rejection(plugin.name, str(rejected))
         if state is not None:
             compiled.append(CompiledFilter(plugin, state))
-    return tuple(compiled)
+    return tuple(compiled), None
 
 
 class ClassView:
@@ -100,25 +114,36 @@ class ClassView:
     __slots__ = (
         "_filters",
         "_node_base",
+        "_objects_version",
         "_position",
         "_ranked",
+        "_rejection",
         "_scores",
         "_shape",
         "_spec_version",
+        "_specs_matter",
         "_usage_filters",
         "_usage_scores",
         "pod",
+        "seen",
     )
 
     def __init__(self, profile: Profile, pod: PodClass, snapshot: Snapshot) -> None:
         self.pod = pod
-        columns = snapshot.columns
-        self._filters = compile_filters(profile, pod, columns)
+        handle = snapshot.handle
+        self._filters, self._rejection = compile_filters(profile, pod, handle)
         self._scores = tuple(
             CompiledScore(weighted, state)
             for weighted in profile.scores
-            if (state := weighted.plugin.prepare(pod, columns.interns)) is not None
+            if (state := weighted.plugin.prepare(pod, handle)) is not None
         )
+        snapshot.take_new_counts()
+        plugins: list[Filter | Score] = [*profile.filters, *(each.plugin for each in profile.scores)]
+        #: None where no plugin reads other objects for any class.
+        self._objects_version = handle.version if any(each.reads_objects for each in plugins) else None
+        self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self._scores)
+        #: The ledger's sequence that the answers are true for.
+        self.seen = -1
         self._usage_filters = tuple(each for each in self._filters if each.plugin.depends is Depends.USAGE)
         self._usage_scores = tuple(each for each in self._scores if each.plugin.depends is Depends.USAGE)
         self._shape = (-1, -1)
@@ -134,13 +159,14 @@ class ClassView:
     def refresh(self, snapshot: Snapshot) -> None:
         """Ask the plugins about the rows that changed since the last time."""
         columns = snapshot.columns
+        self.seen = snapshot.sequence
         if snapshot.position == self._position and snapshot.shape == self._shape:
             return
         touched = snapshot.rows_since(self._position) if self._position >= 0 else None
         same_shape = snapshot.shape == self._shape
         self._shape = snapshot.shape
         self._position = snapshot.position
-        if touched is None or not same_shape:
+        if touched is None or not same_shape or (self._specs_matter and self._respecified(columns, touched)):
             self._grow(columns.capacity)
             rows = columns.all_rows()
             self._ask_about_nodes(columns, rows)
@@ -162,6 +188,13 @@ class ClassView:
         """What the binder asks again on the live ledger; their states hold nothing of the snapshot."""
         return self._filters
 
+    def is_outdated(self, handle: Handle) -> bool:
+        """Whether an object changed since that a plugin may have read when it compiled the class."""
+        return self._objects_version is not None and self._objects_version != handle.version
+
+    def _respecified(self, columns: Columns, rows: list[int]) -> bool:
+        return bool((self._spec_version[rows] != columns.spec_version[rows]).any())
+
     def _grow(self, capacity: int) -> None:
         self._node_base = np.full(capacity, _REFUSED, dtype=np.int64)
         self._ranked = np.full(capacity, _REFUSED, dtype=np.int64)
@@ -171,10 +204,15 @@ class ClassView:
 
     def _ask_about_nodes(self, columns: Columns, rows: Rows) -> None:
         mask = columns.present[rows]
+        if self._rejection is not None:
+            mask = np.zeros_like(mask)
         for entry in self._filters:
             if entry.plugin.depends is Depends.NODE:
                 mask &= entry.feasible(columns, rows)
-        self._node_base[rows] = np.where(mask, self._scored(Depends.NODE, columns, rows), _REFUSED)
+        scored = self._scored(Depends.NODE, columns, rows)
+        if self._specs_matter:
+            scored += self._scored(Depends.NODES, columns, rows)
+        self._node_base[rows] = np.where(mask, scored, _REFUSED)
         self._spec_version[rows] = columns.spec_version[rows]
 
     def _ask_about_usage(self, columns: Columns, rows: Rows) -> None:
@@ -270,6 +308,9 @@ class ClassView:
         """Count, for every node, what the first filter that refuses it says."""
         rows = np.flatnonzero(columns.present[: columns.size])
         nodes = rows.shape[0]
+        if self._rejection is not None and nodes:
+            plugin, message = self._rejection
+            return Refusal(f"0/{nodes} nodes are available: {message}.", frozenset((plugin,)))
         counts: dict[str, int] = {}
         plugins = set()
         for entry in self._filters:
@@ -283,6 +324,22 @@ class ClassView:
                     counts[reason] = counts.get(reason, 0) + count
             rows = rows[passed]
         return Refusal(fit_error(nodes, counts), frozenset(plugins))
+
+    def curable_rows(self, columns: Columns) -> Rows:
+        """The nodes that might do if pods of lower priority went away; every node is refused."""
+        rows = np.flatnonzero(columns.present[: columns.size])
+        found: list[Rows] = []
+        if self._rejection is not None:
+            return rows[:0]
+        for entry in self._filters:
+            if not rows.size:
+                break
+            passed = entry.feasible(columns, rows)
+            refused = rows[~passed]
+            if refused.size:
+                found.append(refused[entry.plugin.curable(entry.state, columns, refused)])
+            rows = rows[passed]
+        return np.sort(np.concatenate(found)) if found else rows[:0]
 
 
 def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
@@ -304,7 +361,7 @@ class ClassViews:
     def of(self, pod: PodClass) -> ClassView:
         """The view of `pod`'s class, up to date with the snapshot."""
         view = self._views.get(pod)
-        if view is None:
+        if view is None or view.is_outdated(self._snapshot.handle):
             view = self._views[pod] = ClassView(self.profile, pod, self._snapshot)
             if len(self._views) > self._most():
                 self._views.popitem(last=False)
@@ -333,7 +390,7 @@ def decide(
         return view.refusal(columns)
     if nominated is not None and nominated < columns.size and ranked[nominated] != _REFUSED:
         chosen = [nominated, *(row for row in chosen if row != nominated)][:candidates]
-    return Placement(_candidates(columns, chosen))
+    return Placement(_candidates(columns, chosen), view.seen)
 
 
 def _best(ranked: Ints, count: int, offset: int) -> list[int]:

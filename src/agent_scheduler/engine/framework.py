@@ -6,8 +6,11 @@ gives one number a node. The contracts below are what lets answers be kept from 
 - `prepare` compiles what a plugin reads from a pod class. None means that the plugin has nothing to say about
   such pods and is left out (upstream's Skip).
 - `depends` says what an answer for a row can depend on. NODE: the node's own spec. USAGE: also what runs on
-  the row. CLUSTER: also other rows, so it is asked for all rows again in every cycle in which any row changed.
+  the row. NODES (scores only): the specs of all nodes. CLUSTER: anything on any row, so it is asked for all rows again
+  in every cycle in which any row changed.
 - `feasible`, `score` and `reasons` are pure in (state, columns, rows).
+- `reads_objects` says that a state depends on objects that are neither nodes nor pods: it is compiled anew when one
+  of them changed.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from .columns import Bools, Columns, Interns, Ints, Rows
+from .columns import Bools, Columns, Ints, Rows
+from .handle import Handle
 from .podclass import PodClass
 from .podinfo import PodInfo
 from .queueing.events import ActionType, ClusterEvent, Resource
@@ -39,7 +43,12 @@ class Depends(enum.Enum):
 
     NODE = enum.auto()
     USAGE = enum.auto()
+    NODES = enum.auto()
     CLUSTER = enum.auto()
+
+
+class PodRejected(Exception):
+    """Raised by `Filter.prepare`: no node at all will do, and the text says why (kube-scheduler's PreFilter)."""
 
 
 class Filter(Protocol):
@@ -47,9 +56,10 @@ class Filter(Protocol):
 
     name: str
     depends: Depends
+    reads_objects: bool = False
 
-    def prepare(self, pod: PodClass, interns: Interns) -> Any | None:
-        """State for `feasible`, shared by all pods of the class; None to leave the plugin out."""
+    def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
+        """State for `feasible`, shared by all pods of the class; None to leave the plugin out. Raises PodRejected."""
 
     def feasible(self, state: Any, nodes: Columns, rows: Rows) -> Bools:
         """One bool for each of `rows`: whether this plugin lets the pod go there."""
@@ -64,18 +74,26 @@ class Filter(Protocol):
     def reasons(self, state: Any, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         """Reason, in kube-scheduler's words, and on how many of `rows` it holds; `rows` are all refused."""
 
+    def curable(self, state: Any, nodes: Columns, rows: Rows) -> Bools:
+        """On which of `rows`, all refused, the pod might pass if pods of lower priority went away.
+
+        The others are what kube-scheduler calls unresolvable. By default what a node's own spec refuses.
+        """
+        return np.full(rows.shape[0], self.depends is not Depends.NODE)
+
 
 class Score(Protocol):
     """Ranks nodes that every filter has passed."""
 
     name: str
     depends: Depends
+    reads_objects: bool = False
 
     @property
     def normalize(self) -> Callable[[Ints], Ints] | None:
         """Turns raw scores of the feasible nodes into 0..100; None where they are that already."""
 
-    def prepare(self, pod: PodClass, interns: Interns) -> Any | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
         """State for `score`; None where every node would get the same."""
 
     def score(self, state: Any, nodes: Columns, rows: Rows) -> Ints:

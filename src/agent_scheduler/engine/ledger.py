@@ -10,7 +10,7 @@ So two binds can never count on the same room, whatever the API server would acc
 nor that the node exists).
 
 Invariants, checked by `check`:
-- columns equal the sum over `placements`, for every resource, host ports included;
+- columns equal the sum over `placements`, for every resource, host ports and counts of other pods included;
 - every pod is placed at most once, keyed by UID: a pod deleted and made again is another pod;
 - a version is never given twice, so a candidate seen on a node that went and came back is seen as outdated.
 """
@@ -25,6 +25,7 @@ import numpy as np
 from .columns import CPU, MEMORY, NO_PORTS, Columns, Interns, Ints
 from .nodeinfo import NodeInfo, same_for_scheduling
 from .podclass import HostPort, PodClass
+from .podcounts import Countable, PodsMatching, TermIndex
 
 #: Changes kept for snapshots that lag; one that lags more copies everything.
 _LOG_LIMIT = 1 << 16
@@ -33,12 +34,15 @@ _LOG_LIMIT = 1 << 16
 class Placement:
     """A pod on a node. `assumed` until the API server is known to have it there."""
 
-    __slots__ = ("assumed", "cls", "node_name", "uid")
+    __slots__ = ("assumed", "cls", "node_name", "pod", "uid")
 
-    def __init__(self, uid: str, node_name: str, cls: PodClass, assumed: bool) -> None:
-        self.uid = uid
+    def __init__(self, pod: Countable, node_name: str, assumed: bool) -> None:
+        self.uid = pod.uid
         self.node_name = node_name
-        self.cls = cls
+        #: As it was last seen.
+        self.pod = pod
+        #: What it is counted as.
+        self.cls = pod.cls
         self.assumed = assumed
 
 
@@ -69,6 +73,10 @@ class Ledger:
         self._log: list[int] = []
         self._log_start = 0
         self.assumed = 0
+        #: What the pods in `placements` say about others. Invariant: its terms are those of `columns.terms`.
+        self.terms = TermIndex()
+        #: Rises whenever `columns` gets, or loses, a column of counts.
+        self.counts_version = 0
 
     # ---- nodes
 
@@ -111,6 +119,8 @@ class Ledger:
         columns.allocatable[:, row] = 0
         columns.usage[:, :, row] = 0
         columns.ports.pop(row, None)
+        for column in (*columns.matching.values(), *columns.terms.values()):
+            column[row] = 0
         columns.relabel(row, None)
         self._changed(row, spec=True)
         self._free_rows.append(row)
@@ -122,14 +132,14 @@ class Ledger:
 
     # ---- pods
 
-    def assume(self, uid: str, cls: PodClass, row: int) -> None:
-        """Take the room of `cls` on `row` for a bind that is about to be sent."""
+    def assume(self, pod: Countable, row: int) -> None:
+        """Take the room of a pod on `row` for a bind that is about to be sent."""
         node = self.columns.nodes[row]
         assert node is not None, "assume on a row without a node"
-        assert uid not in self.placements, "a pod is placed at most once"
+        assert pod.uid not in self.placements, "a pod is placed at most once"
         self._used[row] = self.columns.version[row]
         self.assumed += 1
-        self._place(Placement(uid, node.name, cls, True))
+        self._place(Placement(pod, node.name, True))
 
     def used(self, row: int, version: int) -> bool:
         """Whether a bind was accepted on `row` since a decision saw it at `version` (the design's rule 3)."""
@@ -150,18 +160,19 @@ class Ledger:
         self.remove_pod(uid)
         return placement.node_name
 
-    def set_pod(self, uid: str, node_name: str, cls: PodClass) -> bool:
-        """A pod is bound to `node_name`, as the API server says. Returns whether the columns changed.
+    def set_pod(self, pod: Countable, node_name: str) -> bool:
+        """A pod is bound to `node_name`, as the API server says. Returns whether another room is taken than before.
 
         Confirms an assumed pod; corrects it if it was assumed elsewhere or has been resized since.
         """
-        placement = self.placements.get(uid)
+        placement = self.placements.get(pod.uid)
         if placement is not None:
-            if placement.node_name == node_name and _takes_the_same(placement.cls, cls):
-                self.confirm(uid)
+            if placement.node_name == node_name and _takes_the_same(placement.cls, pod.cls):
+                self.confirm(pod.uid)
+                self._see_anew(placement, pod)
                 return False
-            self.remove_pod(uid)
-        self._place(Placement(uid, node_name, cls, False))
+            self.remove_pod(pod.uid)
+        self._place(Placement(pod, node_name, False))
         return True
 
     def remove_pod(self, uid: str) -> Placement | None:
@@ -181,7 +192,21 @@ class Ledger:
             if placement.cls.host_ports:
                 self._recount_ports(row, placement.node_name)
             self._changed(row)
+        self._count_others(placement, row, -1)
         return placement
+
+    def track(self, kind: PodsMatching) -> None:
+        """Count the pods of a kind from now on, for as long as somebody holds `kind`."""
+        columns = self.columns
+        if kind in columns.matching:
+            return
+        column: Ints = np.zeros(columns.capacity, dtype=np.int64)
+        for placement in self.placements.values():
+            row = self.rows.get(placement.node_name)
+            if row is not None and kind.counts(placement.pod):
+                column[row] += 1
+        columns.matching[kind] = column
+        self.counts_version += 1
 
     def pods_on(self, node_name: str) -> Iterable[Placement]:
         return self._pods_on.get(node_name, {}).values()
@@ -242,6 +267,40 @@ class Ledger:
                 taken = self.columns.ports.get(row, NO_PORTS)
                 self.columns.ports[row] = taken.union(placement.cls.host_ports)
             self._changed(row)
+        self._count_others(placement, row, 1)
+
+    def _see_anew(self, placement: Placement, pod: Countable) -> None:
+        """The pod of a placement takes the same room and may be something else to other pods."""
+        old = placement.pod
+        if old is pod:
+            return
+        same = (old.labels == pod.labels and old.deleting == pod.deleting) or not self.columns.matching
+        if same and old.cls.existing == pod.cls.existing:
+            placement.pod, placement.cls = pod, pod.cls
+            return
+        row = self.rows.get(placement.node_name)
+        self._count_others(placement, row, -1)
+        placement.pod, placement.cls = pod, pod.cls
+        self._count_others(placement, row, 1)
+        if row is not None:
+            self._changed(row)
+
+    def _count_others(self, placement: Placement, row: int | None, sign: int) -> None:
+        existing, columns = placement.cls.existing, self.columns
+        if not existing and not columns.matching:
+            return
+        if sign > 0:
+            for term in existing:
+                if self.terms.add(term):
+                    self.counts_version += 1
+                    columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
+        if row is not None:
+            columns.count_others(row, placement.pod, sign)
+        if sign < 0:
+            for term in existing:
+                if self.terms.remove(term):
+                    self.counts_version += 1
+                    del columns.terms[term]
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
         usage = self.columns.usage
@@ -267,9 +326,15 @@ class Ledger:
 
     def _recount(self, row: int, name: str) -> None:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""
-        self.columns.usage[:, :, row] = 0
+        columns = self.columns
+        columns.usage[:, :, row] = 0
+        others = (*columns.matching.values(), *columns.terms.values())
+        for column in others:
+            column[row] = 0
         for placement in self.pods_on(name):
             self._count(row, placement.cls, 1)
+            if others:
+                columns.count_others(row, placement.pod, 1)
         self._recount_ports(row, name)
 
     def _recount_ports(self, row: int, name: str) -> None:
@@ -315,6 +380,30 @@ class Ledger:
                     problems.append(f"node {name}: {resource} is counted as {counted}, its pods ask {amount}")
             if columns.ports.get(row, NO_PORTS) != ports:
                 problems.append(f"node {name}: host ports are out of step with its pods")
+        problems += self._miscounted_others()
         if self.assumed != sum(placement.assumed for placement in self.placements.values()):
             problems.append("the count of assumed pods is out of step")
         return problems
+
+    def _miscounted_others(self) -> list[str]:
+        columns = self.columns
+        counted = Columns(columns.interns)
+        counted.reserve(columns.size)
+        said = {term for placement in self.placements.values() for term in placement.cls.existing}
+        counted.terms = {term: np.zeros(counted.capacity, dtype=np.int64) for term in said}
+        for kind in columns.matching:
+            counted.matching[kind] = np.zeros(counted.capacity, dtype=np.int64)
+        for placement in self.placements.values():
+            row = self.rows.get(placement.node_name)
+            if row is not None:
+                counted.count_others(row, placement.pod, 1)
+        if said != columns.terms.keys() or any(term not in self.terms for term in said):
+            return ["the terms about other pods are out of step"]
+        pairs = [
+            *((columns.matching[kind], column) for kind, column in counted.matching.items()),
+            *((columns.terms[term], column) for term, column in counted.terms.items()),
+        ]
+        size = columns.size
+        if any(not np.array_equal(mine[:size], true[:size]) for mine, true in pairs):
+            return ["the counts of other pods are out of step"]
+        return []

@@ -13,7 +13,7 @@ import numpy as np
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
 
 from .columns import NODE_NAME, Bools, Columns, Ints, Rows
-from .podclass import parse_int
+from .podspec import parse_int
 
 
 def match_labels(labels: Mapping[str, str], nodes: Columns, rows: Rows) -> Bools:

@@ -5,20 +5,32 @@ of one class get the same answer on the same snapshot, which is what lets a work
 one pod to the next. The key is made of the bytes that the API server sent, so a class is recognised without
 parsing; pods that spell the same thing differently are merely two classes.
 
+Namespace and labels are part of the class only where the spec makes them matter: with terms about other pods, and
+with spread constraints. Agents that each carry a label of their own still are one class.
+
 A pod that cannot be read is a class too: its `error` names the field, and no worker ever places it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import Raw
 
 from agent_scheduler.objects import wire
 
+from .labelselector import Labels
+from .podspec import SpecError, check_node_affinity, check_tolerations, decode_part
+from .podterms import (
+    NO_TERMS,
+    ExistingTerm,
+    PodTerms,
+    SpreadConstraint,
+    pod_terms,
+    spread_constraints,
+)
 from .requests import (
     Amounts,
     amounts,
@@ -39,20 +51,13 @@ _ANY_IP = "0.0.0.0"  # noqa: S104 - a value to compare, nothing listens on it
 _selector = msgspec.json.Decoder(dict[str, str] | None)
 _affinity = msgspec.json.Decoder(wire.Affinity | None)
 _tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
+_spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
 _resources = msgspec.json.Decoder(wire.Resources | None)
 _pod_level = msgspec.json.Decoder(wire.ResourceRequirements | None)
 
-_TOLERATION_OPERATORS = ("Exists", "Equal", "Lt", "Gt")
-_NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-_FIELD_OPERATORS = ("In", "NotIn")
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
 
 _NO_STATUS = wire.PodStatus()
-
-
-class SpecError(ValueError):
-    """A pod spec that cannot be decided on; the text names the field and what is allowed."""
+_NO_LABELS: Labels = {}
 
 
 class PodClass:
@@ -60,13 +65,21 @@ class PodClass:
 
     __slots__ = (
         "__weakref__",
+        "_facing",
         "affinity",
         "error",
+        "existing",
+        "faces",
         "host_ports",
+        "images",
+        "labels",
+        "namespace",
         "node_name",
         "node_selector",
         "nonzero",
         "requests",
+        "spread",
+        "terms",
         "tolerations",
     )
 
@@ -79,6 +92,12 @@ class PodClass:
         node_selector: dict[str, str],
         affinity: wire.NodeAffinity | None,
         tolerations: tuple[wire.Toleration, ...],
+        terms: PodTerms = NO_TERMS,
+        spread: tuple[SpreadConstraint, ...] = (),
+        images: tuple[str, ...] = (),
+        namespace: str = "",
+        labels: Labels = _NO_LABELS,
+        faces: tuple[ExistingTerm, ...] = (),
         node_name: str = "",
         error: str = "",
     ) -> None:
@@ -90,10 +109,48 @@ class PodClass:
         self.node_selector = node_selector
         self.affinity = affinity
         self.tolerations = tolerations
+        #: What it says about other pods, and what that means to others once it runs.
+        self.terms = terms
+        self.existing = terms.existing()
+        self.spread = spread
+        #: Of its containers and init containers, as they are written; empty where nobody asks (see `PodClasses`).
+        self.images = images
+        #: Empty where nothing in the spec makes them matter.
+        self.namespace = namespace
+        self.labels = labels
+        #: Terms of pods that run, as far as they speak of this one.
+        self.faces = faces
+        self._facing: WeakValueDictionary[tuple[ExistingTerm, ...], PodClass] | None = None
         #: The one node that it may go to; empty for any.
         self.node_name = node_name
         #: Why no node may be chosen for it; empty for a sound spec.
         self.error = error
+
+    def facing(self, terms: tuple[ExistingTerm, ...]) -> PodClass:
+        """This class as it is decided while `terms` speak of its pods. Two calls give the same object."""
+        if terms == self.faces:
+            return self
+        if self._facing is None:
+            self._facing = WeakValueDictionary()
+        found = self._facing.get(terms)
+        if found is None:
+            found = self._facing[terms] = PodClass(
+                requests=self.requests,
+                nonzero=self.nonzero,
+                host_ports=self.host_ports,
+                node_selector=self.node_selector,
+                affinity=self.affinity,
+                tolerations=self.tolerations,
+                terms=self.terms,
+                spread=self.spread,
+                images=self.images,
+                namespace=self.namespace,
+                labels=self.labels,
+                faces=terms,
+                node_name=self.node_name,
+                error=self.error,
+            )
+        return found
 
 
 class PodClasses:
@@ -102,7 +159,9 @@ class PodClasses:
     The table is weak: a class lives as long as a pod or a worker's view holds it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, images: bool = False) -> None:
+        """`images`: whether a plugin asks for them. Where none does, pods that differ in them alone are one class."""
+        self._reads_images = images
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
         #: Spelling of a plain spec -> its class. Invariant: what `_class` makes of such a spec is that very class.
         self._by_spelling: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
@@ -116,24 +175,29 @@ class PodClasses:
         *,
         node_name: str = "",
         status: wire.PodStatus | None = None,
+        namespace: str = "",
+        labels: Labels = _NO_LABELS,
         problem: str = "",
     ) -> PodClass:
-        """The class of a spec. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class.
+        """The class of a pod. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class.
 
         `spec.nodeName` is left out unless given as `node_name`: for a pod that is bound it says where the pod
         is, not what it wants, and one class a node would share nothing. `status` tells of resizes. `problem` is
         what was wrong with the spec before it came here.
         """
         status = status or _NO_STATUS
-        spelling = None if problem else _spelling(spec, status, node_name)
+        owner = _Owner(namespace, labels)
+        spelling = None if problem else self._spelling(spec, status, node_name)
         if spelling is None:
-            return self._class(spec, status, node_name, problem)
+            return self._class(spec, status, owner, node_name, problem)
         found = self._by_spelling.get(spelling)
         if found is None:
-            found = self._by_spelling[spelling] = self._class(spec, status, node_name, problem)
+            found = self._by_spelling[spelling] = self._class(spec, status, owner, node_name, problem)
         return found
 
-    def _class(self, spec: wire.PodSpec, status: wire.PodStatus, node_name: str, problem: str) -> PodClass:
+    def _class(
+        self, spec: wire.PodSpec, status: wire.PodStatus, owner: _Owner, node_name: str, problem: str
+    ) -> PodClass:
         ports: list[HostPort] = []
         problems = [problem] if problem else []
         infeasible = _is_infeasible(status)
@@ -172,6 +236,8 @@ class PodClasses:
         nonzero = (counted.get("cpu", 0), counted.get("memory", 0))
         requests = {resource: amount for resource, amount in requests.items() if amount}
         requests[PODS] = 1
+        images = self._images(spec)
+        speaks = _speaks_of_pods(spec)
         key = (
             tuple(sorted(requests.items())),
             nonzero,
@@ -179,36 +245,73 @@ class PodClasses:
             bytes(spec.node_selector),
             bytes(spec.affinity),
             bytes(spec.tolerations),
+            images,
+            (owner.namespace, tuple(sorted(owner.labels.items())), bytes(spec.topology_spread_constraints))
+            if speaks
+            else (),
             node_name,
             error,
         )
         found = self._by_key.get(key)
         if found is None:
             found = self._by_key[key] = _compile(
-                spec, requests, nonzero, host_ports=key[2], node_name=node_name, error=error
+                spec,
+                requests,
+                nonzero,
+                host_ports=key[2],
+                images=images,
+                owner=owner if speaks else _NOBODY,
+                node_name=node_name,
+                error=error,
             )
         return found
 
+    def _images(self, spec: wire.PodSpec) -> tuple[str, ...]:
+        if not self._reads_images:
+            return ()
+        containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+        return tuple(container.image or "" for container in containers)
 
-def _spelling(spec: wire.PodSpec, status: wire.PodStatus, node_name: str) -> Hashable | None:
-    """All that a class depends on, as it is written, for most pods that wait; None for those with more to them."""
-    if spec.init_containers or status.container_statuses or status.init_container_statuses:
-        return None
-    requests = []
-    for container in spec.containers or ():
-        if container.ports:
+    def _spelling(self, spec: wire.PodSpec, status: wire.PodStatus, node_name: str) -> Hashable | None:
+        """All that a class depends on, as it is written, for most pods that wait; None where there is more to it."""
+        if spec.init_containers or status.container_statuses or status.init_container_statuses:
             return None
-        resources = container.resources
-        requests.append(tuple(resources.requests.items()) if resources and resources.requests else ())
-    return (
-        node_name,
-        tuple(requests),
-        bytes(spec.overhead),
-        bytes(spec.resources),
-        bytes(spec.node_selector),
-        bytes(spec.affinity),
-        bytes(spec.tolerations),
-    )
+        if _speaks_of_pods(spec):
+            return None
+        requests = []
+        for container in spec.containers or ():
+            if container.ports:
+                return None
+            resources = container.resources
+            requests.append(tuple(resources.requests.items()) if resources and resources.requests else ())
+        return (
+            node_name,
+            tuple(requests),
+            self._images(spec),
+            bytes(spec.overhead),
+            bytes(spec.resources),
+            bytes(spec.node_selector),
+            bytes(spec.affinity),
+            bytes(spec.tolerations),
+        )
+
+
+class _Owner(NamedTuple):
+    """Of what pod a spec is."""
+
+    namespace: str
+    labels: Labels
+
+
+_NOBODY = _Owner("", _NO_LABELS)
+
+
+def _speaks_of_pods(spec: wire.PodSpec) -> bool:
+    """Whether the spec may have terms about other pods, or constraints about its like."""
+    if bytes(spec.topology_spread_constraints):
+        return True
+    affinity = bytes(spec.affinity)
+    return bool(affinity) and (b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity)
 
 
 def _host_ports(container: wire.Container, ports: list[HostPort]) -> None:
@@ -229,7 +332,7 @@ def _is_infeasible(status: wire.PodStatus) -> bool:
 
 def _pod_level_amounts(spec: wire.PodSpec, problems: list[str]) -> Amounts:
     try:
-        requirements = _decode(_pod_level, spec.resources, "spec.resources")
+        requirements = decode_part(_pod_level, spec.resources, "spec.resources")
     except SpecError as error:
         problems.append(str(error))
         return {}
@@ -238,7 +341,7 @@ def _pod_level_amounts(spec: wire.PodSpec, problems: list[str]) -> Amounts:
 
 def _overhead(spec: wire.PodSpec, problems: list[str]) -> Amounts:
     try:
-        return amounts(_decode(_resources, spec.overhead, "spec.overhead"), "spec.overhead", problems)
+        return amounts(decode_part(_resources, spec.overhead, "spec.overhead"), "spec.overhead", problems)
     except SpecError as error:
         problems.append(str(error))
         return {}
@@ -250,19 +353,26 @@ def _compile(
     nonzero: tuple[int, int],
     *,
     host_ports: tuple[HostPort, ...],
+    images: tuple[str, ...],
+    owner: _Owner,
     node_name: str,
     error: str,
 ) -> PodClass:
+    terms = NO_TERMS
+    spread: tuple[SpreadConstraint, ...] = ()
     selector: dict[str, str] = {}
     affinity: wire.NodeAffinity | None = None
     tolerations: tuple[wire.Toleration, ...] = ()
     try:
-        selector = _decode(_selector, spec.node_selector, "spec.nodeSelector") or {}
-        whole = _decode(_affinity, spec.affinity, "spec.affinity")
+        selector = decode_part(_selector, spec.node_selector, "spec.nodeSelector") or {}
+        whole = decode_part(_affinity, spec.affinity, "spec.affinity")
         affinity = whole.node_affinity if whole else None
-        tolerations = tuple(_decode(_tolerations, spec.tolerations, "spec.tolerations") or ())
+        tolerations = tuple(decode_part(_tolerations, spec.tolerations, "spec.tolerations") or ())
         check_tolerations(tolerations)
         check_node_affinity(affinity, "spec.affinity.nodeAffinity")
+        terms = pod_terms(whole, owner.namespace, owner.labels)
+        constraints = decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints")
+        spread = spread_constraints(constraints, owner.labels)
     except SpecError as problem:
         error = error or str(problem)
     return PodClass(
@@ -272,83 +382,11 @@ def _compile(
         node_selector=selector,
         affinity=affinity,
         tolerations=tolerations,
+        terms=terms,
+        spread=spread,
+        images=images,
+        namespace=owner.namespace,
+        labels=owner.labels,
         node_name=node_name,
         error=error,
     )
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str) -> Any:
-    data = bytes(raw)
-    if not data:
-        return None
-    try:
-        return decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise SpecError(f"{place}: {error}") from None
-
-
-def check_tolerations(tolerations: tuple[wire.Toleration, ...]) -> None:
-    for index, toleration in enumerate(tolerations):
-        place = f"spec.tolerations[{index}]"
-        if toleration.operator and toleration.operator not in _TOLERATION_OPERATORS:
-            raise SpecError(
-                f"{place}.operator: {toleration.operator!r} is unknown; allowed: {', '.join(_TOLERATION_OPERATORS)}"
-            )
-        if toleration.effect and toleration.effect not in _EFFECTS:
-            raise SpecError(
-                f"{place}.effect: {toleration.effect!r} is unknown; allowed: {', '.join(_EFFECTS)}"
-            )
-
-
-def check_node_affinity(affinity: wire.NodeAffinity | None, place: str) -> None:
-    """Raises `SpecError` at the first requirement that has no meaning."""
-    if affinity is None:
-        return
-    terms = [
-        (term, f"{place}.required.nodeSelectorTerms[{index}]")
-        for index, term in enumerate(
-            (affinity.required.node_selector_terms or ()) if affinity.required else ()
-        )
-    ] + [
-        (preferred.preference, f"{place}.preferred[{index}].preference")
-        for index, preferred in enumerate(affinity.preferred or ())
-    ]
-    for term, where in terms:
-        for name, requirements, operators in (
-            ("matchExpressions", term.match_expressions, _NODE_OPERATORS),
-            ("matchFields", term.match_fields, _FIELD_OPERATORS),
-        ):
-            for index, requirement in enumerate(requirements or ()):
-                _check_requirement(requirement, f"{where}.{name}[{index}]", operators)
-                if name == "matchFields" and requirement.key != "metadata.name":
-                    raise SpecError(
-                        f"{where}.{name}[{index}].key: {requirement.key!r} is not selectable; "
-                        "allowed: metadata.name"
-                    )
-
-
-def _check_requirement(requirement: wire.Requirement, place: str, operators: tuple[str, ...]) -> None:
-    operator, values = requirement.operator, requirement.values or []
-    if operator not in operators:
-        raise SpecError(f"{place}.operator: {operator!r} is unknown; allowed: {', '.join(operators)}")
-    if operator in ("Exists", "DoesNotExist") and values:
-        raise SpecError(f"{place}.values: must be empty with operator {operator}")
-    if operator in ("In", "NotIn") and not values:
-        raise SpecError(f"{place}.values: at least one value is needed with operator {operator}")
-    if operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            raise SpecError(f"{place}.values: exactly one value is needed with operator {operator}")
-        if parse_int(values[0]) is None:
-            raise SpecError(f"{place}.values[0]: {values[0]!r} is not an integer, which {operator} needs")
-
-
-def parse_int(text: str) -> int | None:
-    """A signed decimal as Go's `ParseInt(text, 10, 64)` reads it, or None."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
-        return None
-    digits = digits.lstrip("0")
-    # Python refuses to read a text of thousands of digits, and says so with a ValueError.
-    number = int(digits or "0") if len(digits) < 20 else 2**64
-    number = -number if text[0] == "-" else number
-    return number if -(2**63) <= number < 2**63 else None

@@ -111,7 +111,13 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         claim_statuses=tuple(
             (claim.name, claim.resource_claim_name or "") for claim in status.resource_claim_statuses or ()
         ),
-        cls=classes.of(spec, status=status, problem=problem),
+        cls=classes.of(
+            spec,
+            status=status,
+            namespace=metadata.namespace,
+            labels=metadata.labels or _NO_LABELS,
+            problem=problem,
+        ),
         deleting=metadata.deletion_timestamp is not None,
         finished=status.phase in FINISHED,
         condition=condition,

@@ -7,16 +7,19 @@ changed since its last refresh, so an idle cluster costs nothing and 100,000 nod
 from __future__ import annotations
 
 from .columns import Columns
+from .handle import Handle
 from .ledger import Ledger
 
 
 class Snapshot:
     """Columns as of change number `sequence`, and which rows each refresh touched."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, handle: Handle | None = None) -> None:
         self._ledger = ledger
+        self.handle = handle or Handle(ledger)
         self.columns = Columns(ledger.columns.interns)
         self.sequence = 0
+        self._counts_version = 0
         #: Rows touched, in refresh order; a class view that is behind reads its part. Same bound and meaning
         #: as the ledger's log, but private: a view must see the snapshot's rows, not newer ones.
         self._touched: list[int] = []
@@ -28,6 +31,7 @@ class Snapshot:
     def refresh(self) -> bool:
         """Catch up with the ledger. Returns whether anything had changed."""
         ledger = self._ledger
+        self.take_new_counts()
         if ledger.sequence == self.sequence:
             return False
         rows = ledger.rows_since(self.sequence)
@@ -42,6 +46,12 @@ class Snapshot:
             del self._touched[:dropped]
             self._touched_start += dropped
         return True
+
+    def take_new_counts(self) -> None:
+        """Copy the columns of what has been counted only since the last refresh, and drop those of what is no more."""
+        if self._ledger.counts_version != self._counts_version:
+            self._counts_version = self._ledger.counts_version
+            self.columns.copy_counts(self._ledger.columns)
 
     @property
     def position(self) -> int:

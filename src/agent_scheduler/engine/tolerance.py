@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from agent_scheduler.objects.wire import Taint, Toleration
 
-from .podclass import parse_int
+from .podspec import parse_int
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide import CompiledFilter, Placement
+from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 
@@ -39,6 +40,8 @@ class ScheduleResult(NamedTuple):
 
     entry: Entry
     pod: PodInfo
+    #: What it was decided as.
+    cls: PodClass
     placement: Placement
     filters: Sequence[CompiledFilter]
     #: The worker's clock when the attempt began.
@@ -154,13 +157,16 @@ class Binder:
         if not cluster.waits(pod.uid):
             cluster.queue.done(pod.uid)
             return
-        if cluster.pods[pod.uid].cls is not pod.cls:
-            # It wants something else by now (a resize, a toleration): the decision was about another pod.
+        if cluster.pods[pod.uid].cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
+            # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
+            # about it: the decision was about another class.
             cluster.queue.requeue_urgent(entry)
             return
         ledger = cluster.ledger
         try:
-            verdict = judge(ledger, result.placement.candidates, result.filters, self._policy)
+            verdict = judge(
+                ledger, result.placement.candidates, result.filters, self._policy, seen=result.placement.seen
+            )
         except Exception as error:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
             problem = f"{type(error).__name__}: {error}"
@@ -172,7 +178,7 @@ class Binder:
         if candidate is None:
             cluster.queue.requeue_urgent(entry)
             return
-        ledger.assume(pod.uid, pod.cls, candidate.row)
+        ledger.assume(pod, candidate.row)
         self._messenger.binding(pod)
         self._open += 1
         self._accepted.put_nowait((result, candidate.node_name))

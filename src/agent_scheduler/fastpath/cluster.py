@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.podinfo import PodInfo
@@ -38,9 +39,11 @@ class Cluster:
         profiles: Collection[str],
         observer: ClusterObserver,
         settled: Callable[[PodInfo], None],
+        handle: Handle | None = None,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one."""
         self.ledger = ledger
+        self.handle = handle or Handle(ledger)
         self.queue = queue
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}
@@ -86,7 +89,7 @@ class Cluster:
         if pod.cls.error and (old is None or old.cls is not pod.cls):
             self._observer.malformed("Pod", pod.key, pod.cls.error)
         before = self.ledger.placements.get(pod.uid)
-        changed = self.ledger.set_pod(pod.uid, pod.node_name, pod.cls)
+        changed = self.ledger.set_pod(pod, pod.node_name)
         if old is not None and old.node_name == pod.node_name:
             self.queue.assigned_pod_updated(old, pod)
             return

@@ -154,7 +154,7 @@ class FastPath:
             sleep=timing.sleep,
             observer=observer,
         )
-        self.snapshot = Snapshot(self.ledger)
+        self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         views = {name: ClassViews(profile, self.snapshot) for name, profile in profiles.items()}
         self._workers = [
             Worker(

@@ -13,10 +13,10 @@ worker. Whatever a cycle raises is that pod's failure: the pod backs off as afte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from agent_scheduler.engine.decide import ClassViews, CompiledFilter, Placement, Refusal, decide
+from agent_scheduler.engine.decide import ClassView, ClassViews, Placement, Refusal, decide
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.snapshot import Snapshot
 
@@ -85,7 +85,7 @@ class Worker:
             self._failures.unreadable(entry, pod, started=started)
             return
         try:
-            decision, filters = self._decide(pod)
+            view, decision = self._decide(pod)
         except Exception as error:
             self._observer.cycle_failed(self._index, pod, error)
             self._failures.error(entry, pod, f"{type(error).__name__}: {error}", started=started)
@@ -94,12 +94,12 @@ class Worker:
         if isinstance(decision, Refusal):
             self._failures.unschedulable(entry, pod, decision, started=started)
         else:
-            self._binder.submit(ScheduleResult(entry, pod, decision, filters, started))
+            self._binder.submit(ScheduleResult(entry, pod, view.pod, decision, view.filters, started))
 
-    def _decide(self, pod: PodInfo) -> tuple[Placement | Refusal, Sequence[CompiledFilter]]:
+    def _decide(self, pod: PodInfo) -> tuple[ClassView, Placement | Refusal]:
         self._snapshot.refresh()
         columns = self._snapshot.columns
-        view = self._views[pod.scheduler_name].of(pod.cls)
+        view = self._views[pod.scheduler_name].of(self._snapshot.handle.class_of(pod))
         nominated = (
             self._cluster.ledger.rows.get(pod.nominated_node_name) if pod.nominated_node_name else None
         )
@@ -110,4 +110,4 @@ class Worker:
             offset=self._index * columns.size // self._workers,
             nominated=nominated,
         )
-        return decision, view.filters
+        return view, decision

@@ -35,7 +35,7 @@ class Race:
         verdict = self.judge(pod, candidates)
         if verdict.candidate is None:
             return None
-        self.world.ledger.assume(pod.uid, pod.cls, verdict.candidate.row)
+        self.world.ledger.assume(pod, verdict.candidate.row)
         return verdict.candidate.node_name
 
 

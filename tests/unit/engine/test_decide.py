@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.columns import LABELS_KEPT
 from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
@@ -358,7 +359,7 @@ def test_columns_agree_with_a_plain_reading_of_every_rule(
     for body, index in existing:
         name = f"n{index % len(nodes)}"
         info = read_pod(body, classes)
-        world.ledger.set_pod(info.uid, name, info.cls)
+        world.ledger.set_pod(info, name)
         placed[name].append(body)
     decision = ask(world, read_pod(pending, classes), SPREAD, candidates=10)
 
@@ -396,21 +397,21 @@ def test_one_row_and_many_rows_get_the_same_answer(
     world = World(*(node_info(msgspec.convert(each, wire.Node)) for each in nodes))
     for body, index in existing:
         info = read_pod(body, world.classes)
-        world.ledger.set_pod(info.uid, f"n{index % len(nodes)}", info.cls)
+        world.ledger.set_pod(info, f"n{index % len(nodes)}")
     columns, pod = world.ledger.columns, read_pod(pending, world.classes)
     rows = columns.all_rows()
     plugin: Any
     for base in ("agent", "default-scheduler"):
         profile = build_profile(ProfileSpec(scheduler_name="s", base=base))
         for plugin in profile.filters:
-            state = plugin.prepare(pod.cls, columns.interns)
+            state = plugin.prepare(pod.cls, Handle(world.ledger))
             if state is not None:
                 together = plugin.feasible(state, columns, rows).tolist()
                 alone = [plugin.feasible_row(state, columns, row) for row in rows.tolist()]
                 assert alone == together, plugin.name
         for weighted in profile.scores:
             plugin = weighted.plugin
-            state = plugin.prepare(pod.cls, columns.interns)
+            state = plugin.prepare(pod.cls, Handle(world.ledger))
             if state is not None:
                 scores = plugin.score(state, columns, rows).tolist()
                 assert [plugin.score_row(state, columns, row) for row in rows.tolist()] == scores

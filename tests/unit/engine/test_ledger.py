@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from agent_scheduler.engine.snapshot import Snapshot
@@ -31,9 +32,9 @@ def test_a_node_that_goes_and_comes_back_has_its_pods_again() -> None:
 def test_an_assumed_pod_that_was_bound_elsewhere_is_counted_there() -> None:
     world = World(node("a"), node("b"))
     pod = world.pod(requests={"cpu": "1"})
-    world.ledger.assume(pod.uid, pod.cls, world.ledger.rows["a"])
+    world.ledger.assume(pod, world.ledger.rows["a"])
     assert world.ledger.assumed == 1
-    assert world.ledger.set_pod(pod.uid, "b", pod.cls)
+    assert world.ledger.set_pod(pod, "b")
     assert world.ledger.columns.requested[0].tolist()[:2] == [0, 1000]
     assert world.ledger.assumed == 0
     assert world.ledger.forget(pod.uid) is None
@@ -42,9 +43,9 @@ def test_an_assumed_pod_that_was_bound_elsewhere_is_counted_there() -> None:
 def test_confirming_an_assumed_pod_changes_no_column() -> None:
     world = World(node("a"))
     pod = world.pod(requests={"cpu": "1"})
-    world.ledger.assume(pod.uid, pod.cls, 0)
+    world.ledger.assume(pod, 0)
     sequence = world.ledger.sequence
-    assert not world.ledger.set_pod(pod.uid, "a", pod.cls)
+    assert not world.ledger.set_pod(pod, "a")
     assert world.ledger.sequence == sequence
     assert world.ledger.assumed == 0
 
@@ -52,8 +53,8 @@ def test_confirming_an_assumed_pod_changes_no_column() -> None:
 def test_a_resized_pod_is_counted_at_its_new_size() -> None:
     world = World(node("a"))
     pod = world.place("a", requests={"cpu": "1"})
-    bigger = world.pod(requests={"cpu": "2"})
-    world.ledger.set_pod(pod.uid, "a", bigger.cls)
+    bigger = msgspec.structs.replace(world.pod(requests={"cpu": "2"}), uid=pod.uid)
+    world.ledger.set_pod(bigger, "a")
     assert world.ledger.columns.requested[0, 0] == 2000
 
 
@@ -84,7 +85,7 @@ def test_a_snapshot_that_lags_beyond_the_log_copies_everything() -> None:
     pod = world.place("b", requests={"cpu": "1"})
     for _ in range(40_000):
         world.ledger.remove_pod(pod.uid)
-        world.ledger.set_pod(pod.uid, "b", pod.cls)
+        world.ledger.set_pod(pod, "b")
     assert world.ledger.rows_since(0) is None
     snapshot.refresh()
     assert snapshot.columns.requested[0].tolist()[:2] == [0, 1000]

@@ -12,7 +12,7 @@ PORT = [
 def test_what_was_assumed_is_given_back_in_full() -> None:
     world = World(node("a"))
     pod = world.pod(containers=PORT)
-    world.ledger.assume(pod.uid, pod.cls, 0)
+    world.ledger.assume(pod, 0)
     assert world.ledger.columns.requested[0, 0] == 1000
     assert world.ledger.columns.ports
     assert world.ledger.forget(pod.uid) == "a"
@@ -24,7 +24,7 @@ def test_what_was_assumed_is_given_back_in_full() -> None:
 def test_a_confirmed_pod_is_not_given_back() -> None:
     world = World(node("a"))
     pod = world.pod(containers=PORT)
-    world.ledger.assume(pod.uid, pod.cls, 0)
+    world.ledger.assume(pod, 0)
     world.ledger.confirm(pod.uid)
     assert world.ledger.assumed == 0
     assert world.ledger.forget(pod.uid) is None

@@ -21,6 +21,7 @@ from agent_scheduler.engine.decide import ClassView, ClassViews, Refusal, decide
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClass, PodClasses
+from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire
@@ -164,6 +165,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def cls(self, shape: int) -> PodClass:
         return read_pod(PODS[shape], self.classes).cls
 
+    def pod(self, uid: str, shape: int) -> PodInfo:
+        return msgspec.structs.replace(read_pod(PODS[shape], self.classes), uid=uid)
+
     def new_uid(self) -> str:
         uid = f"u{next(self.numbers)}"
         self.uids = [*self.uids[-11:], uid]
@@ -176,7 +180,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(shape=POD_SHAPE, node=st.sampled_from([*NAMES, "elsewhere"]))
     def a_pod_is_bound(self, shape: int, node: str) -> None:
         uid = self.new_uid()
-        assert self.ledger.set_pod(uid, node, self.cls(shape))
+        assert self.ledger.set_pod(self.pod(uid, shape), node)
         self.picture.pods[uid] = Placed(node, shape, False)
 
     @rule(pick=ANY, shape=st.none() | POD_SHAPE, node=st.none() | NAME)
@@ -187,7 +191,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         seen = Placed(placed.node if node is None else node, placed.shape if shape is None else shape, False)
         sequence = self.ledger.sequence
-        changed = self.ledger.set_pod(uid, seen.node, self.cls(seen.shape))
+        changed = self.ledger.set_pod(self.pod(uid, seen.shape), seen.node)
         # Whether it tolerates a taint, or prefers a zone, no column can tell.
         assert changed is ((seen.node, TAKES[seen.shape]) != (placed.node, TAKES[placed.shape]))
         assert changed or self.ledger.sequence == sequence
@@ -195,7 +199,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def assumed(self, shape: int, name: str) -> None:
         row, uid = self.ledger.rows[name], self.new_uid()
-        self.ledger.assume(uid, self.cls(shape), row)
+        self.ledger.assume(self.pod(uid, shape), row)
         self.assumes[row] += 1
         self.picture.pods[uid] = Placed(name, shape, True)
 

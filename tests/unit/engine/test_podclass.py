@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.podclass import PodClasses, parse_int
+from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodReader
+from agent_scheduler.engine.podspec import parse_int
 from agent_scheduler.engine.requests import DEFAULT_MEMORY, DEFAULT_MILLI_CPU
 
 from .world import pod_json, read_pod

@@ -71,7 +71,7 @@ class World:
 
     def place(self, node_name: str, *, requests: dict[str, str] | None = None, **spec: Any) -> PodInfo:
         pod = self.pod(requests=requests, nodeName=node_name, **spec)
-        self.ledger.set_pod(pod.uid, node_name, pod.cls)
+        self.ledger.set_pod(pod, node_name)
         return pod
 
 

@@ -241,7 +241,7 @@ class World:
             observer=self.reports,
         )
         self.classes = PodClasses()
-        self.snapshots = [HeldSnapshot(self.ledger), HeldSnapshot(self.ledger)]
+        self.snapshots = [HeldSnapshot(self.ledger, self.cluster.handle) for _ in range(2)]
         self.workers = [
             Worker(
                 index,

@@ -67,7 +67,7 @@ class World:
         pod = self.seen(body)
         entry = self.queue.pop()
         assert entry is not None and entry.uid == pod.uid
-        self.ledger.assume(pod.uid, pod.cls, self.ledger.rows[node_name])
+        self.ledger.assume(pod, self.ledger.rows[node_name])
         return pod
 
     def cpu(self, node_name: str) -> int:

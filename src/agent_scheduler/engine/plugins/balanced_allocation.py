@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import Columns, Interns, Ints, Rows
+from ..columns import Columns, Ints, Rows
 from ..framework import MAX_NODE_SCORE, Depends, Score
+from ..handle import Handle
 from ..podclass import PodClass
 
 Floats = NDArray[np.float64]
@@ -26,7 +27,7 @@ class BalancedAllocation(Score):
     def __init__(self, resources: Mapping[str, int] | None = None) -> None:
         self.resources = tuple(resources or ("cpu", "memory"))
 
-    def prepare(self, pod: PodClass, interns: Interns) -> tuple[tuple[str, int], ...] | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> tuple[tuple[str, int], ...] | None:
         wanted = tuple((resource, pod.requests.get(resource, 0)) for resource in self.resources)
         return wanted if any(amount for _, amount in wanted) else None
 

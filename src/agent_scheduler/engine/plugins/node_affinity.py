@@ -10,6 +10,7 @@ from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Preferr
 
 from ..columns import Bools, Columns, Interns, Ints, Rows
 from ..framework import Depends, Filter, Score, default_normalize
+from ..handle import Handle
 from ..nodeinfo import NodeInfo
 from ..nodeselection import match_labels, match_selector, match_term
 from ..podclass import PodClass
@@ -26,11 +27,8 @@ class NodeAffinity(Filter):
     name = "NodeAffinity"
     depends = Depends.NODE
 
-    def prepare(
-        self, pod: PodClass, interns: Interns
-    ) -> tuple[Mapping[str, str], NodeSelector | None] | None:
-        required = pod.affinity.required if pod.affinity else None
-        return (pod.node_selector, required) if pod.node_selector or required else None
+    def prepare(self, pod: PodClass, handle: Handle) -> tuple[Mapping[str, str], NodeSelector | None] | None:
+        return _wanted(pod)
 
     def feasible(
         self, state: tuple[Mapping[str, str], NodeSelector | None], nodes: Columns, rows: Rows
@@ -64,11 +62,16 @@ class NodeAffinity(Filter):
         alone.reserve(1)
         alone.size = 1
         alone.nodes[0] = node
-        state = self.prepare(pod, alone.interns)
+        state = _wanted(pod)
         # Label columns come first: they intern the values that the comparison then looks up.
         for key in node.labels:
             alone.label(key)
         return state is None or bool(self.feasible(state, alone, np.zeros(1, dtype=np.intp))[0])
+
+
+def _wanted(pod: PodClass) -> tuple[Mapping[str, str], NodeSelector | None] | None:
+    required = pod.affinity.required if pod.affinity else None
+    return (pod.node_selector, required) if pod.node_selector or required else None
 
 
 def _is_empty(term: NodeSelectorTerm) -> bool:
@@ -80,7 +83,7 @@ class NodeAffinityScore(Score):
     depends = Depends.NODE
     normalize = staticmethod(default_normalize)
 
-    def prepare(self, pod: PodClass, interns: Interns) -> list[PreferredSchedulingTerm] | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> list[PreferredSchedulingTerm] | None:
         terms = [
             term
             for term in ((pod.affinity.preferred if pod.affinity else None) or ())

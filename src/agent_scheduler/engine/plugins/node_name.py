@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..columns import NODE_NAME, Bools, Columns, Interns, Rows
+from ..columns import NODE_NAME, Bools, Columns, Rows
 from ..framework import Depends, Filter
+from ..handle import Handle
 from ..podclass import PodClass
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint
@@ -17,7 +18,7 @@ class NodeName(Filter):
     name = "NodeName"
     depends = Depends.NODE
 
-    def prepare(self, pod: PodClass, interns: Interns) -> str | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> str | None:
         return pod.node_name or None
 
     def feasible(self, state: str, nodes: Columns, rows: Rows) -> Bools:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import NO_PORTS, Bools, Columns, Interns, Rows
+from ..columns import NO_PORTS, Bools, Columns, Rows
 from ..framework import Depends, Filter
+from ..handle import Handle
 from ..podclass import HostPort, PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
@@ -32,7 +33,7 @@ class NodePorts(Filter):
     name = "NodePorts"
     depends = Depends.USAGE
 
-    def prepare(self, pod: PodClass, interns: Interns) -> tuple[HostPort, ...] | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> tuple[HostPort, ...] | None:
         return pod.host_ports or None
 
     def feasible(self, state: tuple[HostPort, ...], nodes: Columns, rows: Rows) -> Bools:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..columns import CPU, MEMORY, Bools, Columns, Interns, Ints, Rows
+from ..columns import CPU, MEMORY, Bools, Columns, Ints, Rows
 from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
+from ..handle import Handle
 from ..nodeinfo import NodeInfo
 from ..podclass import PODS, PodClass
 from ..podinfo import PodInfo
@@ -66,7 +67,7 @@ class NodeResourcesFit(Filter):
     name = "NodeResourcesFit"
     depends = Depends.USAGE
 
-    def prepare(self, pod: PodClass, interns: Interns) -> Wanted:
+    def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
         return Wanted([(resource, amount, 0) for resource, amount in pod.requests.items()])
 
     def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
@@ -146,7 +147,7 @@ class _Allocation(Score):
         #: Resource -> weight. An extended resource counts only for pods that ask for it.
         self.resources = dict(resources or {"cpu": 1, "memory": 1})
 
-    def prepare(self, pod: PodClass, interns: Interns) -> Wanted | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
         counted = dict(pod.requests) | {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
         wanted = [
             (resource, counted[resource], weight)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from agent_scheduler.objects.wire import Taint
 
-from ..columns import Bools, Columns, Interns, Rows
+from ..columns import Bools, Columns, Rows
 from ..framework import Depends, Filter
+from ..handle import Handle
 from ..nodeinfo import NodeInfo
 from ..podclass import PodClass
 from ..podinfo import PodInfo
@@ -25,7 +26,7 @@ class NodeUnschedulable(Filter):
     name = "NodeUnschedulable"
     depends = Depends.NODE
 
-    def prepare(self, pod: PodClass, interns: Interns) -> object | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> object | None:
         return None if tolerated(UNSCHEDULABLE, pod.tolerations) else self
 
     def feasible(self, state: object, nodes: Columns, rows: Rows) -> Bools:

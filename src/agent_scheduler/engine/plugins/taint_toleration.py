@@ -14,6 +14,7 @@ from agent_scheduler.objects.wire import Toleration
 
 from ..columns import Bools, Columns, Interns, Ints, Rows
 from ..framework import Depends, Filter, Score, default_normalize_reversed
+from ..handle import Handle
 from ..nodeinfo import NodeInfo, Taints
 from ..podclass import PodClass
 from ..podinfo import PodInfo
@@ -65,7 +66,7 @@ class TaintToleration(Filter, Score):
     depends = Depends.NODE
     normalize = staticmethod(default_normalize_reversed)
 
-    def prepare(self, pod: PodClass, interns: Interns) -> TaintAnswers:
+    def prepare(self, pod: PodClass, handle: Handle) -> TaintAnswers:
         return TaintAnswers(pod.tolerations)
 
     def feasible(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Bools:

@@ -1,0 +1,121 @@
+"""Pods counted by what they are to other pods: how many of a kind stand on each row.
+
+Rules that look across nodes (pod affinity, topology spread) ask "how many such pods are there in this domain". The
+ledger keeps one column for each kind that somebody asks about, in step with its pods, so that an answer is a sum over
+a column and never a walk over pods. Nobody asks, nothing is counted: a cluster of plain pods has no such column.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Protocol
+
+from .labelselector import Labels
+from .namespaces import Namespaces
+from .podclass import PodClass
+from .podterms import ExistingTerm, PodMatch
+
+
+class Countable(Protocol):
+    """What is read of a pod that is placed."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def cls(self) -> PodClass: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def labels(self) -> Labels: ...
+    @property
+    def deleting(self) -> bool: ...
+
+
+class PodsMatching:
+    """Pods that every one of `matches` means; these are resolved to namespaces by name.
+
+    Equal only to itself: its column lives for as long as somebody holds it.
+    """
+
+    __slots__ = ("__weakref__", "alive_only", "matches")
+
+    def __init__(self, matches: Iterable[PodMatch], *, alive_only: bool = False) -> None:
+        """`alive_only`: those that are being deleted do not count."""
+        self.matches = tuple(matches)
+        self.alive_only = alive_only
+        assert all(each.namespace_selector is None for each in self.matches), "resolve it first"
+
+    def counts(self, pod: Countable) -> bool:
+        if self.alive_only and pod.deleting:
+            return False
+        for namespaces, _, selector in self.matches:
+            if pod.namespace not in namespaces or selector is None or not selector.matches(pod.labels):
+                return False
+        return True
+
+
+class TermIndex:
+    """Every term of the pods that are placed, and how many have it. Owner: the ledger.
+
+    Found again by the namespace and a label that its selector asks for, so that a pod is compared with few of them.
+    """
+
+    def __init__(self) -> None:
+        #: Term -> on how many pods, one for each time that it stands there.
+        self._pods: dict[ExistingTerm, int] = {}
+        #: Term -> its place among all that there are; given anew to one that comes back.
+        self._numbers: dict[ExistingTerm, int] = {}
+        self._next = itertools.count()
+        #: Where to look for a term: (namespace, key, value), with None for what it does not pin down.
+        self._index: dict[tuple[str | None, tuple[str, str] | None], dict[ExistingTerm, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pods)
+
+    def __contains__(self, term: ExistingTerm) -> bool:
+        return term in self._pods
+
+    def add(self, term: ExistingTerm) -> bool:
+        """Returns whether it is the first."""
+        count = self._pods.get(term, 0)
+        self._pods[term] = count + 1
+        if not count:
+            self._numbers[term] = next(self._next)
+            for place in _places(term):
+                self._index.setdefault(place, {})[term] = None
+        return not count
+
+    def remove(self, term: ExistingTerm) -> bool:
+        """Returns whether it was the last."""
+        count = self._pods[term]
+        if count > 1:
+            self._pods[term] = count - 1
+            return False
+        del self._pods[term], self._numbers[term]
+        for place in _places(term):
+            del self._index[place][term]
+            if not self._index[place]:
+                del self._index[place]
+        return True
+
+    def facing(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
+        """The terms that speak of a pod with these labels, in one order for the same terms."""
+        if not self._pods:
+            return ()
+        found: dict[ExistingTerm, None] = {}
+        index = self._index
+        for pins in (None, *labels.items()):
+            for where in (namespace, None):
+                for term in index.get((where, pins), ()):
+                    if term.term.match.matches(namespace, labels, namespaces):
+                        found[term] = None
+        return tuple(sorted(found, key=self._numbers.__getitem__)) if len(found) > 1 else tuple(found)
+
+
+def _places(term: ExistingTerm) -> list[tuple[str | None, tuple[str, str] | None]]:
+    match = term.term.match
+    pins = match.selector.pins if match.selector is not None else None
+    if match.namespace_selector is not None:
+        return [(None, pins)]
+    return [(namespace, pins) for namespace in match.namespaces]

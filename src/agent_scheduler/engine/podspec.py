@@ -1,0 +1,100 @@
+"""Reading the parts of a pod's spec that stay bytes until a class is compiled, and what they may say.
+
+The API server has checked a pod that it stores; one that was stored by another version, or by an extension, may still
+say what has no meaning here. Such a pod is refused with the field's name rather than decided on by a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from agent_scheduler.objects import wire
+
+_TOLERATION_OPERATORS = ("Exists", "Equal", "Lt", "Gt")
+_NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_FIELD_OPERATORS = ("In", "NotIn")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class SpecError(ValueError):
+    """A pod spec that cannot be decided on; the text names the field and what is allowed."""
+
+
+def decode_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str) -> Any:
+    data = bytes(raw)
+    if not data:
+        return None
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise SpecError(f"{place}: {error}") from None
+
+
+def check_tolerations(tolerations: tuple[wire.Toleration, ...]) -> None:
+    for index, toleration in enumerate(tolerations):
+        place = f"spec.tolerations[{index}]"
+        if toleration.operator and toleration.operator not in _TOLERATION_OPERATORS:
+            raise SpecError(
+                f"{place}.operator: {toleration.operator!r} is unknown; allowed: {', '.join(_TOLERATION_OPERATORS)}"
+            )
+        if toleration.effect and toleration.effect not in _EFFECTS:
+            raise SpecError(
+                f"{place}.effect: {toleration.effect!r} is unknown; allowed: {', '.join(_EFFECTS)}"
+            )
+
+
+def check_node_affinity(affinity: wire.NodeAffinity | None, place: str) -> None:
+    """Raises `SpecError` at the first requirement that has no meaning."""
+    if affinity is None:
+        return
+    terms = [
+        (term, f"{place}.required.nodeSelectorTerms[{index}]")
+        for index, term in enumerate(
+            (affinity.required.node_selector_terms or ()) if affinity.required else ()
+        )
+    ] + [
+        (preferred.preference, f"{place}.preferred[{index}].preference")
+        for index, preferred in enumerate(affinity.preferred or ())
+    ]
+    for term, where in terms:
+        for name, requirements, operators in (
+            ("matchExpressions", term.match_expressions, _NODE_OPERATORS),
+            ("matchFields", term.match_fields, _FIELD_OPERATORS),
+        ):
+            for index, requirement in enumerate(requirements or ()):
+                _check_requirement(requirement, f"{where}.{name}[{index}]", operators)
+                if name == "matchFields" and requirement.key != "metadata.name":
+                    raise SpecError(
+                        f"{where}.{name}[{index}].key: {requirement.key!r} is not selectable; "
+                        "allowed: metadata.name"
+                    )
+
+
+def _check_requirement(requirement: wire.Requirement, place: str, operators: tuple[str, ...]) -> None:
+    operator, values = requirement.operator, requirement.values or []
+    if operator not in operators:
+        raise SpecError(f"{place}.operator: {operator!r} is unknown; allowed: {', '.join(operators)}")
+    if operator in ("Exists", "DoesNotExist") and values:
+        raise SpecError(f"{place}.values: must be empty with operator {operator}")
+    if operator in ("In", "NotIn") and not values:
+        raise SpecError(f"{place}.values: at least one value is needed with operator {operator}")
+    if operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            raise SpecError(f"{place}.values: exactly one value is needed with operator {operator}")
+        if parse_int(values[0]) is None:
+            raise SpecError(f"{place}.values[0]: {values[0]!r} is not an integer, which {operator} needs")
+
+
+def parse_int(text: str) -> int | None:
+    """A signed decimal as Go's `ParseInt(text, 10, 64)` reads it, or None."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    digits = digits.lstrip("0")
+    # Python refuses to read a text of thousands of digits, and says so with a ValueError.
+    number = int(digits or "0") if len(digits) < 20 else 2**64
+    number = -number if text[0] == "-" else number
+    return number if -(2**63) <= number < 2**63 else None
