@@ -1,0 +1,39 @@
+"""The filters of the default profile in their order; the first to refuse a node is the one whose reason counts.
+
+From `apis/config/v1/default_plugins.go` (1.36). The filters for volumes and claims are left out: a pod without
+either passes them.
+"""
+
+from __future__ import annotations
+
+from tests.decisions.plain import (
+    inter_pod_affinity,
+    node_affinity,
+    node_name,
+    node_ports,
+    node_resources_fit,
+    node_unschedulable,
+    pod_topology_spread,
+    taint_toleration,
+)
+from tests.decisions.plain.world import Obj, Refusal, World
+
+FILTERS = {
+    "NodeUnschedulable": node_unschedulable.refuse,
+    "NodeName": node_name.refuse,
+    "TaintToleration": taint_toleration.refuse,
+    "NodeAffinity": node_affinity.refuse,
+    "NodePorts": node_ports.refuse,
+    "NodeResourcesFit": node_resources_fit.refuse,
+    "PodTopologySpread": pod_topology_spread.refuse,
+    "InterPodAffinity": inter_pod_affinity.refuse,
+}
+
+
+def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:
+    """Why the first filter that refuses `node` does so; None where all let it pass."""
+    for filter_ in FILTERS.values():
+        refusal = filter_(pod, node, world)
+        if refusal is not None:
+            return refusal
+    return None

@@ -1,0 +1,128 @@
+"""InterPodAffinity: pods that want to be near one another, or apart.
+
+From `plugins/interpodaffinity` and KEPs 2249 (namespaceSelector) and 3633 (matchLabelKeys, mismatchLabelKeys).
+A term looks at pods of its namespaces, of those that its namespaceSelector selects, or, with neither, of the
+namespace of the pod that carries it. Two nodes are near when they have the same value of the topology key; a node
+without the key is near nothing.
+
+Refused in this order: by the pod's own affinity (for good, for who is missing does not come by removing others), by
+its own anti-affinity, by the anti-affinity of placed pods. A pod near which a node must be, is one that matches all
+the terms together. If nowhere in the cluster such a pod is counted, a pod that matches its own terms is the first
+of them and may go to any node that has the keys.
+
+The raw score of a node adds the weights of the pod's preferred terms for each placed pod near the node that
+matches, takes off those of its preferred anti-affinity, and does the same for the preferred terms of placed pods
+that match the pod; each required affinity term of a placed pod that matches counts 1 (`hardPodAffinityWeight`).
+From least to largest, raw scores become 0 to 100 (cut, not rounded; all 0 where they are equal). Where no term
+matched anything at all, nothing is scored. Weight 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.decisions.plain.selectors import requirements, selects
+from tests.decisions.plain.world import Obj, Refusal, World, labels, name, namespace
+
+HARD_POD_AFFINITY_WEIGHT = 1
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+def terms(pod: Obj, kind: str, strength: str) -> list[Obj]:
+    return ((pod["spec"].get("affinity") or {}).get(kind) or {}).get(strength) or []
+
+
+def matches(term: Obj, owner: Obj, other: Obj, world: World) -> bool:
+    """Whether `term`, which `owner` carries, means `other`."""
+    named, selector = term.get("namespaces") or [], term.get("namespaceSelector")
+    if not named and selector is None:
+        in_namespace = namespace(other) == namespace(owner)
+    else:
+        in_namespace = namespace(other) in named or selects(
+            selector, world.namespaces.get(namespace(other), {})
+        )
+    return in_namespace and selects(_selector(term, owner), labels(other))
+
+
+def _selector(term: Obj, owner: Obj) -> Obj | None:
+    """The term's selector with its label keys, whose values the API server takes from the pod when it is made."""
+    selector = term.get("labelSelector")
+    if selector is None:
+        return None
+    keys = [("In", key) for key in term.get("matchLabelKeys") or []]
+    keys += [("NotIn", key) for key in term.get("mismatchLabelKeys") or []]
+    added = [
+        {"key": key, "operator": operator, "values": [labels(owner)[key]]}
+        for operator, key in keys
+        if key in labels(owner)
+    ]
+    return {"matchExpressions": [*requirements(selector), *added]}
+
+
+def near(one: Obj, other: Obj, key: str) -> bool:
+    return key in labels(one) and labels(one)[key] == labels(other).get(key)
+
+
+def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:
+    if not _affinity_holds(pod, node, world):
+        return Refusal((AFFINITY,), unresolvable=True)
+    for term in terms(pod, "podAntiAffinity", REQUIRED):
+        for placed, where in world.placed():
+            if matches(term, pod, placed, world) and near(node, where, term["topologyKey"]):
+                return Refusal((ANTI_AFFINITY,), unresolvable=False)
+    for placed, where in world.placed():
+        for term in terms(placed, "podAntiAffinity", REQUIRED):
+            if matches(term, placed, pod, world) and near(node, where, term["topologyKey"]):
+                return Refusal((EXISTING,), unresolvable=False)
+    return None
+
+
+def _affinity_holds(pod: Obj, node: Obj, world: World) -> bool:
+    required = terms(pod, "podAffinity", REQUIRED)
+    keys = {term["topologyKey"] for term in required}
+    if not keys <= labels(node).keys():
+        return False
+    homes = [
+        where
+        for placed, where in world.placed()
+        if all(matches(term, pod, placed, world) for term in required)
+    ]
+    if all(any(near(node, home, key) for home in homes) for key in keys):
+        return True
+    counted_somewhere = any(keys & labels(home).keys() for home in homes)
+    return not counted_somewhere and all(matches(term, pod, pod, world) for term in required)
+
+
+def score(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | None:
+    weights: dict[tuple[str, str], int] = {}
+
+    def add(term: Obj, owner: Obj, other: Obj, where: Obj, weight: int) -> None:
+        key = term["topologyKey"]
+        if key in labels(where) and matches(term, owner, other, world):
+            domain = key, labels(where)[key]
+            weights[domain] = weights.get(domain, 0) + weight
+
+    for placed, where in world.placed():
+        for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
+            for term in terms(pod, kind, PREFERRED):
+                add(term["podAffinityTerm"], pod, placed, where, sign * term["weight"])
+            for term in terms(placed, kind, PREFERRED):
+                add(term["podAffinityTerm"], placed, pod, where, sign * term["weight"])
+        for term in terms(placed, "podAffinity", REQUIRED):
+            add(term, placed, pod, where, HARD_POD_AFFINITY_WEIGHT)
+    if not weights:
+        return None
+
+    raw = {
+        name(node): sum(weight for (key, value), weight in weights.items() if labels(node).get(key) == value)
+        for node in feasible
+    }
+    least, largest = min(raw.values()), max(raw.values())
+    if least == largest:
+        return dict.fromkeys(raw, 0)
+    return {node: int(100.0 * ((value - least) / (largest - least))) for node, value in raw.items()}

@@ -1,0 +1,66 @@
+"""Label selectors and node selectors.
+
+The rules are those of the API reference (LabelSelector, NodeSelectorTerm): a missing LabelSelector matches nothing
+and an empty one everything; a node selector matches when one of its terms does, and a term without expressions
+matches nothing; `NotIn` and `DoesNotExist` hold where the key is missing; `Gt` and `Lt` compare integers and fail
+where either side is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tests.decisions.plain.world import Obj, labels, name
+
+
+def requirements(selector: Obj) -> list[Obj]:
+    """A label selector's requirements, those of `matchLabels` among them."""
+    equal = [
+        {"key": key, "operator": "In", "values": [value]}
+        for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    return [*equal, *(selector.get("matchExpressions") or [])]
+
+
+def selects(selector: Obj | None, of: Mapping[str, str]) -> bool:
+    """Whether a label selector matches these labels."""
+    return selector is not None and all(holds(requirement, of) for requirement in requirements(selector))
+
+
+def holds(requirement: Obj, of: Mapping[str, str]) -> bool:
+    """Whether one requirement, of a label selector or a node selector, holds for these labels."""
+    key, operator, values = requirement["key"], requirement["operator"], requirement.get("values") or []
+    match operator:
+        case "In":
+            return key in of and of[key] in values
+        case "NotIn":
+            return key not in of or of[key] not in values
+        case "Exists":
+            return key in of
+        case "DoesNotExist":
+            return key not in of
+        case "Gt" | "Lt":
+            have, limit = _integer(of.get(key)), _integer(values[0])
+            if have is None or limit is None:
+                return False
+            return have > limit if operator == "Gt" else have < limit
+    raise ValueError(f"operator {operator!r}")
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch("[+-]?[0-9]+", text) else None
+
+
+def term_matches(term: Obj, node: Obj) -> bool:
+    """Whether one NodeSelectorTerm matches `node`. The one field that may be matched is the node's name."""
+    expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not expressions and not fields:
+        return False
+    return all(holds(requirement, labels(node)) for requirement in expressions) and all(
+        holds(requirement, {"metadata.name": name(node)}) for requirement in fields
+    )
+
+
+def any_term_matches(terms: Sequence[Obj], node: Obj) -> bool:
+    return any(term_matches(term, node) for term in terms)
