@@ -1,0 +1,121 @@
+"""What was decided about volumes and claims and is not yet on the API server: kube-scheduler's assume cache.
+
+    assume ──> written (the API server took the write) ──> dropped, when the watch shows that version or a newer one
+       └─────> release (the bind came to nothing before the write), if no other pod counts on the same
+
+Pods that share a claim share what is assumed of it: each is a holder, and the last one that lets go undoes it. What was
+written is a fact that the watch has yet to show, so letting go of it undoes nothing.
+
+Any newer version of the object from the watch ends an assumption: a write that is still to be sent carries the
+resourceVersion that was seen when it was assumed, so the API server refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Assumed(Generic[V]):
+    """`written` is the version of the object that holds it; -1 until the API server has answered."""
+
+    __slots__ = ("holders", "value", "written")
+
+    def __init__(self, value: V) -> None:
+        self.value = value
+        self.holders: set[str] = set()
+        self.written = -1
+
+
+class Assumptions(Generic[K, V]):
+    """Assumed values by the key of their object. Invariant: one value an object, with a holder until it is written."""
+
+    def __init__(self) -> None:
+        self._assumed: dict[K, Assumed[V]] = {}
+        self._held: dict[str, set[K]] = {}
+
+    def __len__(self) -> int:
+        return len(self._assumed)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._assumed)
+
+    def get(self, key: K) -> V | None:
+        found = self._assumed.get(key)
+        return None if found is None else found.value
+
+    def is_written(self, key: K) -> bool:
+        found = self._assumed.get(key)
+        return found is not None and found.written >= 0
+
+    def held(self, holder: str) -> frozenset[K]:
+        return frozenset(self._held.get(holder, ()))
+
+    def assume(self, key: K, value: V, holder: str) -> bool:
+        """`holder` counts on `value`. Returns whether it is new; it must not contradict what is assumed."""
+        found = self._assumed.get(key)
+        new = found is None
+        if found is None:
+            found = self._assumed[key] = Assumed(value)
+        assert found.value == value, "an object is assumed for one thing at a time"
+        found.holders.add(holder)
+        self._held.setdefault(holder, set()).add(key)
+        return new
+
+    def written(self, key: K, version: int) -> None:
+        """The API server holds the assumed value, at this version."""
+        found = self._assumed.get(key)
+        if found is not None:
+            found.written = max(found.written, version)
+
+    def release(self, holder: str) -> list[K]:
+        """`holder` no longer counts on anything. Returns the keys of what is undone by that."""
+        undone = []
+        for key in sorted(self._held.pop(holder, ()), key=repr):
+            found = self._assumed[key]
+            found.holders.discard(holder)
+            if not found.holders and found.written < 0:
+                del self._assumed[key]
+                undone.append(key)
+        return undone
+
+    def seen(self, key: K, version: int) -> bool:
+        """The watch shows the object at this version. Returns whether an assumption ends by that."""
+        found = self._assumed.get(key)
+        if found is None or version < found.written:
+            return False
+        self.drop(key)
+        return True
+
+    def drop(self, key: K) -> None:
+        """The object is gone, or speaks for itself."""
+        found = self._assumed.pop(key, None)
+        for holder in found.holders if found is not None else ():
+            held = self._held[holder]
+            held.discard(key)
+            if not held:
+                del self._held[holder]
+
+    def check(self) -> list[str]:
+        """What contradicts the invariant."""
+        problems = []
+        for key, found in self._assumed.items():
+            if not found.holders and found.written < 0:
+                problems.append(f"{key} is assumed by nobody")
+            problems += [
+                f"{holder} does not know that it holds {key}"
+                for holder in found.holders
+                if key not in self._held.get(holder, ())
+            ]
+        for holder, keys in self._held.items():
+            problems += [
+                f"{holder} holds {key}, which is not assumed"
+                for key in keys
+                if key not in self._assumed or holder not in self._assumed[key].holders
+            ]
+            if not keys:
+                problems.append(f"{holder} is kept though it holds nothing")
+        return problems

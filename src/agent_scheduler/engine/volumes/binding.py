@@ -1,0 +1,143 @@
+"""VolumeBinding's filter: which nodes can have all of a pod's claims, bound or still to be bound.
+
+`plan` is made once a pod class and version of the catalogue, `judge` is asked about rows. On a node, a bound claim's
+volume has to be reachable; a claim that waits for its consumer gets a static volume (`matching`) or else one that is
+made (`provisioning`), unless an earlier attempt has its class's provisioner at work for a node already: then it is that
+node or none.
+
+A node can be refused for two reasons at once, as in kube-scheduler: its message counts both. No refusal is resolvable:
+evicting pods neither moves volumes nor makes room in a storage pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..columns import NODE_NAME, Bools, Columns, Rows
+from .catalogue import Catalogue
+from .claims import Refused, sort_claims
+from .matching import Wanted, matched, wanted
+from .podvolumes import PodVolumes
+from .provisioning import has_room, may_provision
+from .reach import reached
+from .records import ClaimInfo, VolumeInfo
+
+NAME: Final = "VolumeBinding"
+
+NODE_CONFLICT: Final = "node(s) had volume node affinity conflict"
+NOTHING_TO_BIND: Final = "node(s) didn't find available persistent volumes to bind"
+NO_ROOM: Final = "node(s) did not have enough free storage"
+NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+
+#: Reasons for which preemption does not help: all.
+UNRESOLVABLE: Final = frozenset({NODE_CONFLICT, NOTHING_TO_BIND, NO_ROOM, NO_VOLUME})
+
+
+class Plan(NamedTuple):
+    """What has to be found for a pod on whichever node it gets. Holds for one version of the catalogue."""
+
+    #: The volume of each bound claim; None for one that does not exist.
+    bound: tuple[VolumeInfo | None, ...]
+    #: Claims that a provisioner was asked for already, each with the node.
+    selected: tuple[tuple[ClaimInfo, str], ...]
+    #: Claims that choose among static volumes first.
+    wanted: tuple[Wanted, ...]
+
+    @property
+    def all_bound(self) -> bool:
+        """Whether there is nothing to reserve and nothing to wait for."""
+        return not (self.selected or self.wanted)
+
+
+class Judgement(NamedTuple):
+    """For each row, whether that reason speaks against it."""
+
+    node_conflict: Bools
+    nothing_to_bind: Bools
+    no_room: Bools
+    no_volume: Bools
+
+    @property
+    def feasible(self) -> Bools:
+        refused: Bools = self.node_conflict | self.nothing_to_bind | self.no_room | self.no_volume
+        return ~refused
+
+
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
+    """None for a pod without claims."""
+    if not volumes.claims:
+        return None
+    claims = sort_claims(volumes, catalogue)
+    if isinstance(claims, Refused):
+        return claims
+    selected, choosing = [], []
+    for claim in claims.waiting:
+        node_name = catalogue.selected_node(claim)
+        if node_name is None:
+            choosing.append(claim)
+        else:
+            selected.append((claim, node_name))
+    return Plan(
+        tuple(catalogue.volumes.get(claim.volume_name) for claim in claims.bound),
+        tuple(selected),
+        wanted(choosing, catalogue),
+    )
+
+
+def judge(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Judgement:
+    none = np.zeros(rows.shape[0], dtype=np.bool_)
+    found = Judgement(none, none.copy(), none.copy(), none.copy())
+    _judge_bound(plan, nodes, rows, found)
+    _judge_waiting(plan, catalogue, nodes, rows, found)
+    return found
+
+
+def feasible(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
+    return judge(plan, catalogue, nodes, rows).feasible
+
+
+def reasons(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    """On how many of `rows` each reason holds; a row with two counts for both."""
+    found = judge(plan, catalogue, nodes, rows)
+    words = zip((NODE_CONFLICT, NOTHING_TO_BIND, NO_ROOM, NO_VOLUME), found, strict=True)
+    return {reason: count for reason, mask in words if (count := int(mask.sum()))}
+
+
+def _judge_bound(plan: Plan, nodes: Columns, rows: Rows, found: Judgement) -> None:
+    """The first claim in the spec whose volume does not do gives the reason."""
+    still = np.ones(rows.shape[0], dtype=np.bool_)
+    for volume in plan.bound:
+        if volume is None:
+            found.no_volume[still] = True
+            return
+        here = reached(volume.reach, nodes, rows)
+        found.node_conflict[still & ~here] = True
+        still &= here
+
+
+def _judge_waiting(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:
+    if plan.all_bound:
+        return
+    still = np.ones(rows.shape[0], dtype=np.bool_)
+    for _, node_name in plan.selected:
+        names = nodes.label(NODE_NAME)[rows]
+        still &= names == nodes.interns.known_value(node_name)
+    found.nothing_to_bind[~still] = True
+    # A claim is made where no static volume was found; the first that cannot be gives the reason.
+    to_make = [(claim, np.ones_like(still)) for claim, _ in plan.selected]
+    static = matched(plan.wanted, nodes, rows)
+    to_make += [(each.claim, ~mask) for each, mask in zip(plan.wanted, static, strict=True)]
+    for claim, needed in to_make:
+        needed = needed & still
+        if not needed.any():
+            continue
+        allowed = may_provision(claim, catalogue, nodes, rows)
+        found.nothing_to_bind[needed & ~allowed] = True
+        needed &= allowed
+        room = has_room(claim, catalogue, nodes, rows)
+        found.no_room[needed & ~room] = True
+        still &= ~needed | room
+        still &= ~found.nothing_to_bind

@@ -1,0 +1,316 @@
+"""The one owner of storage objects: as last seen, and what our decisions have assumed on top of it.
+
+Single-threaded, like the ledger: called between awaits of one loop. `version` rises with every change that a decision
+can see, so an answer that was made of one version holds for as long as the version does. Objects are never changed;
+what is assumed stands beside them.
+
+Invariants, checked by `check`:
+- a volume is taken for one claim at most, and a claim has one selected node at most;
+- a volume is free exactly if no claim is named in it or assumed for it, and its phase allows a bind;
+- every index says what the objects say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+import msgspec
+from sortedcontainers import SortedDict
+
+from .assumptions import Assumptions
+from .records import (
+    AttachmentInfo,
+    CapacityInfo,
+    ClaimInfo,
+    ClaimKey,
+    ClaimRef,
+    ClassInfo,
+    CSINodeInfo,
+    DriverInfo,
+    Record,
+    VolumeInfo,
+)
+
+R = TypeVar("R", bound=Record)
+K = TypeVar("K", bound=Hashable)
+
+
+def version_of(record: Record) -> int:
+    """The resourceVersion as a number; those of one kind of object can be compared (KEP-5504). 0 if it is none."""
+    text = record.resource_version
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def same(one: Record, other: Record) -> bool:
+    """Whether no decision can tell them apart: equal but for the resourceVersion."""
+    return one == other or one == msgspec.structs.replace(other, resource_version=one.resource_version)
+
+
+def is_for(ref: ClaimRef, claim: ClaimInfo) -> bool:
+    """Whether a volume with this reference is this claim's; without a UID it is for any claim of the name."""
+    return ref.namespace == claim.namespace and ref.name == claim.name and ref.uid in ("", claim.uid)
+
+
+class Catalogue:
+    """Answers are by name unless said otherwise. Only the methods change the tables."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.claims: dict[ClaimKey, ClaimInfo] = {}
+        self.volumes: dict[str, VolumeInfo] = {}
+        self.classes: dict[str, ClassInfo] = {}
+        self.csi_nodes: dict[str, CSINodeInfo] = {}
+        self.drivers: dict[str, DriverInfo] = {}
+        self._capacities: dict[tuple[str, str], CapacityInfo] = {}
+        self._attachments: dict[str, AttachmentInfo] = {}
+        #: Volume -> the claim that a decision took it for.
+        self.taken: Assumptions[str, ClaimRef] = Assumptions()
+        #: Claim -> the node that a decision wants it provisioned for.
+        self.selected: Assumptions[ClaimKey, str] = Assumptions()
+        #: Class -> volumes that any claim may have, smallest first.
+        self._free: dict[str, SortedDict[tuple[int, str], VolumeInfo]] = {}
+        #: Claim -> volumes that name it or are taken for it.
+        self._meant: dict[ClaimKey, dict[str, VolumeInfo]] = {}
+        self._capacities_of: dict[str, dict[tuple[str, str], CapacityInfo]] = {}
+        self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
+        #: Driver -> node -> volumes that it can attach there.
+        self._limits: dict[str, dict[str, int]] = {}
+
+    # ---- questions
+
+    def claim_ref(self, volume: VolumeInfo) -> ClaimRef | None:
+        """The claim that the volume is for, assumed or told by the API server."""
+        return self.taken.get(volume.name) or volume.claim_ref
+
+    def selected_node(self, claim: ClaimInfo) -> str | None:
+        """The node that the claim is to be provisioned for, assumed or told by the API server."""
+        assumed = self.selected.get(claim.key)
+        return claim.selected_node if assumed is None else assumed
+
+    def free(self, class_name: str) -> Iterable[VolumeInfo]:
+        """Volumes of a class that any claim may have, smallest first."""
+        found = self._free.get(class_name)
+        return found.values() if found is not None else ()
+
+    def meant_for(self, claim: ClaimInfo) -> list[VolumeInfo]:
+        """Volumes that are for this claim, smallest first."""
+        found = [
+            volume
+            for volume in self._meant.get(claim.key, {}).values()
+            if (ref := self.claim_ref(volume)) is not None and is_for(ref, claim)
+        ]
+        return sorted(found, key=_size)
+
+    def capacities(self, class_name: str) -> Iterable[CapacityInfo]:
+        return self._capacities_of.get(class_name, {}).values()
+
+    def attachments(self, node_name: str) -> Iterable[AttachmentInfo]:
+        return self._attached_to.get(node_name, {}).values()
+
+    def limits(self, driver: str) -> Mapping[str, int]:
+        """Node -> how many volumes of the driver it can have attached; without an entry there is no limit."""
+        return self._limits.get(driver, {})
+
+    # ---- what the watch tells; each returns whether a decision can see the change
+
+    def set_claim(self, claim: ClaimInfo) -> bool:
+        old = self.claims.get(claim.key)
+        if old is not None and not _is_news(claim, old):
+            return False
+        ended = self.selected.seen(claim.key, version_of(claim))
+        return self._set(self.claims, claim.key, claim, ended)
+
+    def delete_claim(self, namespace: str, name: str) -> bool:
+        self.selected.drop((namespace, name))
+        return self._delete(self.claims, (namespace, name))
+
+    def set_volume(self, volume: VolumeInfo) -> bool:
+        old = self.volumes.get(volume.name)
+        if old is not None and not _is_news(volume, old):
+            return False
+        if old is not None:
+            self._unindex(old)
+        ended = self.taken.seen(volume.name, version_of(volume))
+        self._index(volume)
+        return self._set(self.volumes, volume.name, volume, ended)
+
+    def delete_volume(self, name: str) -> bool:
+        old = self.volumes.get(name)
+        if old is not None:
+            self._unindex(old)
+        self.taken.drop(name)
+        return self._delete(self.volumes, name)
+
+    def set_class(self, each: ClassInfo) -> bool:
+        return self._set(self.classes, each.name, each)
+
+    def delete_class(self, name: str) -> bool:
+        return self._delete(self.classes, name)
+
+    def set_csi_node(self, node: CSINodeInfo) -> bool:
+        self._unlimit(node.name)
+        for driver, count in node.limits.items():
+            self._limits.setdefault(driver, {})[node.name] = count
+        return self._set(self.csi_nodes, node.name, node)
+
+    def delete_csi_node(self, name: str) -> bool:
+        self._unlimit(name)
+        return self._delete(self.csi_nodes, name)
+
+    def set_driver(self, driver: DriverInfo) -> bool:
+        return self._set(self.drivers, driver.name, driver)
+
+    def delete_driver(self, name: str) -> bool:
+        return self._delete(self.drivers, name)
+
+    def set_capacity(self, capacity: CapacityInfo) -> bool:
+        key = (capacity.namespace, capacity.name)
+        self._forget(self._capacities_of, self._capacities.get(key), "class_name", key)
+        self._capacities_of.setdefault(capacity.class_name, {})[key] = capacity
+        return self._set(self._capacities, key, capacity)
+
+    def delete_capacity(self, namespace: str, name: str) -> bool:
+        key = (namespace, name)
+        self._forget(self._capacities_of, self._capacities.get(key), "class_name", key)
+        return self._delete(self._capacities, key)
+
+    def set_attachment(self, attachment: AttachmentInfo) -> bool:
+        name = attachment.name
+        self._forget(self._attached_to, self._attachments.get(name), "node_name", name)
+        self._attached_to.setdefault(attachment.node_name, {})[name] = attachment
+        return self._set(self._attachments, name, attachment)
+
+    def delete_attachment(self, name: str) -> bool:
+        self._forget(self._attached_to, self._attachments.get(name), "node_name", name)
+        return self._delete(self._attachments, name)
+
+    # ---- what decisions assume
+
+    def take(self, volume: VolumeInfo, claim: ClaimInfo, holder: str) -> bool:
+        """Take a volume for a claim. False, and nothing is changed, if it is for another by now."""
+        known, ref = self.volumes.get(volume.name), self.claim_ref(volume)
+        if known is not volume or self.claims.get(claim.key) is not claim:
+            return False
+        if ref is not None and not is_for(ref, claim):
+            return False
+        if volume.claim_ref is not None and volume.claim_ref.uid:
+            return True
+        self._unindex(volume)
+        new = self.taken.assume(volume.name, ClaimRef(*claim.key, claim.uid), holder)
+        self._index(volume)
+        self.version += new
+        return True
+
+    def select(self, claim: ClaimInfo, node_name: str, holder: str) -> bool:
+        """Have a claim provisioned for a node. False, and nothing is changed, if it is for another by now."""
+        if self.claims.get(claim.key) is not claim or self.selected_node(claim) not in (None, node_name):
+            return False
+        if claim.selected_node is not None:
+            return True
+        self.version += self.selected.assume(claim.key, node_name, holder)
+        return True
+
+    def release(self, holder: str) -> list[VolumeInfo | ClaimInfo]:
+        """Undo what only `holder` counts on and nobody has written. Returns what others may have again."""
+        volumes = self.taken.held(holder)
+        for name in volumes:
+            self._unindex(self.volumes[name])
+        freed: list[VolumeInfo | ClaimInfo] = [self.volumes[name] for name in self.taken.release(holder)]
+        for name in volumes:
+            self._index(self.volumes[name])
+        freed += [self.claims[key] for key in self.selected.release(holder)]
+        self.version += bool(freed)
+        return freed
+
+    def volume_written(self, name: str, version: int) -> None:
+        """The API server has the volume for the claim that it was taken for, at this version."""
+        self.taken.written(name, version)
+
+    def claim_written(self, key: ClaimKey, version: int) -> None:
+        """The API server has the claim with the node that was selected, at this version."""
+        self.selected.written(key, version)
+
+    # ---- inside
+
+    def _set(self, table: dict[K, R], key: K, new: R, changed: bool = False) -> bool:
+        old = table.get(key)
+        changed = changed or old is None or not same(new, old)
+        table[key] = new
+        self.version += changed
+        return changed
+
+    def _delete(self, table: dict[K, R], key: K) -> bool:
+        gone = table.pop(key, None) is not None
+        self.version += gone
+        return gone
+
+    def _index(self, volume: VolumeInfo) -> None:
+        ref = self.claim_ref(volume)
+        if ref is not None:
+            self._meant.setdefault((ref.namespace, ref.name), {})[volume.name] = volume
+        elif volume.available and not volume.deleting:
+            self._free.setdefault(volume.class_name, SortedDict())[_size(volume)] = volume
+
+    def _unindex(self, volume: VolumeInfo) -> None:
+        ref = self.claim_ref(volume)
+        if ref is not None:
+            _drop(self._meant, (ref.namespace, ref.name), volume.name)
+        elif volume.available and not volume.deleting:
+            _drop(self._free, volume.class_name, _size(volume))
+
+    def _unlimit(self, node_name: str) -> None:
+        old = self.csi_nodes.get(node_name)
+        for driver in old.limits if old is not None else ():
+            _drop(self._limits, driver, node_name)
+
+    def _forget(self, index: MutableMapping[str, Any], old: Record | None, by: str, key: Hashable) -> None:
+        if old is not None:
+            _drop(index, getattr(old, by), key)
+
+    def check(self) -> list[str]:
+        """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
+        problems = self.taken.check() + self.selected.check()
+        problems += [
+            f"volume {name} is taken, but unknown" for name in self.taken if name not in self.volumes
+        ]
+        problems += [
+            f"{key} has a selected node, but is unknown" for key in self.selected if key not in self.claims
+        ]
+        anew = Catalogue()
+        anew.taken, anew.selected = self.taken, self.selected
+        anew.csi_nodes = self.csi_nodes
+        for volume in self.volumes.values():
+            anew._index(volume)
+        for capacity in self._capacities.values():
+            key = (capacity.namespace, capacity.name)
+            anew._capacities_of.setdefault(capacity.class_name, {})[key] = capacity
+        for each in self._attachments.values():
+            anew._attached_to.setdefault(each.node_name, {})[each.name] = each
+        for node in self.csi_nodes.values():
+            for driver, count in node.limits.items():
+                anew._limits.setdefault(driver, {})[node.name] = count
+        for index in ("_free", "_meant", "_capacities_of", "_attached_to", "_limits"):
+            if getattr(self, index) != getattr(anew, index):
+                problems.append(f"{index} is out of step with the objects")
+        return problems
+
+
+def _size(volume: VolumeInfo) -> tuple[int, str]:
+    return volume.capacity, volume.name
+
+
+def _is_news(new: Record, old: Record) -> bool:
+    """Not for what a list repeats: what is assumed of an object outlives that."""
+    if new.uid != old.uid:
+        return True
+    return new.resource_version != old.resource_version and version_of(new) >= version_of(old)
+
+
+def _drop(index: MutableMapping[Any, Any], outer: Hashable, inner: Hashable) -> None:
+    """Remove an entry, and its table with the last one."""
+    table = index.get(outer)
+    if table is not None:
+        table.pop(inner, None)
+        if not table:
+            del index[outer]

@@ -1,0 +1,90 @@
+"""A pod's claims sorted by what is left to do for them, or why no node can help the pod (VolumeBinding's PreFilter).
+
+A refusal from here holds on every node, and no eviction changes it: the claims have to.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .catalogue import Catalogue
+from .podvolumes import ClaimUse, PodVolumes
+from .records import WAIT_FOR_CONSUMER, ClaimInfo
+
+UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+
+
+class Refused(NamedTuple):
+    """Why no node will do. No such refusal can be cured by preemption."""
+
+    message: str
+
+
+class Claims(NamedTuple):
+    """Claims that are bound, and claims whose volume is chosen or made for the pod's node."""
+
+    bound: tuple[ClaimInfo, ...]
+    waiting: tuple[ClaimInfo, ...]
+
+
+def sort_claims(volumes: PodVolumes, catalogue: Catalogue) -> Claims | Refused:
+    for use in volumes.claims:
+        problem = _problem(use, volumes, catalogue)
+        if problem:
+            return Refused(problem)
+    bound, waiting = [], []
+    immediate = False
+    for use in volumes.claims:
+        claim = catalogue.claims[use.key]
+        if claim.bound:
+            bound.append(claim)
+            continue
+        found = catalogue.classes.get(claim.class_name)
+        if found is not None and found.binding_mode is None:
+            return Refused(f"VolumeBindingMode not set for StorageClass {_quoted(found.name)}")
+        if found is not None and found.binding_mode == WAIT_FOR_CONSUMER and not claim.volume_name:
+            waiting.append(claim)
+        else:
+            # One that names its volume, too, is the volume controller's to bind.
+            immediate = True
+    return Refused(UNBOUND_IMMEDIATE) if immediate else Claims(tuple(bound), tuple(waiting))
+
+
+def not_found(claim_name: str) -> str:
+    """The API's words for a claim that does not exist."""
+    return f"persistentvolumeclaim {_quoted(claim_name)} not found"
+
+
+def _problem(use: ClaimUse, volumes: PodVolumes, catalogue: Catalogue) -> str:
+    name = use.key[1]
+    claim = catalogue.claims.get(use.key)
+    if claim is None:
+        if use.ephemeral:
+            return (
+                f"waiting for ephemeral volume controller to create the persistentvolumeclaim {_quoted(name)}"
+            )
+        return not_found(name)
+    if claim.lost:
+        return (
+            f"persistentvolumeclaim {_quoted(name)} bound to non-existent "
+            f"persistentvolume {_quoted(claim.volume_name)}"
+        )
+    if claim.deleting:
+        return f"persistentvolumeclaim {_quoted(name)} is being deleted"
+    if use.ephemeral:
+        return not_owned(claim, volumes)
+    return ""
+
+
+def not_owned(claim: ClaimInfo, volumes: PodVolumes) -> str:
+    """What is wrong with the claim of an ephemeral volume that somebody else made; empty if it is the pod's own."""
+    pod_name, pod_uid = volumes.pod
+    if claim.controller == pod_uid:
+        return ""
+    namespace = claim.namespace
+    return f"PVC {namespace}/{claim.name} was not created for pod {namespace}/{pod_name} (pod is not owner)"
+
+
+def _quoted(text: str) -> str:
+    """As Go's %q writes a name."""
+    return f'"{text}"'

@@ -1,0 +1,102 @@
+"""What a pod needs of storage, compiled from the bytes of its `spec.volumes`.
+
+Most pods mount nothing but secrets, config maps and scratch space, which every node has. They are recognised
+without decoding, by the names of fields that their bytes do not contain, and have no `PodVolumes` at all.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from agent_scheduler.objects import storage
+
+from ..podspec import decode_part
+from .inline import Disk, InTree, disks_of, in_tree_volume
+from .records import ClaimKey
+
+_volumes = msgspec.json.Decoder(list[storage.PodVolume] | None)
+
+#: One of these stands in the bytes of every spec that has something for us. The API server writes keys plainly.
+_TELLTALES: Final = (
+    b'"persistentVolumeClaim"',
+    b'"ephemeral"',
+    b'"csi"',
+    b'"gcePersistentDisk"',
+    b'"awsElasticBlockStore"',
+    b'"azureDisk"',
+    b'"cinder"',
+    b'"iscsi"',
+    b'"rbd"',
+)
+
+
+class ClaimUse(NamedTuple):
+    """A claim that the pod mounts. `ephemeral`: it is made for the pod, and has to be controlled by it."""
+
+    key: ClaimKey
+    ephemeral: bool
+
+
+class PodVolumes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Equal and hashable by content: pods that need the same volumes can share a class."""
+
+    #: Each claim once, in the order of the spec.
+    claims: tuple[ClaimUse, ...] = ()
+    #: Inline disks that must not be mounted twice on a node.
+    disks: tuple[Disk, ...] = ()
+    #: Inline volumes of in-tree plugins, which CSI drivers may serve.
+    in_tree: tuple[InTree, ...] = ()
+    #: Drivers of inline CSI volumes.
+    inline_drivers: tuple[str, ...] = ()
+    #: (name, UID) of a pod with ephemeral claims, which are its own; empty for others, which can then share a class.
+    pod: tuple[str, str] = ("", "")
+
+    @property
+    def keys(self) -> frozenset[ClaimKey]:
+        return frozenset(claim.key for claim in self.claims)
+
+
+def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> PodVolumes | None:
+    """None for a pod whose volumes are no matter of the node. Raises `SpecError` naming `spec.volumes`."""
+    data = bytes(raw)
+    if not data:
+        return None
+    # Plain loop: this runs once a pod.
+    for telltale in _TELLTALES:
+        if telltale in data:
+            break
+    else:
+        return None
+    claims: dict[ClaimKey, ClaimUse] = {}
+    disks: list[Disk] = []
+    in_tree: list[InTree] = []
+    drivers: list[str] = []
+    owned = False
+    for volume in decode_part(_volumes, Raw(data), "spec.volumes") or ():
+        if volume.persistent_volume_claim is not None:
+            key = (namespace, volume.persistent_volume_claim.claim_name)
+            claims.setdefault(key, ClaimUse(key, False))
+        elif volume.ephemeral is not None:
+            owned = True
+            key = (namespace, f"{name}-{volume.name}")
+            # Named as a claim elsewhere in the spec, too, it still has to be the pod's own.
+            claims[key] = ClaimUse(key, True)
+        else:
+            disks.extend(disks_of(volume))
+            inline = in_tree_volume(volume, {})
+            if inline is not None:
+                in_tree.append(inline)
+            if volume.csi is not None:
+                drivers.append(volume.csi.driver)
+    if not (claims or disks or in_tree or drivers):
+        return None
+    return PodVolumes(
+        claims=tuple(claims.values()),
+        disks=tuple(disks),
+        in_tree=tuple(in_tree),
+        inline_drivers=tuple(drivers),
+        pod=(name, uid) if owned else ("", ""),
+    )

@@ -1,0 +1,330 @@
+"""Storage objects as the scheduler remembers them: what a decision reads, compiled once from each change.
+
+Values compare by content, so that whoever keeps them can tell a change that matters from a new resourceVersion.
+Quantities are bytes, rounded up. One that cannot be read counts as the most if it is asked for and as nothing if
+it is offered: neither makes room where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from agent_scheduler.objects import storage, wire
+from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, value
+from agent_scheduler.objects.salvage import salvage
+
+from ..labelselector import LabelSelector, Requirement, label_selector
+from ..podspec import SpecError, check_node_affinity
+from .inline import in_tree_volume
+
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+#: Older than `spec.storageClassName`, and stronger than it.
+_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+
+WAIT_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
+
+#: A selector that cannot be read selects nothing; no label key has a NUL.
+_NOTHING: Final = LabelSelector((Requirement("\0", "Exists", frozenset()),))
+
+#: (namespace, name) of a claim.
+ClaimKey = tuple[str, str]
+
+_NONE: Mapping[str, str] = {}
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One object at one resourceVersion. `gc=False` is sound: no record holds another."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+
+    @property
+    def metadata(self) -> Record:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
+
+
+class ClaimRef(NamedTuple):
+    """The claim that a volume is for. An empty `uid`: whichever claim has the name."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class ClaimInfo(Record, frozen=True, gc=False, kw_only=True):
+    class_name: str
+    #: The volume that it names, bound to it or only asked for; empty if none.
+    volume_name: str
+    access_modes: frozenset[str]
+    #: Bytes; None if it does not say.
+    requested: int | None
+    volume_mode: str
+    attributes_class: str
+    selector: LabelSelector | None
+    selected_node: str | None
+    bind_completed: bool
+    lost: bool
+    deleting: bool
+    #: UID of the object that controls it.
+    controller: str
+
+    @property
+    def key(self) -> ClaimKey:
+        return self.namespace, self.name
+
+    @property
+    def bound(self) -> bool:
+        """Whether the volume controller is through with it."""
+        return bool(self.volume_name) and self.bind_completed
+
+
+class VolumeInfo(Record, frozen=True, gc=False, kw_only=True):
+    labels: Mapping[str, str]
+    class_name: str
+    capacity: int
+    access_modes: frozenset[str]
+    volume_mode: str
+    attributes_class: str
+    claim_ref: ClaimRef | None
+    #: Where it can be reached from; None for everywhere.
+    reach: wire.NodeSelector | None
+    by_controller: bool
+    #: Whether its phase lets it be bound.
+    available: bool
+    deleting: bool
+    driver: str
+    handle: str
+    #: Name of the in-tree plugin; empty for a volume that was CSI from the start.
+    plugin: str
+
+
+class ClassInfo(Record, frozen=True, gc=False, kw_only=True):
+    provisioner: str
+    #: None if the object does not say, which the API server does not let happen.
+    binding_mode: str | None
+    #: Where its volumes may be made; None for everywhere.
+    reach: wire.NodeSelector | None
+
+
+class CSINodeInfo(Record, frozen=True, gc=False, kw_only=True):
+    #: driver -> volumes that it can attach, for drivers with a limit.
+    limits: Mapping[str, int]
+    #: In-tree plugins whose volumes CSI drivers serve there.
+    migrated: frozenset[str]
+
+
+class DriverInfo(Record, frozen=True, gc=False, kw_only=True):
+    #: Whether it tells how much room it has, and wants to be asked.
+    tells_capacity: bool
+
+
+class CapacityInfo(Record, frozen=True, gc=False, kw_only=True):
+    class_name: str
+    #: The largest volume that can be made, in bytes; -1 where none can.
+    limit: int
+    #: The nodes that have access; None for all.
+    reach: wire.NodeSelector | None
+
+
+class AttachmentInfo(Record, frozen=True, gc=False, kw_only=True):
+    driver: str
+    node_name: str
+    volume_name: str
+
+
+def claim_info(claim: storage.PersistentVolumeClaim) -> ClaimInfo:
+    metadata, spec = claim.metadata, claim.spec
+    annotations = metadata.annotations or _NONE
+    requests = (spec.resources.requests if spec.resources else None) or {}
+    return ClaimInfo(
+        **_identity(metadata),
+        class_name=annotations.get(_CLASS, spec.storage_class_name or ""),
+        volume_name=spec.volume_name or "",
+        access_modes=frozenset(spec.access_modes or ()),
+        requested=_bytes(requests["storage"], MAX_INT64) if "storage" in requests else None,
+        volume_mode=spec.volume_mode or "Filesystem",
+        attributes_class=spec.volume_attributes_class_name or "",
+        selector=_selector(spec.selector, "spec.selector"),
+        selected_node=annotations.get(SELECTED_NODE),
+        bind_completed=BIND_COMPLETED in annotations,
+        lost=claim.status.phase == "Lost",
+        deleting=metadata.deletion_timestamp is not None,
+        controller=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
+    )
+
+
+def volume_info(volume: storage.PersistentVolume) -> VolumeInfo:
+    metadata, spec = volume.metadata, volume.spec
+    annotations = metadata.annotations or _NONE
+    ref = spec.claim_ref
+    plugin, driver, handle = in_tree_volume(spec, metadata.labels or _NONE) or ("", "", "")
+    if spec.csi is not None:
+        plugin, driver, handle = "", spec.csi.driver, spec.csi.volume_handle
+    return VolumeInfo(
+        **_identity(metadata),
+        labels=metadata.labels or _NONE,
+        class_name=annotations.get(_CLASS, spec.storage_class_name or ""),
+        capacity=_bytes((spec.capacity or {}).get("storage", 0), 0),
+        access_modes=frozenset(spec.access_modes or ()),
+        volume_mode=spec.volume_mode or "Filesystem",
+        attributes_class=spec.volume_attributes_class_name or "",
+        claim_ref=ClaimRef(ref.namespace, ref.name, ref.uid) if ref is not None else None,
+        reach=_readable(spec.node_affinity.required) if spec.node_affinity else None,
+        by_controller=BOUND_BY_CONTROLLER in annotations,
+        available=volume.status.phase == "Available",
+        deleting=metadata.deletion_timestamp is not None,
+        driver=driver,
+        handle=handle,
+        plugin=plugin,
+    )
+
+
+def class_info(each: storage.StorageClass) -> ClassInfo:
+    reach = None
+    if each.allowed_topologies:
+        reach = wire.NodeSelector(
+            [
+                wire.NodeSelectorTerm(
+                    [wire.Requirement(part.key, "In", part.values) for part in term.match_label_expressions]
+                )
+                for term in each.allowed_topologies
+                # A term that says nothing, or that no value satisfies, allows nothing.
+                if term.match_label_expressions and all(part.values for part in term.match_label_expressions)
+            ]
+        )
+    return ClassInfo(
+        **_identity(each.metadata),
+        provisioner=each.provisioner,
+        binding_mode=each.volume_binding_mode,
+        reach=reach,
+    )
+
+
+def csi_node_info(node: storage.CSINode) -> CSINodeInfo:
+    migrated = (node.metadata.annotations or _NONE).get(MIGRATED_PLUGINS, "")
+    return CSINodeInfo(
+        **_identity(node.metadata),
+        limits={
+            driver.name: driver.allocatable.count
+            for driver in node.spec.drivers or ()
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        },
+        migrated=frozenset(migrated.split(",")) if migrated else frozenset(),
+    )
+
+
+def driver_info(driver: storage.CSIDriver) -> DriverInfo:
+    return DriverInfo(**_identity(driver.metadata), tells_capacity=bool(driver.spec.storage_capacity))
+
+
+def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
+    # The largest volume that can be made says more than the room that is left.
+    limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    selector = _selector(capacity.node_topology, "nodeTopology")
+    unreachable = selector is None or selector == _NOTHING
+    return CapacityInfo(
+        **_identity(capacity.metadata),
+        class_name=capacity.storage_class_name,
+        limit=-1 if unreachable or limit is None else _bytes(limit, -1),
+        reach=_as_node_selector(selector) if selector is not None and selector.requirements else None,
+    )
+
+
+def attachment_info(attachment: storage.VolumeAttachment) -> AttachmentInfo:
+    spec = attachment.spec
+    return AttachmentInfo(
+        **_identity(attachment.metadata),
+        driver=spec.attacher,
+        node_name=spec.node_name,
+        volume_name=spec.source.persistent_volume_name or "",
+    )
+
+
+W = TypeVar("W", bound=wire.Wire)
+R = TypeVar("R", bound=Record)
+
+
+def reader(cls: type[W], compiled: Callable[[W], R]) -> Callable[[bytes | memoryview | msgspec.Raw], R]:
+    """Makes records of the bytes that the API server sends.
+
+    What has a field of the wrong shape is read without that field. Raises msgspec.DecodeError for what is no object.
+    """
+    decode = msgspec.json.Decoder(cls).decode
+
+    def read(raw: bytes | memoryview | msgspec.Raw) -> R:
+        try:
+            return compiled(decode(raw))
+        except msgspec.ValidationError:
+            return compiled(salvage(raw, cls))
+
+    return read
+
+
+read_claim = reader(storage.PersistentVolumeClaim, claim_info)
+read_volume = reader(storage.PersistentVolume, volume_info)
+read_class = reader(storage.StorageClass, class_info)
+read_csi_node = reader(storage.CSINode, csi_node_info)
+read_driver = reader(storage.CSIDriver, driver_info)
+read_capacity = reader(storage.CSIStorageCapacity, capacity_info)
+read_attachment = reader(storage.VolumeAttachment, attachment_info)
+
+
+def _identity(metadata: wire.Metadata) -> dict[str, Any]:
+    return {
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "resource_version": metadata.resource_version,
+        "namespace": metadata.namespace,
+    }
+
+
+def _bytes(quantity: wire.Quantity, unreadable: int) -> int:
+    try:
+        return value(quantity)
+    except QuantityError:
+        return unreadable
+
+
+def _selector(selector: wire.LabelSelector | None, place: str) -> LabelSelector | None:
+    try:
+        return label_selector(selector, place)
+    except SpecError:
+        return _NOTHING
+
+
+def _as_node_selector(selector: LabelSelector) -> wire.NodeSelector:
+    """The same of nodes: a node selector has all operators of a label selector."""
+    return wire.NodeSelector(
+        [
+            wire.NodeSelectorTerm(
+                [
+                    wire.Requirement(key, operator, sorted(values) or None)
+                    for key, operator, values in selector.requirements
+                ]
+            )
+        ]
+    )
+
+
+def _readable(selector: wire.NodeSelector | None) -> wire.NodeSelector | None:
+    """Without the terms that have no meaning: such a term matches no node, and the others still may."""
+    if selector is None:
+        return None
+    terms = []
+    for term in selector.node_selector_terms or ():
+        try:
+            check_node_affinity(wire.NodeAffinity(required=wire.NodeSelector([term])), "spec.nodeAffinity")
+        except SpecError:
+            continue
+        terms.append(term)
+    return wire.NodeSelector(terms)

@@ -1,0 +1,274 @@
+"""What a pod's claims need once its node is chosen: reserve it, write it to the API server, and know when it is done.
+
+    reserve ──> due ──> written, a write at a time ──> progress: WAIT ... DONE, then the bind
+       └── unreserve, at any time: what is not written is undone; what is written stays, and is used by the next attempt
+
+`reserve` looks at the catalogue as it is, not as it was when the node was chosen, and takes all or nothing. A write is
+a JSON merge patch with the UID and resourceVersion that were seen, so it is refused if anybody came between; the rest
+is the volume controller's and the provisioner's, who are known to be done when the claim is bound.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ..nodeinfo import NodeInfo
+from .binding import NO_VOLUME, NODE_CONFLICT, NOTHING_TO_BIND, Plan, plan
+from .catalogue import Catalogue
+from .claims import Refused
+from .matching import choose
+from .podvolumes import PodVolumes
+from .provisioning import can_make
+from .reach import reaches
+from .records import BOUND_BY_CONTROLLER, SELECTED_NODE, ClaimInfo, ClaimKey, VolumeInfo
+
+VOLUMES: Final = "persistentvolumes"
+CLAIMS: Final = "persistentvolumeclaims"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Binding(NamedTuple):
+    """A static volume for a claim."""
+
+    volume: str
+    claim: ClaimKey
+    claim_uid: str
+
+
+class Provision(NamedTuple):
+    """A claim whose volume is to be made for the node."""
+
+    claim: ClaimKey
+    claim_uid: str
+
+
+class Reservation(NamedTuple):
+    """What `holder` (a pod's UID) counts on at its node."""
+
+    holder: str
+    node_name: str
+    bindings: tuple[Binding, ...]
+    provisions: tuple[Provision, ...]
+
+    @property
+    def all_bound(self) -> bool:
+        """Whether the pod can be bound at once."""
+        return not (self.bindings or self.provisions)
+
+
+class Write(NamedTuple):
+    """A JSON merge patch of one object: `resource` is the API's plural, `namespace` empty for volumes."""
+
+    resource: str
+    namespace: str
+    name: str
+    body: bytes
+
+
+class State(enum.Enum):
+    DONE = enum.auto()
+    WAIT = enum.auto()
+    FAILED = enum.auto()
+
+
+class Progress(NamedTuple):
+    """`reason` is empty unless the attempt has failed, and for people."""
+
+    state: State
+    reason: str = ""
+
+
+DONE: Final = Progress(State.DONE)
+WAIT: Final = Progress(State.WAIT)
+
+
+def reserve(volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: str) -> Reservation | Refused:
+    """Take the node's volumes for the pod's claims. On a refusal nothing is taken.
+
+    Asks all that the filter asked of the node once more: the ledger's versions of rows tell nothing of volumes.
+    """
+    found = plan(volumes, catalogue)
+    if isinstance(found, Refused):
+        return found
+    for volume in found.bound if found is not None else ():
+        if volume is None:
+            return Refused(NO_VOLUME)
+        if not reaches(volume.reach, node):
+            return Refused(NODE_CONFLICT)
+    if found is None or found.all_bound:
+        return Reservation(holder, node.name, (), ())
+    reservation = _take(found, catalogue, node, holder)
+    if isinstance(reservation, Refused):
+        unreserve(catalogue, holder)
+    return reservation
+
+
+def unreserve(catalogue: Catalogue, holder: str) -> list[VolumeInfo | ClaimInfo]:
+    """Give back what is not written. Returns what others may have again; nothing the second time."""
+    return catalogue.release(holder)
+
+
+def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> Reservation | Refused:
+    """Stops at the first claim that gets nothing, with what was taken so far."""
+    if any(node_name != node.name for _, node_name in found.selected):
+        return Refused(NOTHING_TO_BIND)
+    chosen = choose(found.wanted, node)
+    bindings, provisions = [], []
+    for claim in (*(claim for claim, _ in found.selected), *(each.claim for each in found.wanted)):
+        volume = chosen.get(claim.key)
+        if volume is not None:
+            taken = catalogue.take(volume, claim, holder)
+            bindings.append(Binding(volume.name, claim.key, claim.uid))
+        else:
+            taken = can_make(claim, catalogue, node) and catalogue.select(claim, node.name, holder)
+            provisions.append(Provision(claim.key, claim.uid))
+        if not taken:
+            return Refused(NOTHING_TO_BIND)
+    return Reservation(holder, node.name, tuple(bindings), tuple(provisions))
+
+
+# ---- writes
+
+
+def due(reservation: Reservation, catalogue: Catalogue) -> tuple[Write, ...]:
+    """The writes that are still to be made: what another pod with the same claim has written is left out."""
+    writes = []
+    for binding in reservation.bindings:
+        volume = catalogue.volumes.get(binding.volume)
+        claim = catalogue.claims.get(binding.claim)
+        assumed = catalogue.taken.get(binding.volume) is not None
+        if volume and claim and assumed and not catalogue.taken.is_written(binding.volume):
+            writes.append(_bind_volume(volume, claim))
+    for provision in reservation.provisions:
+        claim = catalogue.claims.get(provision.claim)
+        assumed = catalogue.selected.get(provision.claim) is not None
+        if claim and assumed and not catalogue.selected.is_written(provision.claim):
+            writes.append(_select_node(claim, reservation.node_name))
+    return tuple(writes)
+
+
+def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
+    """The API server has taken a write; the object has this version now."""
+    version = int(resource_version) if resource_version.isdigit() else 0
+    if write.resource == VOLUMES:
+        catalogue.volume_written(write.name, version)
+    else:
+        catalogue.claim_written((write.namespace, write.name), version)
+
+
+def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> Write:
+    metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
+    if volume.claim_ref is None and not volume.by_controller:
+        # Tells the volume controller that nobody asked for this pair by name.
+        metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+        "resourceVersion": claim.resource_version,
+    }
+    body = _encode({"metadata": metadata, "spec": {"claimRef": reference}})
+    return Write(VOLUMES, "", volume.name, body)
+
+
+def _select_node(claim: ClaimInfo, node_name: str) -> Write:
+    metadata = {
+        "uid": claim.uid,
+        "resourceVersion": claim.resource_version,
+        "annotations": {SELECTED_NODE: node_name},
+    }
+    return Write(CLAIMS, claim.namespace, claim.name, _encode({"metadata": metadata}))
+
+
+# ---- waiting
+
+
+def progress(
+    reservation: Reservation, catalogue: Catalogue, node: NodeInfo | None, *, pod_exists: bool = True
+) -> Progress:
+    """How far the binding of the pod's claims is, once all that was due is written.
+
+    Looks at what the watch has shown, not at what is assumed: a write that it has yet to show is waited for.
+    """
+    if node is None:
+        name = reservation.node_name
+        return Progress(State.FAILED, f'failed to get node "{name}": node "{name}" not found')
+    if not pod_exists:
+        return Progress(State.FAILED, "pod does not exist any more")
+    for binding in reservation.bindings:
+        found = _bound(binding, catalogue, node)
+        if found is not DONE:
+            return found
+    for provision in reservation.provisions:
+        found = _provisioned(provision, catalogue, node)
+        if found is not DONE:
+            return found
+    return DONE
+
+
+def _bound(binding: Binding, catalogue: Catalogue, node: NodeInfo) -> Progress:
+    volume = catalogue.volumes.get(binding.volume)
+    if volume is None:
+        return Progress(
+            State.FAILED, f'failed to check binding: could not find v1.PersistentVolume "{binding.volume}"'
+        )
+    claim = _same_claim(binding, catalogue)
+    if claim is None:
+        return Progress(State.FAILED, f"failed to check binding: {_no_claim(binding.claim)}")
+    if catalogue.taken.get(volume.name) is not None:
+        return WAIT
+    if not reaches(volume.reach, node):
+        return _unreachable(volume, node)
+    ref = volume.claim_ref
+    if ref is None or not ref.uid:
+        return Progress(State.FAILED, f'ClaimRef got reset for pv "{volume.name}"')
+    if ref.uid != claim.uid:
+        return Progress(State.FAILED, f'pv "{volume.name}" was bound to another claim')
+    return _settled(claim, catalogue, node)
+
+
+def _provisioned(provision: Provision, catalogue: Catalogue, node: NodeInfo) -> Progress:
+    claim = _same_claim(provision, catalogue)
+    if claim is None:
+        return Progress(State.FAILED, f"failed to check provisioning pvc: {_no_claim(provision.claim)}")
+    if catalogue.selected.get(claim.key) is not None:
+        return WAIT
+    if claim.selected_node != node.name:
+        # A provisioner that fails takes the annotation away, so that another node can be chosen.
+        return Progress(State.FAILED, f'provisioning failed for PVC "{claim.name}"')
+    return _settled(claim, catalogue, node)
+
+
+def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress:
+    """Whether the volume controller is done with the claim, and has given it a volume that the node can reach."""
+    if not claim.volume_name:
+        return WAIT
+    volume = catalogue.volumes.get(claim.volume_name)
+    if volume is None:
+        # The watch of claims may be ahead of that of volumes.
+        return WAIT
+    if not reaches(volume.reach, node):
+        return _unreachable(volume, node)
+    return DONE if claim.bound else WAIT
+
+
+def _same_claim(part: Binding | Provision, catalogue: Catalogue) -> ClaimInfo | None:
+    claim = catalogue.claims.get(part.claim)
+    return claim if claim is not None and claim.uid == part.claim_uid else None
+
+
+def _no_claim(key: ClaimKey) -> str:
+    return f'could not find v1.PersistentVolumeClaim "{key[0]}/{key[1]}"'
+
+
+def _unreachable(volume: VolumeInfo, node: NodeInfo) -> Progress:
+    return Progress(
+        State.FAILED,
+        f'pv "{volume.name}" node affinity doesn\'t match node "{node.name}": no matching NodeSelectorTerms',
+    )

@@ -1,0 +1,84 @@
+"""VolumeRestrictions: disks that a node must not have twice, and claims that one pod at a time may have.
+
+Both can be cured by evicting pods: an inline disk by those on the node that have it, a ReadWriteOncePod claim by the
+one pod that has it, wherever that is. So what a preemption would evict is given to `feasible` as `without`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..columns import Bools, Columns, Rows
+from .catalogue import Catalogue
+from .claims import Refused, not_found
+from .inline import Disk, conflicts
+from .podvolumes import PodVolumes
+from .records import READ_WRITE_ONCE_POD, ClaimKey
+from .usage import VolumeUse
+
+NAME: Final = "VolumeRestrictions"
+DISK_CONFLICT: Final = "node(s) had no available disk"
+CLAIM_IN_USE: Final = (
+    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+)
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Plan(NamedTuple):
+    disks: tuple[Disk, ...]
+    #: Claims that no other pod may have.
+    alone: tuple[ClaimKey, ...]
+
+
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
+    """None for a pod that nothing here can keep from a node. Ephemeral claims have one pod by nature."""
+    alone = []
+    for use in volumes.claims:
+        if use.ephemeral:
+            continue
+        claim = catalogue.claims.get(use.key)
+        if claim is None:
+            return Refused(not_found(use.key[1]))
+        if READ_WRITE_ONCE_POD in claim.access_modes:
+            alone.append(use.key)
+    return Plan(volumes.disks, tuple(alone)) if volumes.disks or alone else None
+
+
+def feasible(
+    plan: Plan, use: VolumeUse, nodes: Columns, rows: Rows, *, without: AbstractSet[str] = _NOBODY
+) -> Bools:
+    """`without`: UIDs of pods to think away."""
+    if _is_used(plan, use, without):
+        return np.zeros(rows.shape[0], dtype=np.bool_)
+    return ~_have_disk(plan, use, nodes, rows, without)
+
+
+def reasons(plan: Plan, use: VolumeUse, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    """The disk is named first, where both hold."""
+    disk = int(_have_disk(plan, use, nodes, rows, _NOBODY).sum())
+    counts = {DISK_CONFLICT: disk, CLAIM_IN_USE: rows.shape[0] - disk}
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def _is_used(plan: Plan, use: VolumeUse, without: AbstractSet[str]) -> bool:
+    return any(not use.users(key).keys() <= without for key in plan.alone)
+
+
+def _have_disk(plan: Plan, use: VolumeUse, nodes: Columns, rows: Rows, without: AbstractSet[str]) -> Bools:
+    taken = {
+        placed.node_name
+        for disk in plan.disks
+        for uid, placed in use.disk_users(disk)
+        if uid not in without and any(conflicts(disk, other) for other in placed.volumes.disks)
+    }
+    found = np.zeros(rows.shape[0], dtype=np.bool_)
+    if taken:
+        for position, row in enumerate(rows.tolist()):
+            node = nodes.nodes[row]
+            found[position] = node is not None and node.name in taken
+    return found

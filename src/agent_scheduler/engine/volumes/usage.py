@@ -1,0 +1,92 @@
+"""Which pods on nodes have which volumes: the one owner of that, told of placements as the ledger is.
+
+Pods without `PodVolumes` never come here. `version` rises with every change.
+Invariant, checked by `check`: every index says what the placements say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from .inline import Disk
+from .podvolumes import PodVolumes
+from .records import ClaimKey
+
+
+class Placed(NamedTuple):
+    node_name: str
+    volumes: PodVolumes
+
+
+class VolumeUse:
+    """Single-threaded, like the ledger. Pods are known by UID."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._placed: dict[str, Placed] = {}
+        self._on: dict[str, dict[str, PodVolumes]] = {}
+        #: Claim -> UIDs of the pods on nodes that have it.
+        self._users: dict[ClaimKey, set[str]] = {}
+        #: (kind, name) of an inline disk -> UIDs of the pods on nodes that have it.
+        self._disk_users: dict[tuple[str, str], set[str]] = {}
+
+    def set(self, uid: str, node_name: str, volumes: PodVolumes) -> None:
+        """A pod is on a node, or assumed there. Replaces what was known of it."""
+        placed = Placed(node_name, volumes)
+        if self._placed.get(uid) == placed:
+            return
+        self.remove(uid)
+        self._placed[uid] = placed
+        self._on.setdefault(node_name, {})[uid] = volumes
+        for use in volumes.claims:
+            self._users.setdefault(use.key, set()).add(uid)
+        for disk in volumes.disks:
+            self._disk_users.setdefault((disk.kind, disk.name), set()).add(uid)
+        self.version += 1
+
+    def remove(self, uid: str) -> None:
+        """A pod has left its node. Without effect for one that is not known."""
+        placed = self._placed.pop(uid, None)
+        if placed is None:
+            return
+        there = self._on[placed.node_name]
+        del there[uid]
+        if not there:
+            del self._on[placed.node_name]
+        for use in placed.volumes.claims:
+            _discard(self._users, use.key, uid)
+        for disk in placed.volumes.disks:
+            _discard(self._disk_users, (disk.kind, disk.name), uid)
+        self.version += 1
+
+    def on(self, node_name: str) -> Mapping[str, PodVolumes]:
+        """UID -> volumes of the pods on a node that have any."""
+        return self._on.get(node_name, {})
+
+    def users(self, claim: ClaimKey) -> Mapping[str, Placed]:
+        """UID -> placement of the pods that have a claim."""
+        return {uid: self._placed[uid] for uid in self._users.get(claim, ())}
+
+    def disk_users(self, disk: Disk) -> Iterable[tuple[str, Placed]]:
+        """Pods that name the disk themselves, or one with its name in another cluster."""
+        return [(uid, self._placed[uid]) for uid in self._disk_users.get((disk.kind, disk.name), ())]
+
+    def check(self) -> list[str]:
+        """What contradicts the invariant."""
+        anew = VolumeUse()
+        for uid, placed in self._placed.items():
+            anew.set(uid, *placed)
+        return [
+            f"{index} is out of step with the placements"
+            for index in ("_on", "_users", "_disk_users")
+            if getattr(self, index) != getattr(anew, index)
+        ]
+
+
+def _discard(index: dict[ClaimKey, set[str]], key: tuple[str, str], uid: str) -> None:
+    users = index.get(key)
+    if users is not None:
+        users.discard(uid)
+        if not users:
+            del index[key]

@@ -1,0 +1,194 @@
+"""Typed partial views of the objects that say where a pod's volumes are and where they may be made.
+
+As in `wire`: only the fields that a decision needs, frozen, and what is not named costs nothing to skip.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .wire import LabelSelector, Metadata, NodeSelector, Quantity, ResourceRequirements, Resources, Wire
+
+# ---- what stands in a pod's spec.volumes
+
+
+class ClaimSource(Wire, frozen=True):
+    claim_name: str = ""
+
+
+class EphemeralSource(Wire, frozen=True):
+    """A claim made for the pod; its template matters to whoever makes it, not to whoever places the pod."""
+
+
+class GCEPersistentDisk(Wire, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStore(Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class AzureDisk(Wire, frozen=True):
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class Cinder(Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class ISCSI(Wire, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBD(Wire, frozen=True):
+    monitors: list[str] | None = None
+    pool: str = ""
+    image: str = ""
+    read_only: bool = False
+
+
+class CSISource(Wire, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PodVolume(Wire, frozen=True):
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: Cinder | None = None
+    iscsi: ISCSI | None = None
+    rbd: RBD | None = None
+    csi: CSISource | None = None
+
+
+# ---- core/v1
+
+
+class ClaimSpec(Wire, frozen=True):
+    access_modes: list[str] | None = None
+    selector: LabelSelector | None = None
+    resources: ResourceRequirements | None = None
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class ClaimStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Wire, frozen=True):
+    metadata: Metadata
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class ObjectReference(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Wire, frozen=True):
+    capacity: Resources | None = None
+    access_modes: list[str] | None = None
+    claim_ref: ObjectReference | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSISource | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: Cinder | None = None
+
+
+class VolumeStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(Wire, frozen=True):
+    metadata: Metadata
+    spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+
+# ---- storage.k8s.io/v1
+
+
+class TopologyExpression(Wire, frozen=True):
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologyTerm(Wire, frozen=True):
+    match_label_expressions: list[TopologyExpression] | None = None
+
+
+class StorageClass(Wire, frozen=True):
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class NodeResources(Wire, frozen=True):
+    count: int | None = None
+
+
+class CSINodeDriver(Wire, frozen=True):
+    name: str = ""
+    allocatable: NodeResources | None = None
+
+
+class CSINodeSpec(Wire, frozen=True):
+    drivers: list[CSINodeDriver] | None = None
+
+
+class CSINode(Wire, frozen=True):
+    metadata: Metadata
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Wire, frozen=True):
+    storage_capacity: bool | None = None
+
+
+class CSIDriver(Wire, frozen=True):
+    metadata: Metadata
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Wire, frozen=True):
+    metadata: Metadata
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+
+class AttachmentSource(Wire, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(Wire, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Wire, frozen=True):
+    metadata: Metadata
+    spec: AttachmentSpec = AttachmentSpec()
