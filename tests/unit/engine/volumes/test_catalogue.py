@@ -1,0 +1,227 @@
+"""What is known of storage, and what is assumed on top of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.engine.volumes.records import ClaimRef, Record
+
+from .world import (
+    Storage,
+    attachment,
+    capacity,
+    claim,
+    csi_node,
+    driver,
+    metadata,
+    put,
+    ref,
+    storage_class,
+    volume,
+)
+
+
+def names(catalogue: Catalogue, class_name: str = "slow") -> list[str]:
+    return [each.name for each in catalogue.free(class_name)]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        claim("c"),
+        volume("v"),
+        storage_class(),
+        csi_node("n", ebs=1),
+        driver("d"),
+        capacity("p", "1Gi", topology={}),
+        attachment("a", "n", "v"),
+    ],
+)
+def test_the_version_rises_with_a_new_object_and_not_with_a_new_version_of_the_same(record: Record) -> None:
+    catalogue = Catalogue()
+    assert put(catalogue, record)
+    version = catalogue.version
+    assert version > 0
+    newer = msgspec.structs.replace(record, resource_version=str(int(record.resource_version) + 1))
+    assert not put(catalogue, newer)
+    assert catalogue.version == version
+
+
+def test_the_version_rises_when_an_object_goes() -> None:
+    catalogue = Storage().add(claim("c"), volume("v")).catalogue
+    version = catalogue.version
+    assert catalogue.delete_volume("v") and catalogue.delete_claim("default", "c")
+    assert not catalogue.delete_volume("v")
+    assert catalogue.version == version + 2
+
+
+def test_an_older_version_of_an_object_changes_nothing() -> None:
+    old, new = volume("v", size="1Gi"), volume("v", size="2Gi")
+    catalogue = Storage().add(new, old).catalogue
+    assert catalogue.volumes["v"] is new
+
+
+def test_free_volumes_are_those_of_the_class_smallest_first() -> None:
+    catalogue = (
+        Storage()
+        .add(volume("b", size="2Gi"), volume("c", size="1Gi"), volume("a", size="2Gi"))
+        .add(volume("other", class_name="fast"))
+        .catalogue
+    )
+    assert names(catalogue) == ["c", "a", "b"]
+
+
+def test_a_volume_is_not_free_while_it_is_released_bound_or_deleted() -> None:
+    going = volume("going", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    catalogue = (
+        Storage().add(volume("released", phase="Released"), volume("bound", claim=ref("c")), going).catalogue
+    )
+    assert names(catalogue) == []
+
+
+def test_a_volume_that_is_taken_is_meant_for_that_claim_and_free_no_more() -> None:
+    c, v = claim("c"), volume("v")
+    catalogue = Storage().add(c, v).catalogue
+    version = catalogue.version
+    assert catalogue.take(v, c, "pod")
+    assert names(catalogue) == [] and catalogue.meant_for(c) == [v]
+    assert catalogue.version > version
+
+
+def test_a_volume_is_taken_for_one_claim_at_most() -> None:
+    c, d, v = claim("c"), claim("d"), volume("v")
+    catalogue = Storage().add(c, d, v).catalogue
+    assert catalogue.take(v, c, "pod")
+    assert not catalogue.take(v, d, "other")
+    assert catalogue.claim_ref(v) == ClaimRef("default", "c", "uid-c")
+
+
+def test_a_claim_is_selected_for_one_node_at_most() -> None:
+    c = claim("c")
+    catalogue = Storage().add(c).catalogue
+    assert catalogue.select(c, "n1", "pod")
+    assert not catalogue.select(c, "n2", "other")
+    assert catalogue.select(c, "n1", "other")
+    assert catalogue.selected_node(c) == "n1"
+
+
+def test_what_is_released_is_free_again() -> None:
+    c, d, v = claim("c"), claim("d"), volume("v")
+    catalogue = Storage().add(c, d, v).catalogue
+    assert catalogue.take(v, c, "pod") and catalogue.select(d, "n", "pod")
+    version = catalogue.version
+    assert catalogue.release("pod") == [v, d]
+    assert names(catalogue) == ["v"] and catalogue.selected_node(d) is None
+    assert catalogue.version > version
+    assert catalogue.release("pod") == []
+
+
+def test_what_two_pods_count_on_is_kept_until_both_let_go() -> None:
+    c, v = claim("c"), volume("v")
+    catalogue = Storage().add(c, v).catalogue
+    assert catalogue.take(v, c, "pod") and catalogue.take(v, c, "other")
+    assert catalogue.release("pod") == []
+    assert names(catalogue) == []
+    assert catalogue.release("other") == [v]
+
+
+def test_a_newer_version_from_the_watch_overrides_what_is_assumed() -> None:
+    c, d, v = claim("c"), claim("d"), volume("v")
+    catalogue = Storage().add(c, d, v).catalogue
+    assert catalogue.take(v, c, "pod") and catalogue.select(d, "n", "pod")
+    version = catalogue.version
+    assert catalogue.set_volume(volume("v")) and catalogue.set_claim(claim("d"))
+    assert names(catalogue) == ["v"] and catalogue.selected_node(d) is None
+    assert catalogue.version > version
+    assert catalogue.release("pod") == []
+
+
+def test_the_same_version_once_more_leaves_what_is_assumed() -> None:
+    c, v = claim("c"), volume("v")
+    catalogue = Storage().add(c, v).catalogue
+    assert catalogue.take(v, c, "pod")
+    assert not catalogue.set_volume(v)
+    assert names(catalogue) == []
+
+
+def test_what_was_written_stays_assumed_though_its_pod_lets_go() -> None:
+    c, v = claim("c"), volume("v")
+    catalogue = Storage().add(c, v).catalogue
+    assert catalogue.take(v, c, "pod")
+    catalogue.volume_written("v", int(v.resource_version) + 5)
+    assert catalogue.release("pod") == []
+    assert names(catalogue) == []
+
+
+def test_what_was_written_stays_assumed_until_the_watch_shows_it() -> None:
+    c, v = claim("c"), volume("v")
+    catalogue = Storage().add(c, v).catalogue
+    assert catalogue.take(v, c, "pod")
+    version = int(v.resource_version)
+    catalogue.volume_written("v", version + 5)
+    catalogue.set_volume(msgspec.structs.replace(v, resource_version=str(version + 4)))
+    assert names(catalogue) == []
+    shown = msgspec.structs.replace(
+        v, resource_version=str(version + 5), claim_ref=ClaimRef("default", "c", "uid-c")
+    )
+    catalogue.set_volume(shown)
+    assert catalogue.taken.get("v") is None and catalogue.meant_for(c) == [shown]
+
+
+def test_what_is_assumed_of_an_object_goes_with_it() -> None:
+    c, d, v = claim("c"), claim("d"), volume("v")
+    catalogue = Storage().add(c, d, v).catalogue
+    assert catalogue.take(v, c, "pod") and catalogue.select(d, "n", "pod")
+    catalogue.delete_volume("v")
+    catalogue.delete_claim("default", "d")
+    assert len(catalogue.taken) == len(catalogue.selected) == 0
+    assert catalogue.check() == []
+
+
+def test_an_object_that_changed_since_it_was_looked_at_is_not_taken() -> None:
+    c, v = claim("c"), volume("v")
+    catalogue = Storage().add(c, volume("v", size="2Gi"), claim("d")).catalogue
+    assert not catalogue.take(v, c, "pod")
+    assert not catalogue.select(claim("d"), "n", "pod")
+
+
+def test_nothing_is_assumed_of_a_volume_that_has_its_claim_already() -> None:
+    c, v = claim("c"), volume("v", claim=ref("c"))
+    catalogue = Storage().add(c, v).catalogue
+    assert catalogue.take(v, c, "pod")
+    assert len(catalogue.taken) == 0
+
+
+def test_a_volume_that_names_a_claim_without_a_uid_is_for_whichever_has_the_name() -> None:
+    c = claim("c")
+    catalogue = (
+        Storage().add(c, volume("v", claim=ref("c", uid="")), volume("w", claim=ref("c", uid="9"))).catalogue
+    )
+    assert [each.name for each in catalogue.meant_for(c)] == ["v"]
+
+
+def test_limits_follow_the_csi_node() -> None:
+    catalogue = Storage().add(csi_node("a", ebs=2, efs=None), csi_node("b", ebs=3)).catalogue
+    assert catalogue.limits("ebs") == {"a": 2, "b": 3} and catalogue.limits("efs") == {}
+    catalogue.set_csi_node(csi_node("a", efs=1))
+    catalogue.delete_csi_node("b")
+    assert catalogue.limits("ebs") == {} and catalogue.limits("efs") == {"a": 1}
+
+
+def test_attachments_and_pools_follow_their_objects() -> None:
+    catalogue = Storage().add(attachment("x", "a", "v"), capacity("p", "1Gi", topology={})).catalogue
+    catalogue.set_attachment(attachment("x", "b", "v"))
+    assert not catalogue.attachments("a") and len(list(catalogue.attachments("b"))) == 1
+    catalogue.set_capacity(capacity("p", "1Gi", topology={}, class_name="else"))
+    assert not catalogue.capacities("made") and len(list(catalogue.capacities("else"))) == 1
+    catalogue.delete_attachment("x")
+    catalogue.delete_capacity("kube-system", "p")
+    assert not catalogue.attachments("b") and not catalogue.capacities("else")
+    assert catalogue.check() == []
+
+
+def test_a_version_that_is_no_number_is_news_whenever_it_differs() -> None:
+    catalogue = Storage().add(volume("v", meta=metadata("v", resourceVersion="x"))).catalogue
+    assert catalogue.set_volume(volume("v", size="2Gi", meta=metadata("v", resourceVersion="y")))
