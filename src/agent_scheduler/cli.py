@@ -64,14 +64,17 @@ def _run(args: argparse.Namespace) -> int:
     from agent_scheduler.kube.credentials import KubeConfigError
     from agent_scheduler.runtime import Runtime
     from agent_scheduler.serving.http import ServingError
-    from agent_scheduler.telemetry.logs import setup
+    from agent_scheduler.telemetry.logs import get_logger, setup
 
+    warnings: list[str] = []
     try:
-        configuration = load(args)
+        configuration = load(args, warn=warnings.append)
     except ConfigurationError as error:
         print(f"agent-scheduler run: {error}", file=sys.stderr)
         return 2
     setup(level=configuration.logging.level, log_format=configuration.logging.format)
+    for warning in warnings:
+        get_logger("config").warning("without effect", setting=warning)
 
     async def run() -> int:
         return await Runtime(configuration).run()

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from agent_scheduler.config import load_text, to_dict
-from agent_scheduler.config.codec import fields
+from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS
-from agent_scheduler.config.schema import FEATURE_GATES, Configuration
+from agent_scheduler.config.foreign import FOREIGN
+from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
+from agent_scheduler.engine.plugins import args
 from agent_scheduler.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,11 +69,8 @@ def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
 
 def test_every_setting_is_documented_and_no_other() -> None:
     documented = {cells[0].strip("`") for cells in rows("configuration.md", 3, section="## Settings")}
-    # The three extension points take the same lists; the page says so once.
-    expected = {
-        re.sub(r"plugins\.(preEnqueue|filter|score)\.", "plugins.POINT.", path)
-        for path in settings(Configuration)
-    }
+    # All extension points take the same lists; the page says so once.
+    expected = {re.sub(r"plugins\.[a-zA-Z]+\.", "plugins.POINT.", path) for path in settings(Configuration)}
     assert documented == expected
 
 
@@ -98,6 +97,39 @@ def test_every_flag_and_gate_is_documented() -> None:
             assert f"`{name}`" in text
     for gate in FEATURE_GATES:
         assert f"`{gate}`" in text
+
+
+def test_every_extension_point_and_foreign_key_is_documented() -> None:
+    text = (DOCS / "configuration.md").read_text()
+    for point in fields(Plugins):
+        assert f"`{point}`" in text
+    told = {
+        cells[0].strip("`"): cells[1] for cells in rows("configuration.md", 3, section="## A file of kube-")
+    }
+    expected = {
+        key: "refused" if how.refused else "read" for keys in FOREIGN.values() for key, how in keys.items()
+    }
+    assert {name.rpartition(".")[2]: how.split()[0] for name, how in told.items()} == expected
+
+
+def test_arguments_of_plugins_are_documented_with_their_defaults() -> None:
+    documented = {
+        (cells[0].strip("`"), cells[1].strip("`")): cells[2]
+        for cells in rows("configuration.md", 4, section="## Arguments")
+    }
+    expected = {}
+    for cls in vars(args).values():
+        if isinstance(cls, type) and issubclass(cls, args.PluginArgs) and cls.__name__.endswith("Args"):
+            shown = encode(cls())
+            for key in fields(cls):
+                expected[cls.__name__.removesuffix("Args"), key] = shown[key]
+    expected = {key: value for key, value in expected.items() if key[0] != "Plugin"}
+    assert set(documented) == set(expected)
+    for key, cell in documented.items():
+        plain = re.findall(r"^`([^`]*)`$", cell)
+        if plain:
+            value = expected[key]
+            assert plain[0] == (str(value).lower() if isinstance(value, bool) else str(value)), key
 
 
 def test_the_configuration_that_the_page_shows_is_accepted() -> None:

@@ -5,12 +5,14 @@ What cannot be used is refused with one message that says where it stands, what 
 
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
-from agent_scheduler.config.load import build_profiles, load, load_text, to_dict
+from agent_scheduler.config.load import Source, load, load_text, to_dict
+from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import Configuration
 
 __all__ = [
     "Configuration",
     "ConfigurationError",
+    "Source",
     "add_run_arguments",
     "build_profiles",
     "load",

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
 
-from agent_scheduler.config.codec import suggest
-from agent_scheduler.config.errors import Invalid, Path
-from agent_scheduler.config.schema import (
-    Configuration,
-    DisabledPlugin,
-    LeaderElection,
-    PluginRef,
-    ProfileConfig,
-    Serving,
-)
-from agent_scheduler.engine.profiles import (
-    FILTERS,
-    PRE_ENQUEUE,
-    SCORES,
-    ArgsError,
-    ProfileSpec,
-    build_profile,
-)
+from agent_scheduler.config.codec import Warn, silent
+from agent_scheduler.config.errors import Invalid
+from agent_scheduler.config.profiles import build_profiles
+from agent_scheduler.config.schema import Configuration, LeaderElection, Serving
 
 #: Retries are spread by this factor, so a renewal may start that much later (client-go's JitterFactor).
 _JITTER = 1.2
@@ -31,8 +16,8 @@ _JITTER = 1.2
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def check(configuration: Configuration) -> None:
-    """Raises `Invalid` for the first rule that `configuration` breaks."""
+def check(configuration: Configuration, warn: Warn = silent) -> None:
+    """Raises `Invalid` for the first rule that `configuration` breaks. Its profiles are built to find out."""
     initial, maximum = configuration.pod_initial_backoff_seconds, configuration.pod_max_backoff_seconds
     if maximum != 0 and maximum < initial:
         raise Invalid(
@@ -49,12 +34,7 @@ def check(configuration: Configuration) -> None:
                 ("profiles", index, "schedulerName"),
                 f"found {profile.scheduler_name!r}, which profiles[{first}] is called already; names are unique",
             )
-        _check_profile(profile, ("profiles", index))
-
-
-def profile_specs(configuration: Configuration) -> tuple[ProfileSpec, ...]:
-    """The profiles as the engine builds them."""
-    return tuple(_spec(profile) for profile in configuration.profiles)
+    build_profiles(configuration, warn=warn)
 
 
 def _check_election(election: LeaderElection) -> None:
@@ -100,75 +80,3 @@ def _check_serving(serving: Serving) -> None:
         raise Invalid(
             ("serving", missing), "is missing: a certificate needs its key, and a key its certificate"
         )
-
-
-def _check_profile(profile: ProfileConfig, path: Path) -> None:
-    plugins = profile.plugins
-    points: tuple[tuple[str, Mapping[str, object]], ...] = (
-        ("preEnqueue", PRE_ENQUEUE),
-        ("filter", FILTERS),
-        ("score", SCORES),
-    )
-    for point, known in points:
-        chosen = getattr(plugins, "pre_enqueue" if point == "preEnqueue" else point)
-        at = (*path, "plugins", point)
-        _check_names(chosen.enabled, (*at, "enabled"), known)
-        _check_names(chosen.disabled, (*at, "disabled"), known, also="*")
-        if point != "score":
-            for index, ref in enumerate(chosen.enabled):
-                if ref.weight is not None:
-                    raise Invalid((*at, "enabled", index, "weight"), "is for scores only")
-    if plugins.pre_enqueue.disabled:
-        raise Invalid(
-            (*path, "plugins", "preEnqueue", "disabled"),
-            "is not supported: the API server refuses to bind a pod with scheduling gates, whoever asks",
-        )
-    for index, config in enumerate(profile.plugin_config):
-        at = (*path, "pluginConfig", index, "name")
-        if any(config.name == other.name for other in profile.plugin_config[:index]):
-            raise Invalid(at, f"found {config.name!r} a second time; give a plugin's args once")
-        if config.name not in FILTERS and config.name not in SCORES:
-            raise Invalid(at, f"found {config.name!r}; {suggest(config.name, {*FILTERS, *SCORES})}")
-    try:
-        build_profile(_spec(profile))
-    except ArgsError as error:
-        raise Invalid((*path, *_steps(error.path, profile)), error.message) from None
-
-
-def _check_names(
-    refs: Iterable[PluginRef | DisabledPlugin], path: Path, known: Mapping[str, object], *, also: str = ""
-) -> None:
-    seen: set[str] = set()
-    for index, ref in enumerate(refs):
-        if ref.name not in known and ref.name != also:
-            allowed = {*known, also} if also else known
-            raise Invalid((*path, index, "name"), f"found {ref.name!r}; {suggest(ref.name, allowed)}")
-        if ref.name in seen:
-            raise Invalid((*path, index, "name"), f"found {ref.name!r} a second time")
-        seen.add(ref.name)
-
-
-def _spec(profile: ProfileConfig) -> ProfileSpec:
-    plugins = profile.plugins
-    return ProfileSpec(
-        scheduler_name=profile.scheduler_name,
-        base=profile.base,
-        disabled_filters=tuple(plugin.name for plugin in plugins.filter.disabled),
-        enabled_filters=tuple(plugin.name for plugin in plugins.filter.enabled),
-        disabled_scores=tuple(plugin.name for plugin in plugins.score.disabled),
-        enabled_scores={plugin.name: plugin.weight or 1 for plugin in plugins.score.enabled},
-        args={config.name: config.args for config in profile.plugin_config},
-    )
-
-
-def _steps(path: str, profile: ProfileConfig) -> Path:
-    """The engine's path, relative to the profile, as steps; it names an entry of pluginConfig by its plugin."""
-    steps: list[str | int] = []
-    for word, index in re.findall(r"([^.\[\]]+)|\[([^\]]*)\]", path):
-        if word:
-            steps.append(word)
-        elif index.isdigit():
-            steps.append(int(index))
-        else:
-            steps.append(next(i for i, config in enumerate(profile.plugin_config) if config.name == index))
-    return tuple(steps)

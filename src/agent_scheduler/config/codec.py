@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
@@ -20,9 +21,39 @@ from agent_scheduler.config.durations import format_duration, parse_duration
 from agent_scheduler.config.errors import Invalid, Path, found
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
-Explained = Mapping[type[msgspec.Struct], Mapping[str, str]]
 
-_NO_EXPLANATIONS: Explained = {}
+#: Takes the place of something that was read and has no effect, and why.
+Warn = Callable[[Path, str], None]
+
+
+def silent(path: Path, message: str) -> None:
+    """A `Warn` for those who were warned before."""
+
+
+def _never(value: object) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A key that files of others have in the place of a struct, which has none of that name."""
+
+    reason: str
+    #: Refused, because leaving it out would change what happens; otherwise read with a warning.
+    refused: bool = False
+    #: Values that ask for what happens anyway: nothing is said of these.
+    harmless: Callable[[object], bool] = _never
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read: which foreign keys are known, and who is told of those without effect."""
+
+    foreign: Mapping[type[msgspec.Struct], Mapping[str, ForeignKey]] = field(default_factory=dict)
+    warn: Warn = silent
+
+
+_PLAIN = Reading()
 
 
 @cache
@@ -38,20 +69,26 @@ def fields(cls: type[msgspec.Struct]) -> Mapping[str, schema.Type]:
 
 
 def decode(
-    value: object, cls: type[StructT], *, path: Path = (), explained: Explained = _NO_EXPLANATIONS
+    value: object,
+    cls: type[StructT],
+    *,
+    path: Path = (),
+    reading: Reading = _PLAIN,
+    onto: StructT | None = None,
 ) -> StructT:
     """Raises `Invalid` for the first value that cannot be used.
 
-    A null is as good as a key that is not there, as in Kubernetes' own files.
+    A null is as good as a key that is not there, as in Kubernetes' own files. What `value` leaves out is as in
+    `onto`, or has its default.
     """
-    made = _decode(value, _shape(cls), path, explained)
+    made = _struct(value, _shape(cls), path, reading, onto)
     assert isinstance(made, cls)
     return made
 
 
 def decode_value(value: object, kind: schema.Type, path: Path) -> Any:
     """One value of the type that `fields` gave. Raises `Invalid`."""
-    return _decode(value, kind, path, _NO_EXPLANATIONS)
+    return _decode(value, kind, path, _PLAIN)
 
 
 def parse_scalar(text: str, kind: schema.Type) -> object:
@@ -91,6 +128,8 @@ def unknown_key(key: object, allowed: Iterable[str]) -> str:
 def suggest(word: str, allowed: Iterable[str]) -> str:
     """`did you mean X? allowed: X, Y`."""
     names = sorted(allowed)
+    if not names:
+        return "allowed: none"
     close = difflib.get_close_matches(word, names, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}allowed: {', '.join(names)}"
@@ -109,25 +148,26 @@ def _bare(kind: schema.Type) -> schema.Type:
     return kind
 
 
-def _decode(value: object, kind: schema.Type, path: Path, explained: Explained) -> Any:
+def _decode(value: object, kind: schema.Type, path: Path, reading: Reading) -> Any:
     extra = _extra(kind)
     if extra.get("duration"):
         return _duration(value, path)
     bare = _bare(kind)
     match bare:
         case schema.StructType():
-            return _struct(value, bare, path, explained)
-        case schema.VarTupleType():
+            return _struct(value, bare, path, reading, None)
+        case schema.VarTupleType() | schema.ListType():
             if not isinstance(value, list):
                 raise Invalid(path, f"found {found(value)}; allowed: a list")
-            return tuple(
-                _decode(item, bare.item_type, (*path, index), explained) for index, item in enumerate(value)
-            )
+            items = [
+                _decode(item, bare.item_type, (*path, index), reading) for index, item in enumerate(value)
+            ]
+            return items if isinstance(bare, schema.ListType) else tuple(items)
         case schema.DictType():
             if not isinstance(value, dict):
                 raise Invalid(path, f"found {found(value)}; allowed: an object")
             return {
-                _key(key, path): _decode(item, bare.value_type, (*path, key), explained)
+                _key(key, path): _decode(item, bare.value_type, (*path, key), reading)
                 for key, item in value.items()
             }
         case schema.LiteralType():
@@ -144,7 +184,10 @@ def _decode(value: object, kind: schema.Type, path: Path, explained: Explained) 
             return _number(value, bare, path)
         case schema.AnyType():
             return value
-    raise AssertionError(f"the configuration has a {bare}, which nothing here decodes")
+    # Of arguments of a plugin from elsewhere, whose types are its own.
+    raise Invalid(
+        path, f"has the type {type(bare).__name__.removesuffix('Type')}, which cannot be configured"
+    )
 
 
 def _key(key: object, path: Path) -> str:
@@ -153,24 +196,45 @@ def _key(key: object, path: Path) -> str:
     return key
 
 
-def _struct(value: object, shape: schema.StructType, path: Path, explained: Explained) -> msgspec.Struct:
-    keys = {field.encode_name: field for field in shape.fields}
+def _struct(
+    value: object, shape: schema.StructType, path: Path, reading: Reading, onto: msgspec.Struct | None
+) -> msgspec.Struct:
+    keys = {each.encode_name: each for each in shape.fields}
     if not isinstance(value, dict):
-        raise Invalid(path, f"found {found(value)}; allowed: an object with {', '.join(sorted(keys))}")
-    for key in value:
-        reason = explained.get(shape.cls, {}).get(key)
-        if reason:
-            raise Invalid((*path, key), reason)
-        if key not in keys:
+        raise Invalid(path, f"found {found(value)}; allowed: {_object(keys)}")
+    foreign = reading.foreign.get(shape.cls, {})
+    for key, item in value.items():
+        if key in foreign:
+            _take_foreign(foreign[key], item, (*path, key), reading)
+        elif key not in keys:
             raise Invalid((*path, str(key)), unknown_key(key, keys))
     given: dict[str, Any] = {}
-    for name, field in keys.items():
+    for name, each in keys.items():
         item = value.get(name)
         if item is not None:
-            given[field.name] = _decode(item, field.type, (*path, name), explained)
-        elif field.required:
-            raise Invalid((*path, name), f"is missing; allowed: {_allowed(field.type)}")
-    return shape.cls(**given)
+            given[each.name] = _decode(item, each.type, (*path, name), reading)
+        elif onto is not None:
+            given[each.name] = getattr(onto, each.name)
+        elif each.required:
+            raise Invalid((*path, name), f"is missing; allowed: {_allowed(each.type)}")
+    try:
+        return shape.cls(**given)
+    except ValueError as error:
+        # A rule between fields. Whoever wrote it may have said where.
+        raise Invalid((*path, *getattr(error, "path", ())), str(error)) from None
+
+
+def _object(keys: Iterable[str]) -> str:
+    names = ", ".join(sorted(keys))
+    return f"an object with {names}" if names else "an empty object"
+
+
+def _take_foreign(key: ForeignKey, value: object, path: Path, reading: Reading) -> None:
+    if value is None or key.harmless(value):
+        return
+    if key.refused:
+        raise Invalid(path, key.reason)
+    reading.warn(path, key.reason)
 
 
 def _duration(value: object, path: Path) -> float:
@@ -188,6 +252,8 @@ def _string(value: object, kind: schema.StrType, path: Path, extra: Mapping[str,
         raise Invalid(path, f"found {found(value)}; allowed: a string")
     if kind.pattern and not re.search(kind.pattern, value):
         raise Invalid(path, f"found {found(value)}; allowed: {extra.get('allowed', kind.pattern)}")
+    if kind.min_length and len(value) < kind.min_length:
+        raise Invalid(path, f"found {found(value)}; allowed: {extra.get('allowed', 'a text')}")
     return value
 
 

@@ -15,15 +15,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from agent_scheduler.config import flags as command_line
-from agent_scheduler.config.checks import check, profile_specs
-from agent_scheduler.config.codec import decode, encode, suggest
+from agent_scheduler.config.checks import check
+from agent_scheduler.config.codec import Reading, Warn, decode, encode, suggest
 from agent_scheduler.config.document import Document
 from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
 from agent_scheduler.config.flags import Flag
+from agent_scheduler.config.foreign import BRING_YOUR_FILE, FOREIGN, KUBE_API_GROUP
 from agent_scheduler.config.schema import (
     API_VERSION,
     DEFAULT_SCHEDULER_NAME,
-    EXPLAINED,
     FEATURE_GATES,
     KIND,
     ClientConnection,
@@ -32,11 +32,65 @@ from agent_scheduler.config.schema import (
     ProfileConfig,
     StatusWrites,
 )
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.profiles import build_profile
 
 NAMESPACE_FILE = FilePath("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _FALLBACK_NAMESPACE = "kube-system"
+
+
+def _ignore(message: str) -> None:
+    pass
+
+
+class Source:
+    """What a configuration is loaded from: flags and, if these name one, a file. It can be loaded again."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace | None = None,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        namespace_file: FilePath = NAMESPACE_FILE,
+    ) -> None:
+        """`args`: see `add_run_arguments`; None: all defaults."""
+        self._args = argparse.Namespace() if args is None else args
+        self._environ = environ
+        self._namespace_file = namespace_file
+        #: The file's name as it was given; None without a file.
+        self.file: str | None = getattr(self._args, "config", None)
+
+    def text(self) -> str | None:
+        """What the file says now; None without a file. Raises ConfigurationError if it cannot be read."""
+        return None if self.file is None else _read(self.file)
+
+    def load(self, text: str | None = None, *, warn: Callable[[str], None] = _ignore) -> Configuration:
+        """The configuration. `text`: what the file says, if it was read before. `warn` is told, with the place, what
+        was read and has no effect.
+
+        Raises ConfigurationError with one complete message.
+        """
+        if text is None:
+            text = self.text()
+        document = None if text is None else _document(text, str(self.file))
+        given = command_line.given(self._args)
+        origin = _Origin(document, given)
+        data = {"apiVersion": API_VERSION, "kind": KIND} if document is None else document.data
+        reading = Reading(FOREIGN, origin.warn(warn))
+        try:
+            # First as the file has it, so that a flag cannot hide a mistake in the file.
+            _decode(data, Reading(FOREIGN))
+            for flag, value in given.items():
+                _put(data, flag.path, value)
+            configuration = _complete(
+                _decode(data, reading),
+                scheduler_name=getattr(self._args, "scheduler_name", None),
+                gates=command_line.feature_gates(self._args),
+                own_namespace=lambda: _own_namespace(self._environ, self._namespace_file),
+            )
+            check(configuration, reading.warn)
+        except Invalid as error:
+            raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
+        _refuse_idle_flags(given, configuration)
+        return configuration
 
 
 def load(
@@ -44,48 +98,33 @@ def load(
     *,
     environ: Mapping[str, str] = os.environ,
     namespace_file: FilePath = NAMESPACE_FILE,
+    warn: Callable[[str], None] = _ignore,
 ) -> Configuration:
-    """The configuration that `args` (see `add_run_arguments`) asks for; None: all defaults.
-
-    Raises ConfigurationError with one complete message.
-    """
-    args = argparse.Namespace() if args is None else args
-    document = _read(getattr(args, "config", None))
-    given = command_line.given(args)
-    origin = _Origin(document, given)
-    data = {"apiVersion": API_VERSION, "kind": KIND} if document is None else document.data
-    try:
-        decode(data, Configuration, explained=EXPLAINED)
-        for flag, value in given.items():
-            _put(data, flag.path, value)
-        configuration = decode(data, Configuration, explained=EXPLAINED)
-        configuration = _complete(
-            configuration,
-            scheduler_name=getattr(args, "scheduler_name", None),
-            gates=command_line.feature_gates(args),
-            own_namespace=lambda: _own_namespace(environ, namespace_file),
-        )
-        check(configuration)
-    except Invalid as error:
-        raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
-    _refuse_idle_flags(given, configuration)
-    return configuration
+    """The configuration that `args` (see `add_run_arguments`) asks for; None: all defaults. As `Source.load`."""
+    return Source(args, environ=environ, namespace_file=namespace_file).load(warn=warn)
 
 
-def load_text(text: str, *, source: str = "configuration") -> Configuration:
+def load_text(
+    text: str, *, source: str = "configuration", warn: Callable[[str], None] = _ignore
+) -> Configuration:
     """As `load`, of a file's text alone."""
     document = Document(text, source=source)
+    origin = _Origin(document, {})
+    reading = Reading(FOREIGN, origin.warn(warn))
     try:
-        configuration = _complete(decode(document.data, Configuration, explained=EXPLAINED))
-        check(configuration)
+        configuration = _complete(_decode(document.data, reading))
+        check(configuration, reading.warn)
     except Invalid as error:
-        raise ConfigurationError(f"{_Origin(document, {}).of(error.path)}: {error.message}") from None
+        raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
     return configuration
 
 
-def build_profiles(configuration: Configuration) -> dict[str, Profile]:
-    """The profiles by schedulerName. Each call makes plugins of its own."""
-    return {spec.scheduler_name: build_profile(spec) for spec in profile_specs(configuration)}
+def _decode(data: Any, reading: Reading) -> Configuration:
+    if isinstance(data, dict):
+        version = data.get("apiVersion")
+        if isinstance(version, str) and version.startswith(KUBE_API_GROUP):
+            raise Invalid(("apiVersion",), f"found {version!r}; allowed: {API_VERSION}: {BRING_YOUR_FILE}")
+    return decode(data, Configuration, reading=reading)
 
 
 def to_dict(configuration: Configuration) -> dict[str, Any]:
@@ -112,16 +151,20 @@ class _Origin:
         where = self._document.where(path)
         return f"{where}: {at}" if at else where
 
+    def warn(self, tell: Callable[[str], None]) -> Warn:
+        return lambda path, message: tell(f"{self.of(path)}: {message}")
 
-def _read(name: str | None) -> Document | None:
-    if name is None:
-        return None
+
+def _read(name: str) -> str:
     try:
-        text = FilePath(name).read_text(encoding="utf-8")
+        return FilePath(name).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"--config {name}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"--config {name}: is not UTF-8 text: {error.reason}") from None
+
+
+def _document(text: str, name: str) -> Document:
     document = Document(text, source=name)
     if document.data is None:
         raise ConfigurationError(

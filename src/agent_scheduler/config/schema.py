@@ -34,8 +34,8 @@ class Section(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class PluginRef(Section, frozen=True, kw_only=True):
     name: Name
-    #: Scores only; 1 if not given.
-    weight: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    #: Of scores; 0 as if it were not given.
+    weight: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
 
 
 class DisabledPlugin(Section, frozen=True, kw_only=True):
@@ -49,9 +49,21 @@ class PluginSet(Section, frozen=True, kw_only=True):
 
 
 class Plugins(Section, frozen=True, kw_only=True):
+    """What is changed at each extension point; `engine.points` has the rules."""
+
+    multi_point: PluginSet = PluginSet()
     pre_enqueue: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
     filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet()
     score: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet()
 
 
 class PluginConfig(Section, frozen=True, kw_only=True):
@@ -150,33 +162,3 @@ class Configuration(Section, frozen=True, kw_only=True):
     shutdown_grace_period: Duration = 20.0
     feature_gates: dict[str, bool] = field(default_factory=dict)
     logging: Logging = Logging()
-
-
-_ONE_POINT = "is not an extension point here: plugins are pre-enqueue checks, filters and scores"
-
-#: Keys of a KubeSchedulerConfiguration that are refused with a reason.
-EXPLAINED: Mapping[type[Struct], Mapping[str, str]] = {
-    Configuration: {
-        "percentageOfNodesToScore": "is not supported: every node is looked at for every pod",
-        "parallelism": "is not supported: a cycle looks at all nodes at once; see workerCount",
-        "extenders": "is not supported: there are no scheduler extenders",
-        "delayCacheUntilActive": "is not supported: a standby keeps its view of the cluster, to take over at once",
-        "enableProfiling": "is not supported: no profiling is served",
-        "enableContentionProfiling": "is not supported: no profiling is served",
-    },
-    ProfileConfig: {
-        "percentageOfNodesToScore": "is not supported: every node is looked at for every pod",
-    },
-    ClientConnection: {
-        "contentType": "is not supported: requests are JSON",
-        "acceptContentTypes": "is not supported: answers are JSON",
-    },
-    LeaderElection: {"resourceLock": "is not supported: the lock is always a Lease"},
-    Plugins: dict.fromkeys(
-        (
-            *("multiPoint", "queueSort", "preFilter", "postFilter", "preScore"),
-            *("reserve", "permit", "preBind", "bind", "postBind"),
-        ),
-        _ONE_POINT,
-    ),
-}

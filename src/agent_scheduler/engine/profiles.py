@@ -1,17 +1,24 @@
 """Which plugins there are, and how a profile is made of their names.
 
 A profile starts from a base: `agent`, the fast path's default, packs (small pods fill fragments, so that large
-ones still find a whole node); `default-scheduler` has kube-scheduler's own plugins and weights. A `ProfileSpec`
-then disables, enables and weighs plugins by name, as a KubeSchedulerConfiguration does.
+ones still find a whole node) and ranks by little else than what a pod itself asks for; `default-scheduler` has
+kube-scheduler 1.36's plugins, weights and arguments. A `ProfileSpec` changes the base as a profile of a
+KubeSchedulerConfiguration changes kube-scheduler's (`points`).
+
+A plugin is added by one line of `REGISTRY`; a base names it already if kube-scheduler has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
-from .framework import Filter, PreEnqueue, Profile, Score, WeightedScore
+from .bases import ABSENT, BASES, DEFAULT_PLUGINS, FIXED
+from .framework import Profile, Score, WeightedScore
+from .guard import PluginError, guarded
+from .plugins.args import NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs, PluginArgs
 from .plugins.balanced_allocation import BalancedAllocation
 from .plugins.node_affinity import NodeAffinity, NodeAffinityScore
 from .plugins.node_name import NodeName
@@ -20,172 +27,193 @@ from .plugins.node_resources_fit import LeastAllocated, MostAllocated, NodeResou
 from .plugins.node_unschedulable import NodeUnschedulable
 from .plugins.scheduling_gates import SchedulingGates
 from .plugins.taint_toleration import TaintToleration
+from .points import ALL, MULTI_POINT, NOTHING, POINTS, PluginSet, PluginSets, expanded, merged, weight_of
+from .registration import Factory, Registration, Registry
 
-Args = Mapping[str, Any]
 
+class ProfileError(ValueError):
+    """What a profile asks for cannot be had. `path` is relative to the profile."""
 
-class ArgsError(ValueError):
-    """An argument of a plugin or a plugin's name that means nothing. `path` is relative to the profile."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path}: {message}")
+    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
+        super().__init__(f"{'.'.join(map(str, path))}: {message}")
         self.path = path
         self.message = message
 
 
-def _no_args(args: Args) -> None:
-    for key in args:
-        raise ArgsError(key, "this plugin takes no arguments")
+class UnknownPlugin(ProfileError):
+    """A name that stands for nothing there; `allowed` are those that do."""
+
+    def __init__(self, path: tuple[str | int, ...], name: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(path, f"{name!r} is unknown; allowed: {', '.join(allowed)}")
+        self.name = name
+        self.allowed = allowed
 
 
-def _resources(args: Args, path: str) -> dict[str, int] | None:
-    """`[{name, weight}]` as name -> weight. Raises `ArgsError`."""
-    entries = args.get("resources")
-    if entries is None:
-        return None
-    if not isinstance(entries, list) or not entries:
-        raise ArgsError(f"{path}resources", "must be a list with at least one {name, weight}")
-    weights: dict[str, int] = {}
-    for index, entry in enumerate(entries):
-        place = f"{path}resources[{index}]"
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-            raise ArgsError(place, "must be {name: RESOURCE, weight: 1 to 100}")
-        weight = entry.get("weight", 1)
-        if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= 100:
-            raise ArgsError(f"{place}.weight", f"{weight!r} is out of range; allowed: 1 to 100")
-        unknown = set(entry) - {"name", "weight"}
-        if unknown:
-            raise ArgsError(f"{place}.{min(unknown)}", "unknown key; allowed: name, weight")
-        weights[entry["name"]] = weight
-    return weights
+def _plain(make: Callable[[], object]) -> Factory:
+    """Of a plugin without arguments."""
+    return lambda _args: make()
 
 
-_STRATEGIES: dict[str, Callable[[dict[str, int] | None], Score]] = {
+def _built_in(_args: PluginArgs) -> object:
+    """Queue and binder do this themselves; there is nothing to choose."""
+    return None
+
+
+_STRATEGIES: Mapping[str, Callable[[Mapping[str, int]], Score]] = {
     "LeastAllocated": LeastAllocated,
     "MostAllocated": MostAllocated,
 }
 
 
-def _fit_score(args: Args) -> Score:
-    strategy = args.get("scoringStrategy", {"type": "LeastAllocated"})
-    for key in set(args) - {"scoringStrategy"}:
-        raise ArgsError(key, "unknown argument; allowed: scoringStrategy")
-    if not isinstance(strategy, Mapping):
-        raise ArgsError("scoringStrategy", "must be {type, resources}")
-    for key in set(strategy) - {"type", "resources"}:
-        raise ArgsError(f"scoringStrategy.{key}", "unknown key; allowed: type, resources")
-    kind = strategy.get("type", "LeastAllocated")
-    if kind not in _STRATEGIES:
-        raise ArgsError("scoringStrategy.type", f"{kind!r} is unknown; allowed: {', '.join(_STRATEGIES)}")
-    return _STRATEGIES[kind](_resources(strategy, "scoringStrategy."))
+def _fit(args: NodeResourcesFitArgs) -> object:
+    for name in ("ignored_resources", "ignored_resource_groups"):
+        if getattr(args, name):
+            raise NotImplementedError(f"{name} is not supported")
+    return NodeResourcesFit()
 
 
-def _balanced(args: Args) -> Score:
-    for key in set(args) - {"resources"}:
-        raise ArgsError(key, "unknown argument; allowed: resources")
-    return BalancedAllocation(_resources(args, ""))
+def _fit_score(args: NodeResourcesFitArgs) -> Score:
+    strategy = args.scoring_strategy
+    if strategy.type not in _STRATEGIES:
+        raise NotImplementedError(f"scoringStrategy.type {strategy.type} is not supported")
+    return _STRATEGIES[strategy.type](strategy.weights)
 
 
-#: PreEnqueue plugins by name.
-PRE_ENQUEUE: Mapping[str, Callable[[], PreEnqueue]] = {"SchedulingGates": SchedulingGates}
-
-#: Filters by name, in the order in which they are asked; a node's first refusal is the one that is reported.
-FILTERS: Mapping[str, Callable[[], Filter]] = {
-    "NodeUnschedulable": NodeUnschedulable,
-    "NodeName": NodeName,
-    "TaintToleration": TaintToleration,
-    "NodeAffinity": NodeAffinity,
-    "NodePorts": NodePorts,
-    "NodeResourcesFit": NodeResourcesFit,
-}
+def _balanced(args: NodeResourcesBalancedAllocationArgs) -> Score:
+    return BalancedAllocation(dict.fromkeys(args.names, 1))
 
 
-def _plain(factory: Callable[[], Score]) -> Callable[[Args], Score]:
-    def build(args: Args) -> Score:
-        _no_args(args)
-        return factory()
+#: Every plugin of the scheduler itself.
+REGISTRY: Final = Registry(
+    (
+        Registration("SchedulingGates", {"preEnqueue": _plain(SchedulingGates)}),
+        Registration("PrioritySort", {"queueSort": _built_in}),
+        Registration("NodeUnschedulable", {"filter": _plain(NodeUnschedulable)}),
+        Registration("NodeName", {"filter": _plain(NodeName)}),
+        Registration(
+            "TaintToleration", {"filter": _plain(TaintToleration), "score": _plain(TaintToleration)}
+        ),
+        Registration("NodeAffinity", {"filter": _plain(NodeAffinity), "score": _plain(NodeAffinityScore)}),
+        Registration("NodePorts", {"filter": _plain(NodePorts)}),
+        Registration("NodeResourcesFit", {"filter": _fit, "score": _fit_score}, NodeResourcesFitArgs),
+        Registration(
+            "NodeResourcesBalancedAllocation", {"score": _balanced}, NodeResourcesBalancedAllocationArgs
+        ),
+        Registration("DefaultBinder", {"bind": _built_in}),
+    )
+)
 
-    return build
-
-
-#: Scores by name, each made from its arguments.
-SCORES: Mapping[str, Callable[[Args], Score]] = {
-    "TaintToleration": _plain(TaintToleration),
-    "NodeAffinity": _plain(NodeAffinityScore),
-    "NodeResourcesFit": _fit_score,
-    "NodeResourcesBalancedAllocation": _balanced,
-}
-
-#: Base profiles: weights of the scores, and arguments where they differ from a plugin's own defaults.
-BASES: Mapping[str, tuple[Mapping[str, int], Mapping[str, Args]]] = {
-    "agent": (
-        {"TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1},
-        {"NodeResourcesFit": {"scoringStrategy": {"type": "MostAllocated"}}},
-    ),
-    "default-scheduler": (
-        {
-            "TaintToleration": 3,
-            "NodeAffinity": 2,
-            "NodeResourcesFit": 1,
-            "NodeResourcesBalancedAllocation": 1,
-        },
-        {},
-    ),
-}
+#: Extension point -> the field of `Profile` that has its plugins. Scores have weights and are made apart.
+_FIELDS: Final[Mapping[str, str]] = MappingProxyType({"preEnqueue": "pre_enqueue", "filter": "filters"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSpec:
-    """A profile as a configuration names it. `"*"` among the disabled stands for all of the base."""
+    """A profile as a configuration names it."""
 
     scheduler_name: str
     base: str = "agent"
-    disabled_filters: tuple[str, ...] = ()
-    enabled_filters: tuple[str, ...] = ()
-    disabled_scores: tuple[str, ...] = ()
-    #: Name -> weight; overrides the base's weight.
-    enabled_scores: Mapping[str, int] = field(default_factory=dict)
-    #: Plugin name -> arguments; replaces those of the base.
-    args: Mapping[str, Args] = field(default_factory=dict)
+    #: Extension point or `multiPoint` -> what is said of it.
+    plugins: PluginSets = field(default_factory=dict)
+    #: Plugin name -> its arguments, in place of the base's.
+    args: Mapping[str, PluginArgs] = field(default_factory=dict)
 
 
-def build_profile(spec: ProfileSpec) -> Profile:
-    """Raises `ArgsError` naming what in `spec` means nothing and what is allowed."""
+def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
+    """Raises `ProfileError` naming what in `spec` means nothing and what is allowed, or which plugin is broken."""
     if spec.base not in BASES:
-        raise ArgsError("base", f"{spec.base!r} is unknown; allowed: {', '.join(BASES)}")
-    base_weights, base_args = BASES[spec.base]
-    _known("plugins.filter.disabled", spec.disabled_filters, FILTERS, also="*")
-    _known("plugins.filter.enabled", spec.enabled_filters, FILTERS)
-    _known("plugins.score.disabled", spec.disabled_scores, SCORES, also="*")
-    _known("plugins.score.enabled", tuple(spec.enabled_scores), SCORES)
-    for index, name in enumerate(spec.args):
-        if name not in FILTERS and name not in SCORES:
-            allowed = ", ".join(sorted({*FILTERS, *SCORES}))
-            raise ArgsError(f"pluginConfig[{index}].name", f"{name!r} is unknown; allowed: {allowed}")
+        raise ProfileError(("base",), f"{spec.base!r} is unknown; allowed: {', '.join(BASES)}")
+    _check(spec, registry)
+    base = BASES[spec.base]
+    sets = {
+        point: merged(base.plugins.get(point, NOTHING), spec.plugins.get(point, NOTHING))
+        for point in (MULTI_POINT, *POINTS)
+    }
+    known = tuple(plugin for plugin in sets[MULTI_POINT].enabled if plugin.name in registry)
+    multi = PluginSet(known, sets[MULTI_POINT].disabled)
+    build = _Builder(spec, registry)
 
-    filters = set() if "*" in spec.disabled_filters else set(FILTERS) - set(spec.disabled_filters)
-    filters |= set(spec.enabled_filters)
-    weights = {
-        name: weight
-        for name, weight in base_weights.items()
-        if "*" not in spec.disabled_scores and name not in spec.disabled_scores
-    } | dict(spec.enabled_scores)
-    scores = []
-    for name, weight in weights.items():
-        args = spec.args.get(name, base_args.get(name, {}))
-        try:
-            scores.append(WeightedScore(SCORES[name](args), weight))
-        except ArgsError as error:
-            raise ArgsError(f"pluginConfig[{name}].args.{error.path}", error.message) from None
-    return Profile(
-        scheduler_name=spec.scheduler_name,
-        filters=tuple(factory() for name, factory in FILTERS.items() if name in filters),
-        scores=tuple(scores),
-        pre_enqueue=tuple(factory() for factory in PRE_ENQUEUE.values()),
+    def at(point: str) -> tuple[str, ...]:
+        names = expanded(sets[point], multi, lambda name: registry[name].implements(point))
+        fixed = (name for name in FIXED if name in registry and registry[name].implements(point))
+        return (*(name for name in fixed if name not in names), *names)
+
+    fields: dict[str, Any] = {
+        field_name: tuple(build.plugin(name, point) for name in at(point))
+        for point, field_name in _FIELDS.items()
+    }
+    scores = tuple(
+        WeightedScore(build.plugin(name, "score"), weight_of(name, sets["score"], multi))
+        for name in at("score")
     )
+    return Profile(scheduler_name=spec.scheduler_name, scores=scores, **fields)
 
 
-def _known(path: str, names: tuple[str, ...], table: Mapping[str, object], *, also: str = "") -> None:
-    for index, name in enumerate(names):
-        if name not in table and name != also:
-            raise ArgsError(f"{path}[{index}]", f"{name!r} is unknown; allowed: {', '.join(table)}")
+class _Builder:
+    """Makes the plugins of one profile; those with one factory for several points once."""
+
+    def __init__(self, spec: ProfileSpec, registry: Registry) -> None:
+        self._args = {**BASES[spec.base].args, **spec.args}
+        self._registry = registry
+        self._made: dict[tuple[str, int], Any] = {}
+
+    def plugin(self, name: str, point: str) -> Any:
+        registration = self._registry[name]
+        factory = registration.points[point]
+        key = (name, id(factory))
+        if key not in self._made:
+            args = self._args.get(name)
+            try:
+                made = factory(registration.args() if args is None else args)
+                self._made[key] = guarded(made, registration) if registration.origin else made
+            except PluginError as error:
+                raise ProfileError(("pluginConfig", name), str(error)) from error
+            except Exception as error:
+                whose = f" (from {registration.origin})" if registration.origin else ""
+                raise ProfileError(
+                    ("pluginConfig", name),
+                    f"plugin {name}{whose} cannot be made: {type(error).__name__}: {error}",
+                ) from error
+        return self._made[key]
+
+
+def _check(spec: ProfileSpec, registry: Registry) -> None:
+    for point, chosen in spec.plugins.items():
+        at = ("plugins", point)
+        if point != MULTI_POINT and point not in POINTS:
+            raise UnknownPlugin(at, point, (MULTI_POINT, *POINTS))
+        allowed = registry.names(None if point == MULTI_POINT else point)
+        for index, plugin in enumerate(chosen.enabled):
+            if plugin.name not in allowed:
+                raise _refusal((*at, "enabled", index, "name"), plugin.name, allowed, registry, point)
+        for index, name in enumerate(chosen.disabled):
+            path = (*at, "disabled", index, "name")
+            if name in FIXED:
+                raise ProfileError(path, f"{name} cannot be disabled: {FIXED[name]}")
+            if name != ALL and name not in registry and not is_absent(name, registry):
+                raise UnknownPlugin(path, name, (*registry.names(), ALL))
+    for name, args in spec.args.items():
+        known = registry.get(name)
+        if known is None:
+            raise UnknownPlugin(("pluginConfig", name, "name"), name, registry.names())
+        if not isinstance(args, known.args):
+            raise ProfileError(("pluginConfig", name, "args"), f"must be {known.args.__name__}")
+
+
+def is_absent(name: str, registry: Registry = REGISTRY) -> bool:
+    """Whether kube-scheduler has a plugin of this name, and the registry has not."""
+    return name not in registry and (name in ABSENT or name in DEFAULT_PLUGINS)
+
+
+def _refusal(
+    path: tuple[str | int, ...], name: str, allowed: tuple[str, ...], registry: Registry, point: str
+) -> ProfileError:
+    if name in registry:
+        return ProfileError(
+            path, f"plugin {name} has nothing to do at {point}; allowed: {', '.join(allowed)}"
+        )
+    if is_absent(name, registry):
+        return ProfileError(
+            path, f"plugin {name} is not available: {ABSENT.get(name, 'it does not exist here')}"
+        )
+    return UnknownPlugin(path, name, allowed)

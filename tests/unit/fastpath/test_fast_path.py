@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.conflicts import ConflictPolicy
-from agent_scheduler.engine.framework import Depends
+from agent_scheduler.engine.framework import Depends, Filter
+from agent_scheduler.engine.points import PluginSet
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
@@ -76,7 +77,10 @@ async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
 
 async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_are() -> None:
     profile = build_profile(
-        ProfileSpec(scheduler_name="agent-scheduler", disabled_filters=("NodeResourcesFit",))
+        ProfileSpec(
+            scheduler_name="agent-scheduler",
+            plugins={"filter": PluginSet(disabled=("NodeResourcesFit",))},
+        )
     )
     async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
         await cluster.add_pod("a", cpu="64")
@@ -149,7 +153,7 @@ async def _placed(cluster: EmbeddedCluster, number: int) -> None:
     await until(reached)
 
 
-class Faulty:
+class Faulty(Filter):
     """A filter that raises for pods with a certain toleration."""
 
     name = "Faulty"

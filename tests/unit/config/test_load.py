@@ -180,6 +180,70 @@ def test_every_flag_names_a_setting_that_exists(run: Load) -> None:
         assert flag.key in section
 
 
+# ---- keys of a KubeSchedulerConfiguration that are none here
+
+
+def warnings(text: str) -> list[str]:
+    told: list[str] = []
+    load_text(HEADER + text, source="f.yaml", warn=told.append)
+    return told
+
+
+def test_what_only_says_how_kube_scheduler_works_is_read_with_a_warning() -> None:
+    told = warnings(
+        """
+percentageOfNodesToScore: 50
+parallelism: 16
+delayCacheUntilActive: true
+enableProfiling: true
+enableContentionProfiling: true
+clientConnection: {contentType: application/vnd.kubernetes.protobuf}
+profiles: [{percentageOfNodesToScore: 5}]
+"""
+    )
+    assert told == [
+        "f.yaml:4: percentageOfNodesToScore: has no effect: every node is looked at for every pod",
+        "f.yaml:5: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount",
+        "f.yaml:6: delayCacheUntilActive: has no effect: a standby keeps its view of the cluster, to take over at "
+        "once",
+        "f.yaml:7: enableProfiling: has no effect: no profiling is served",
+        "f.yaml:8: enableContentionProfiling: has no effect: no profiling is served",
+        "f.yaml:10: profiles[0].percentageOfNodesToScore: has no effect: every node is looked at for every pod",
+        "f.yaml:9: clientConnection.contentType: has no effect: requests are JSON",
+    ]
+
+
+def test_a_foreign_key_that_asks_for_what_happens_anyway_is_read_in_silence() -> None:
+    assert (
+        warnings(
+            """
+percentageOfNodesToScore: 0
+parallelism:
+extenders: []
+delayCacheUntilActive: false
+enableProfiling: false
+clientConnection: {contentType: application/json, acceptContentTypes: ""}
+leaderElection: {resourceLock: leases}
+"""
+        )
+        == []
+    )
+
+
+def test_each_warning_is_given_once_though_flags_are_laid_over_the_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(HEADER + "parallelism: 4\n")
+    told: list[str] = []
+    parser = argparse.ArgumentParser()
+    add_run_arguments(parser)
+    load(parser.parse_args(["--config", str(file), "--port", "1"]), warn=told.append)
+    assert told == [
+        f"{file}:3: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount"
+    ]
+
+
 # ---- how a mistake is told
 
 
@@ -197,7 +261,7 @@ def test_an_error_deep_in_a_profile_names_its_whole_path() -> None:
     )
     assert text == (
         "f.yaml:9: profiles[0].plugins.score.enabled[1].weight: "
-        "found 'ten'; allowed: a whole number from 1 to 1000000"
+        "found 'ten'; allowed: a whole number from 0 to 1000000"
     )
 
 
@@ -207,21 +271,21 @@ def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
         "  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: Random}}\n"
     )
     assert text.startswith(
-        "f.yaml:7: profiles[0].pluginConfig[1].args.scoringStrategy.type: 'Random' is unknown"
+        "f.yaml:7: profiles[0].pluginConfig[1].args.scoringStrategy.type: found 'Random'; allowed: LeastAllocated"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("percentageOfNodesToScore: 50", "percentageOfNodesToScore: is not supported: every node"),
+        ("extenders: [{urlPrefix: 'http://a'}]", "extenders: is not supported: there are no scheduler"),
         (
-            "profiles: [{percentageOfNodesToScore: 5}]",
-            "profiles[0].percentageOfNodesToScore: is not supported",
+            "healthzBindAddress: 0.0.0.0:10251",
+            "healthzBindAddress: is not supported: see serving.bindAddress",
         ),
         (
-            "profiles: [{plugins: {postFilter: {}}}]",
-            "profiles[0].plugins.postFilter: is not an extension point",
+            "leaderElection: {resourceLock: endpoints}",
+            "leaderElection.resourceLock: is not supported: the lock is always a Lease",
         ),
         ("workerCount: 0", "workerCount: found the number 0; allowed: a whole number from 1 to 1024"),
         ("workerCount: 1.5", "workerCount: found the number 1.5; allowed: a whole number"),
@@ -292,7 +356,7 @@ def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
         ),
         (
             "profiles: [{plugins: {preEnqueue: {disabled: [{name: SchedulingGates}]}}}]",
-            "profiles[0].plugins.preEnqueue.disabled: is not supported",
+            "profiles[0].plugins.preEnqueue.disabled[0].name: SchedulingGates cannot be disabled",
         ),
         (
             "profiles: [{pluginConfig: [{name: NodePorts}, {name: NodePorts}]}]",
@@ -322,7 +386,8 @@ def test_a_mistake_in_the_file_is_told(text: str, expected: str) -> None:
         ("kind: SchedulerConfiguration", "apiVersion: is missing; allowed: agent-scheduler/v1"),
         (
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: SchedulerConfiguration",
-            "f:1: apiVersion: found 'kubescheduler.config.k8s.io/v1'; allowed: agent-scheduler/v1",
+            "f:1: apiVersion: found 'kubescheduler.config.k8s.io/v1'; allowed: agent-scheduler/v1: a Kube"
+            "SchedulerConfiguration is read after three changes",
         ),
         ("- 1", "f:1: found a list; allowed: an object with"),
         ("[" * 5000, "not usable YAML"),
