@@ -1,0 +1,169 @@
+"""Which events wake a pod that a volume rule refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.hints import HintMap, QueueingHint
+from agent_scheduler.engine.volumes.hints import (
+    binding_events,
+    limit_events,
+    restriction_events,
+    zone_events,
+)
+from agent_scheduler.engine.volumes.podvolumes import PodVolumes
+
+from ..world import pod_json, read_pod
+from .world import capacity, claim, csi_node, driver, node, pod, ref, storage_class, volume
+
+ADD, UPDATE, DELETE = ActionType.ADD, ActionType.UPDATE, ActionType.DELETE
+CLASS, CLAIM, VOLUME = Resource.STORAGE_CLASS, Resource.PERSISTENT_VOLUME_CLAIM, Resource.PERSISTENT_VOLUME
+DRIVER, POOL, CSI_NODE = Resource.CSI_DRIVER, Resource.CSI_STORAGE_CAPACITY, Resource.CSI_NODE
+ATTACHMENT, ASSIGNED, NODE = Resource.VOLUME_ATTACHMENT, Resource.ASSIGNED_POD, Resource.NODE
+
+#: The class matters to nobody here: the volumes are asked for by UID.
+_classes = PodClasses()
+
+
+def named(uid: str) -> PodInfo:
+    body = pod_json()
+    body["metadata"]["uid"] = uid
+    return read_pod(body, _classes)
+
+
+WAITING, GONE = named("waiting"), named("gone")
+
+
+def wakes(
+    rule: str,
+    kind: Resource,
+    action: ActionType,
+    old: object,
+    new: object,
+    *,
+    waiting: PodVolumes | None = None,
+    gone: PodVolumes | None = None,
+) -> bool:
+    """Whether a pod with claim c, that `rule` refused, is worth another try after the event."""
+    volumes = {"waiting": pod("c") if waiting is None else waiting, "gone": gone}
+    events = {
+        "binding": binding_events,
+        "zone": zone_events,
+        "restriction": restriction_events,
+        "limit": limit_events,
+    }
+    registered = HintMap({rule: events[rule](lambda each: volumes[each.uid])})
+    fns = registered.lookup(ClusterEvent(kind, action)).get(rule, ())
+    return any(fn is None or fn(WAITING, old, new) is QueueingHint.QUEUE for fn in fns)
+
+
+DISK = pod(d={"iscsi": {"iqn": "d"}})
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "action", "old", "new", "expected"),
+    [
+        # VolumeBinding
+        ("binding", CLASS, ADD, None, storage_class(), True),
+        ("binding", CLASS, UPDATE, storage_class(), storage_class(zones=["z"]), True),
+        ("binding", CLASS, UPDATE, storage_class(), storage_class(), False),
+        ("binding", CLASS, DELETE, storage_class(), None, False),
+        ("binding", CLAIM, ADD, None, claim("c"), True),
+        ("binding", CLAIM, ADD, None, claim("d"), False),
+        ("binding", CLAIM, ADD, None, claim("c", meta={"namespace": "other"}), False),
+        ("binding", CLAIM, UPDATE, claim("c"), claim("c", volume="v", bound=True), True),
+        ("binding", CLAIM, UPDATE, claim("c"), claim("c"), False),
+        ("binding", VOLUME, ADD, None, volume("v"), True),
+        ("binding", VOLUME, ADD, None, volume("v", claim=ref("c")), True),
+        ("binding", VOLUME, ADD, None, volume("v", claim=ref("d")), False),
+        ("binding", VOLUME, UPDATE, volume("v"), volume("v"), False),
+        ("binding", VOLUME, UPDATE, volume("v", phase="Released"), volume("v"), True),
+        ("binding", VOLUME, UPDATE, volume("v", claim=ref("d")), volume("v"), True),
+        ("binding", NODE, ADD, None, node("n"), True),
+        ("binding", NODE, ActionType.UPDATE_NODE_LABEL, node("n"), node("n"), True),
+        ("binding", NODE, ActionType.UPDATE_NODE_TAINT, node("n"), node("n"), False),
+        ("binding", DRIVER, UPDATE, driver("d"), driver("d", tells_capacity=False), True),
+        ("binding", DRIVER, UPDATE, driver("d", tells_capacity=False), driver("d"), False),
+        ("binding", DRIVER, DELETE, driver("d"), None, True),
+        ("binding", POOL, ADD, None, capacity("p", "1Gi", topology={}), True),
+        ("binding", POOL, UPDATE, capacity("p", "1Gi", topology={}), capacity("p", "2Gi", topology={}), True),
+        ("binding", POOL, UPDATE, capacity("p", None, topology={}), capacity("p", "1Gi", topology={}), True),
+        (
+            "binding",
+            POOL,
+            UPDATE,
+            capacity("p", "2Gi", topology={}),
+            capacity("p", "1Gi", topology={}),
+            False,
+        ),
+        ("binding", ASSIGNED, DELETE, GONE, None, False),
+        # VolumeZone
+        ("zone", CLASS, ADD, None, storage_class(), True),
+        ("zone", CLASS, ADD, None, storage_class(mode="Immediate"), False),
+        ("zone", CLAIM, UPDATE, claim("c"), claim("c", volume="v"), True),
+        ("zone", CLAIM, UPDATE, claim("d"), claim("d", volume="v"), False),
+        ("zone", VOLUME, ADD, None, volume("v"), True),
+        ("zone", VOLUME, UPDATE, volume("v"), volume("v", size="9Gi"), False),
+        (
+            "zone",
+            VOLUME,
+            UPDATE,
+            volume("v"),
+            volume("v", meta={"labels": {"topology.kubernetes.io/zone": "z"}}),
+            True,
+        ),
+        ("zone", NODE, ADD, None, node("n"), True),
+        # VolumeRestrictions
+        ("restriction", NODE, ADD, None, node("n"), True),
+        ("restriction", NODE, ActionType.UPDATE_NODE_LABEL, node("n"), node("n"), False),
+        ("restriction", CLAIM, ADD, None, claim("c"), True),
+        ("restriction", CLAIM, ADD, None, claim("d"), False),
+        # NodeVolumeLimits
+        ("limit", CSI_NODE, ADD, None, csi_node("n", ebs=1), True),
+        ("limit", CSI_NODE, UPDATE, csi_node("n", ebs=1), csi_node("n", ebs=2), True),
+        ("limit", CSI_NODE, UPDATE, csi_node("n", ebs=1), csi_node("n", ebs=None), True),
+        ("limit", CSI_NODE, UPDATE, csi_node("n", ebs=2), csi_node("n", ebs=1), False),
+        ("limit", CSI_NODE, UPDATE, csi_node("n", ebs=1), csi_node("n", ebs=1, efs=1), False),
+        ("limit", CLAIM, ADD, None, claim("c"), True),
+        ("limit", ATTACHMENT, DELETE, object(), None, True),
+    ],
+)
+def test_an_event_wakes_the_pods_that_it_may_help(
+    rule: str, kind: Resource, action: ActionType, old: object, new: object, expected: bool
+) -> None:
+    assert wakes(rule, kind, action, old, new) is expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "waiting", "gone", "expected"),
+    [
+        ("restriction", DISK, DISK, True),
+        ("restriction", DISK, pod(d={"iscsi": {"iqn": "e"}}), False),
+        ("restriction", pod("c"), pod("c"), True),
+        ("restriction", pod("c"), pod("d"), False),
+        ("restriction", pod("c"), None, False),
+        ("limit", pod("c"), pod("d"), True),
+        ("limit", pod("c"), DISK, False),
+        ("limit", pod("c"), None, False),
+    ],
+)
+def test_a_pod_that_goes_wakes_those_that_its_volumes_kept_away(
+    rule: str, waiting: PodVolumes, gone: PodVolumes | None, expected: bool
+) -> None:
+    assert wakes(rule, ASSIGNED, DELETE, GONE, None, waiting=waiting, gone=gone) is expected
+
+
+def test_a_detached_volume_wakes_nobody_without_claims() -> None:
+    assert not wakes("limit", ATTACHMENT, DELETE, object(), None, waiting=DISK)
+
+
+def test_what_was_given_back_wakes_as_if_it_were_new() -> None:
+    assert wakes("binding", VOLUME, UPDATE, None, volume("v"))
+
+
+def test_a_pod_whose_volumes_are_not_known_is_woken() -> None:
+    fns = HintMap({"binding": binding_events(lambda pod: None)}).lookup(ClusterEvent(CLAIM, ADD))["binding"]
+    assert [fn(WAITING, None, claim("d")) for fn in fns if fn is not None] == [QueueingHint.QUEUE]

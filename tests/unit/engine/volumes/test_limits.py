@@ -1,0 +1,164 @@
+"""NodeVolumeLimits: how many volumes of a driver a node can have attached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.limits import feasible, plan, reasons
+from agent_scheduler.engine.volumes.podvolumes import PodVolumes
+from agent_scheduler.engine.volumes.usage import VolumeUse
+
+from .world import Json, Storage, attachment, claim, csi_node, node, pod, storage_class, volume
+
+EBS = "ebs.csi.aws.com"
+
+
+class World:
+    """Node a, which can have two volumes of driver ebs, and b, whose drivers set no limit."""
+
+    def __init__(self, *objects: Any, limit: int = 2, migrated: str = "", driver: str = "ebs") -> None:
+        self.storage = Storage(node("a"), node("b")).add(storage_class("made", provisioner=driver), *objects)
+        self.storage.add(csi_node("a", migrated=migrated, **{driver: limit}), csi_node("b", ebs=None))
+        self.use = VolumeUse()
+
+    def bound(self, *names: str) -> World:
+        """Claims bound to volumes of the driver, with handles of their names."""
+        for name in names:
+            source = {"driver": "ebs", "volumeHandle": f"vol-{name}"}
+            self.storage.add(claim(name, volume=f"v-{name}", bound=True), volume(f"v-{name}", csi=source))
+        return self
+
+    def fits(self, volumes: PodVolumes, **more: Any) -> list[str]:
+        found = plan(volumes, self.storage.catalogue)
+        if found is None:
+            return ["a", "b"]
+        assert not isinstance(found, Refused)
+        return self.storage.names(
+            feasible(found, self.storage.catalogue, self.use, self.storage.columns, self.storage.rows, **more)
+        )
+
+
+def test_a_node_takes_volumes_up_to_its_limit() -> None:
+    world = World().bound("c", "d", "e")
+    assert world.fits(pod("c", "d")) == ["a", "b"]
+    assert world.fits(pod("c", "d", "e")) == ["b"]
+
+
+def test_volumes_of_pods_on_the_node_count() -> None:
+    world = World().bound("c", "d", "e")
+    world.use.set("1", "a", pod("c", "d"))
+    assert world.fits(pod("e")) == ["b"]
+
+
+def test_a_volume_that_the_node_has_already_costs_nothing() -> None:
+    world = World().bound("c", "d")
+    world.use.set("1", "a", pod("c", "d"))
+    assert world.fits(pod("d")) == ["a", "b"]
+
+
+def test_a_volume_that_two_pods_share_counts_once() -> None:
+    world = World().bound("c", "d")
+    world.use.set("1", "a", pod("c"))
+    world.use.set("2", "a", pod("c"))
+    assert world.fits(pod("d")) == ["a", "b"]
+
+
+def test_a_node_over_its_limit_takes_a_pod_that_brings_no_new_volume() -> None:
+    world = World(limit=1).bound("c", "d")
+    world.use.set("1", "a", pod("c", "d"))
+    assert world.fits(pod("c")) == ["a", "b"]
+
+
+def test_pods_to_be_evicted_are_thought_away() -> None:
+    world = World().bound("c", "d", "e")
+    world.use.set("1", "a", pod("c", "d"))
+    assert world.fits(pod("e"), without={"1"}) == ["a", "b"]
+
+
+def test_volumes_still_attached_after_their_pods_count() -> None:
+    world = World(limit=1).bound("c", "d")
+    world.storage.add(attachment("x", "a", "v-d"))
+    assert world.fits(pod("c")) == ["b"]
+    assert world.fits(pod("d")) == ["a", "b"]
+
+
+def test_an_attachment_of_a_pods_volume_is_not_counted_twice() -> None:
+    world = World().bound("c", "d")
+    world.use.set("1", "a", pod("c"))
+    world.storage.add(attachment("x", "a", "v-c"))
+    assert world.fits(pod("d")) == ["a", "b"]
+
+
+def test_an_attachment_of_a_volume_that_is_gone_counts() -> None:
+    world = World(attachment("x", "a", "gone"), limit=1).bound("c")
+    assert world.fits(pod("c")) == ["b"]
+
+
+def test_attachments_elsewhere_and_of_other_drivers_do_not_count() -> None:
+    world = World(attachment("x", "b", "v"), attachment("y", "a", "w", driver="efs"), limit=1).bound("c")
+    assert world.fits(pod("c")) == ["a", "b"]
+
+
+def test_claims_that_are_still_to_be_made_count_for_their_class() -> None:
+    world = World(*(claim(name, class_name="made") for name in "cde"))
+    world.use.set("1", "a", pod("c", "d"))
+    assert world.fits(pod("e")) == ["b"]
+
+
+def test_a_claim_without_class_or_volume_counts_for_nobody() -> None:
+    assert plan(pod("c"), World(claim("c", class_name=None)).storage.catalogue) is None
+
+
+def test_a_volume_that_is_not_csi_counts_for_nobody() -> None:
+    world = World(claim("c", volume="v", bound=True), volume("v"))
+    assert plan(pod("c"), world.storage.catalogue) is None
+
+
+def test_a_node_without_a_csi_node_has_no_limit() -> None:
+    world = World(limit=0).bound("c")
+    world.storage.catalogue.delete_csi_node("a")
+    assert world.fits(pod("c")) == ["a", "b"]
+
+
+INLINE: Json = {"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}
+
+
+@pytest.mark.parametrize(("migrated", "expected"), [("kubernetes.io/aws-ebs", ["b"]), ("", ["a", "b"])])
+def test_in_tree_volumes_count_where_a_driver_has_taken_over(migrated: str, expected: list[str]) -> None:
+    world = World(
+        claim("c", volume="v", bound=True),
+        volume("v", awsElasticBlockStore={"volumeID": "vol-2"}),
+        limit=1,
+        migrated=migrated,
+        driver=EBS,
+    )
+    world.use.set("1", "a", pod(x=INLINE))
+    assert world.fits(pod("c")) == expected
+    assert world.fits(pod(x=INLINE)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("migrated", "expected"), [("kubernetes.io/aws-ebs", ["b"]), ("", ["a", "b"])])
+def test_claims_of_an_in_tree_class_count_where_a_driver_has_taken_over(
+    migrated: str, expected: list[str]
+) -> None:
+    world = World(claim("c", class_name="old"), limit=0, migrated=migrated, driver=EBS)
+    world.storage.add(storage_class("old", provisioner="kubernetes.io/aws-ebs"))
+    assert world.fits(pod("c")) == expected
+
+
+def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
+    expected = 'looking up PVC default/c: persistentvolumeclaim "c" not found'
+    assert plan(pod("c"), Storage().catalogue) == Refused(expected)
+
+
+def test_an_ephemeral_claim_of_somebody_else_refuses_every_node() -> None:
+    found = plan(pod(ephemeral=("tmp",)), Storage().add(claim("p-tmp")).catalogue)
+    assert found == Refused("PVC default/p-tmp was not created for pod default/p (pod is not owner)")
+
+
+def test_the_nodes_that_are_refused_are_counted_with_the_reason() -> None:
+    storage = Storage(node("a"), node("b"))
+    assert reasons(frozenset(), storage.columns, storage.rows) == {"node(s) exceed max volume count": 2}

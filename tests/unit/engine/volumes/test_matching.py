@@ -1,0 +1,183 @@
+"""Claims and static volumes on many nodes at once, against a plain reading of the rule for one node after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.volumes.binding import Plan, judge, plan
+from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.matching import choose, matched, wanted
+from agent_scheduler.engine.volumes.podvolumes import pod_volumes
+from agent_scheduler.engine.volumes.reach import counted, reached, reaches
+from agent_scheduler.engine.volumes.reservation import reserve, unreserve
+from tests.unit.stateful import SOAKING
+
+from .world import Json, Storage, capacity, claim, driver, node, pod, ref, spec, storage_class, volume
+
+ZONES, HOSTS, SIZES = ["z1", "z2"], ["a", "b", "c"], ["1Gi", "2Gi", "3Gi"]
+ZONE_KEY = "topology.kubernetes.io/zone"
+
+
+def requirements() -> st.SearchStrategy[Json]:
+    keys = st.sampled_from([ZONE_KEY, "kubernetes.io/hostname", "missing"])
+    values = st.lists(st.sampled_from([*ZONES, *HOSTS]), min_size=1, max_size=2)
+    with_values = st.builds(
+        lambda key, operator, found: {"key": key, "operator": operator, "values": found},
+        keys,
+        st.sampled_from(["In", "In", "In", "NotIn"]),
+        values,
+    )
+    return with_values | st.builds(lambda key: {"key": key, "operator": "Exists"}, keys)
+
+
+AFFINITY = st.none() | st.lists(
+    st.builds(lambda found: {"matchExpressions": found}, st.lists(requirements(), max_size=2)), max_size=2
+)
+VOLUMES = st.lists(
+    st.tuples(st.sampled_from(SIZES), AFFINITY, st.sampled_from([None, None, None, "c0", "c1", "else"])),
+    max_size=6,
+)
+CLAIMS = st.lists(
+    st.tuples(st.sampled_from(SIZES), st.sampled_from(["slow", "made"])), min_size=1, max_size=3
+)
+
+RUNS = settings(
+    max_examples=3000 if SOAKING else 200,
+    deadline=None,
+    derandomize=not SOAKING,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def cluster() -> Storage:
+    zones: Any = zip(HOSTS, ["z1", "z2", None], strict=True)
+    return Storage(*(node(name, labels={ZONE_KEY: zone} if zone else {}) for name, zone in zones))
+
+
+def plain_reach(terms: list[Json] | None, labels: Any) -> bool:
+    if terms is None:
+        return True
+    return any(
+        term["matchExpressions"] and all(_holds(each, labels) for each in term["matchExpressions"])
+        for term in terms
+    )
+
+
+def _holds(each: Json, labels: Any) -> bool:
+    value = labels.get(each["key"])
+    match each["operator"]:
+        case "In":
+            return value in each["values"]
+        case "NotIn":
+            return value not in each["values"]
+    return value is not None
+
+
+@RUNS
+@given(st.lists(AFFINITY, max_size=5))
+def test_affinities_are_counted_as_they_are_read(found: list[list[Json] | None]) -> None:
+    storage = cluster()
+    affinities = [
+        volume("v", nodeAffinity=None if terms is None else {"required": {"nodeSelectorTerms": terms}}).reach
+        for terms in found
+    ]
+    counts = counted(affinities, storage.columns, storage.rows)
+    for name, count in zip(HOSTS, counts.tolist(), strict=True):
+        plain = [plain_reach(terms, storage.node(name).labels) for terms in found]
+        assert count == sum(plain)
+        assert [reaches(each, storage.node(name)) for each in affinities] == plain
+    for each, terms in zip(affinities, found, strict=True):
+        expected = [name for name in HOSTS if plain_reach(terms, storage.node(name).labels)]
+        assert storage.names(reached(each, storage.columns, storage.rows)) == expected
+
+
+def plain_choice(claims: Any, volumes: Any, labels: Any) -> dict[str, str]:
+    """Claim -> volume on one node: claims by size, each the smallest that is left and can be reached."""
+    chosen: dict[str, str] = {}
+    for name, (size, class_name) in sorted(claims.items(), key=lambda each: each[1][0]):
+        fitting = [
+            (name_of, owner, terms)
+            for name_of, (capacity_of, terms, owner) in sorted(
+                volumes.items(), key=lambda each: (each[1][0], each[0])
+            )
+            if class_name == "slow" and capacity_of >= size and owner in (None, name)
+        ]
+        meant = [each for each in fitting if each[1] == name]
+        for name_of, _, terms in meant or fitting:
+            if name_of not in chosen.values() and plain_reach(terms, labels):
+                chosen[name] = name_of
+                break
+    return chosen
+
+
+@RUNS
+@given(CLAIMS, VOLUMES, st.booleans())
+def test_many_nodes_at_once_are_as_one_after_the_other(
+    claims: list[tuple[str, str]], volumes: list[tuple[str, Any, str | None]], small_pool: bool
+) -> None:
+    storage = cluster().add(storage_class(), storage_class("made", provisioner="csi", zones=["z1", "z2"]))
+    storage.add(driver("csi"))
+    storage.add(capacity("p", "2Gi" if small_pool else "4Gi", topology={"matchLabels": {ZONE_KEY: "z1"}}))
+    named_claims = {f"c{index}": each for index, each in enumerate(claims)}
+    named_volumes = {f"v{index}": each for index, each in enumerate(volumes)}
+    for name, (size, class_name) in named_claims.items():
+        storage.add(claim(name, size=size, class_name=class_name))
+    for name, (size, terms, owner) in named_volumes.items():
+        affinity = None if terms is None else {"required": {"nodeSelectorTerms": terms}}
+        storage.add(volume(name, size=size, claim=ref(owner) if owner else None, nodeAffinity=affinity))
+    catalogue, columns, rows = storage.catalogue, storage.columns, storage.rows
+
+    choosing = wanted([catalogue.claims["default", name] for name in named_claims], catalogue)
+    masks = matched(choosing, columns, rows)
+    found = pod_volumes(spec(*named_claims), namespace="default", name="p", uid="u")
+    assert found is not None
+    planned = plan(found, catalogue)
+    assert isinstance(planned, Plan)
+    judged = judge(planned, catalogue, columns, rows)
+    for position, name in enumerate(HOSTS):
+        labels = storage.node(name).labels
+        plain = plain_choice(named_claims, named_volumes, labels)
+        chosen = choose(choosing, storage.node(name))
+        assert {key[1]: each.name for key, each in chosen.items()} == plain
+        assert {each.claim.name for each, mask in zip(choosing, masks, strict=True) if mask[position]} == set(
+            plain
+        )
+        # In the order in which they choose, the first that is neither found nor made gives the reason.
+        verdict = ""
+        for claim_name, (size, class_name) in sorted(named_claims.items(), key=lambda each: each[1][0]):
+            if claim_name in plain or verdict:
+                continue
+            zone = labels.get(ZONE_KEY)
+            if class_name == "slow" or zone is None:
+                verdict = "nothing"
+            elif zone != "z1" or (small_pool and size == "3Gi"):
+                verdict = "no room"
+        assert bool(judged.nothing_to_bind[position]) is (verdict == "nothing")
+        assert bool(judged.no_room[position]) is (verdict == "no room")
+        # What the filter lets pass can be reserved, and what it refuses cannot.
+        reservation = reserve(found, catalogue, storage.node(name), "holder")
+        assert isinstance(reservation, Refused) is bool(verdict)
+        if not isinstance(reservation, Refused):
+            assert {each.claim[1]: each.volume for each in reservation.bindings} == plain
+        unreserve(catalogue, "holder")
+        assert catalogue.check() == []
+
+
+def test_the_smallest_volume_that_fits_is_chosen() -> None:
+    c = claim("c", size="2Gi")
+    storage = cluster().add(c, volume("v1", size="3Gi"), volume("v2", size="2Gi"), volume("v3", size="1Gi"))
+    chosen = choose(wanted([c], storage.catalogue), storage.node("a"))
+    assert [each.name for each in chosen.values()] == ["v2"]
+
+
+def test_each_of_a_thousand_local_volumes_lets_its_node_have_the_claim() -> None:
+    storage = Storage(*(node(f"n{index}") for index in range(1000))).add(storage_class(), claim("c"))
+    storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(0, 1000, 2)))
+    planned = plan(pod("c"), storage.catalogue)
+    assert isinstance(planned, Plan)
+    found = judge(planned, storage.catalogue, storage.columns, storage.rows).feasible
+    assert storage.names(found) == [f"n{index}" for index in range(0, 1000, 2)]

@@ -1,0 +1,349 @@
+"""Reserve, write, wait: what becomes of a pod's claims once its node is chosen."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+
+from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.podvolumes import PodVolumes
+from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
+from agent_scheduler.engine.volumes.reservation import (
+    DONE,
+    WAIT,
+    Progress,
+    Reservation,
+    State,
+    Write,
+    due,
+    progress,
+    reserve,
+    unreserve,
+    written,
+)
+
+from .world import Storage, claim, driver, node, pod, ref, storage_class, volume
+
+#: Above every version that the objects of these tests get by themselves.
+_later = itertools.count(10**9)
+
+
+def cluster(*more: Any) -> Storage:
+    nodes = [node(name, labels={"topology.kubernetes.io/zone": name}) for name in ("a", "b")]
+    return Storage(*nodes).add(storage_class(), storage_class("made", provisioner="csi"), *more)
+
+
+def reserved(storage: Storage, volumes: PodVolumes, name: str = "a", holder: str = "pod") -> Reservation:
+    found = reserve(volumes, storage.catalogue, storage.node(name), holder)
+    assert isinstance(found, Reservation)
+    return found
+
+
+def refused(storage: Storage, volumes: PodVolumes, name: str = "a") -> str:
+    found = reserve(volumes, storage.catalogue, storage.node(name), "pod")
+    assert isinstance(found, Refused)
+    assert len(storage.catalogue.taken) == len(storage.catalogue.selected) == 0
+    return found.message
+
+
+def body(write: Write) -> Any:
+    return msgspec.json.decode(write.body)
+
+
+def at(storage: Storage, reservation: Reservation, name: str = "a", **more: Any) -> Progress:
+    return progress(reservation, storage.catalogue, storage.node(name), **more)
+
+
+def write_all(storage: Storage, reservation: Reservation) -> dict[str, str]:
+    """Every write is taken by the API server; the version that each gives its object, by name."""
+    versions = {}
+    for write in due(reservation, storage.catalogue):
+        versions[write.name] = str(next(_later))
+        written(write, storage.catalogue, versions[write.name])
+    return versions
+
+
+def shown(record: Any, version: str | None = None, **changes: Any) -> Any:
+    """A later version of an object, as the watch shows it."""
+    return msgspec.structs.replace(record, resource_version=version or str(next(_later)), **changes)
+
+
+# ---- reserve
+
+
+def test_a_pod_whose_claims_are_bound_is_bound_at_once() -> None:
+    storage = cluster(claim("c", volume="v", bound=True), volume("v", claim=ref("c"), phase="Bound"))
+    found = reserved(storage, pod("c"))
+    assert found.all_bound and due(found, storage.catalogue) == () and at(storage, found) == DONE
+
+
+def test_a_static_volume_is_taken_for_its_claim() -> None:
+    c, v = claim("c"), volume("v", on="a")
+    storage = cluster(c, v)
+    found = reserved(storage, pod("c"))
+    assert [(each.volume, each.claim) for each in found.bindings] == [("v", ("default", "c"))]
+    assert storage.catalogue.meant_for(c) == [v]
+
+
+def test_a_claim_that_is_to_be_made_gets_the_node() -> None:
+    c = claim("c", class_name="made")
+    storage = cluster(c)
+    assert [each.claim for each in reserved(storage, pod("c")).provisions] == [("default", "c")]
+    assert storage.catalogue.selected_node(c) == "a"
+
+
+def test_a_volume_that_is_gone_since_the_node_was_chosen_is_not_reserved() -> None:
+    assert (
+        refused(cluster(claim("c")), pod("c")) == "node(s) didn't find available persistent volumes to bind"
+    )
+
+
+def test_a_bound_volume_that_the_node_does_not_reach_is_not_reserved() -> None:
+    storage = cluster(
+        claim("c", volume="v", bound=True), volume("v", zone="b", claim=ref("c"), phase="Bound")
+    )
+    assert refused(storage, pod("c")) == "node(s) had volume node affinity conflict"
+
+
+def test_a_bound_volume_that_does_not_exist_is_not_reserved() -> None:
+    storage = cluster(claim("c", volume="v", bound=True))
+    assert refused(storage, pod("c")) == (
+        "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+    )
+
+
+def test_a_claim_that_went_since_is_not_reserved() -> None:
+    assert refused(cluster(), pod("c")) == 'persistentvolumeclaim "c" not found'
+
+
+def test_a_pool_that_is_full_by_now_is_not_reserved() -> None:
+    refused(cluster(claim("c", class_name="made"), driver("csi")), pod("c"))
+
+
+def test_all_is_reserved_or_nothing() -> None:
+    storage = cluster(claim("c"), volume("v", on="a"), claim("d", size="9Gi"))
+    refused(storage, pod("c", "d"))
+    assert [each.name for each in storage.catalogue.free("slow")] == ["v"]
+
+
+def test_a_claim_selected_for_another_node_is_not_reserved() -> None:
+    refused(cluster(claim("c", class_name="made", selected="b")), pod("c"))
+
+
+def test_of_two_pods_one_gets_the_last_volume() -> None:
+    storage = cluster(claim("c"), claim("d"), volume("v"))
+    reserved(storage, pod("c"), holder="first")
+    found = reserve(pod("d"), storage.catalogue, storage.node("a"), "second")
+    assert isinstance(found, Refused)
+    assert storage.catalogue.taken.held("first") == {"v"}
+
+
+def test_what_is_unreserved_is_told_and_free_again() -> None:
+    c, d, v = claim("c"), claim("d", class_name="made"), volume("v")
+    storage = cluster(c, d, v)
+    reserved(storage, pod("c", "d"))
+    assert unreserve(storage.catalogue, "pod") == [v, d]
+    assert unreserve(storage.catalogue, "pod") == []
+    assert isinstance(reserve(pod("c"), storage.catalogue, storage.node("b"), "pod"), Reservation)
+
+
+# ---- writes
+
+
+def test_a_volume_is_written_with_the_claim_and_the_version_that_was_seen() -> None:
+    c, v = claim("c"), volume("v")
+    storage = cluster(c, v)
+    [write] = due(reserved(storage, pod("c")), storage.catalogue)
+    assert (write.resource, write.namespace, write.name) == ("persistentvolumes", "", "v")
+    assert body(write) == {
+        "metadata": {
+            "uid": "uid-v",
+            "resourceVersion": v.resource_version,
+            "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+        },
+        "spec": {
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": "default",
+                "name": "c",
+                "uid": "uid-c",
+                "resourceVersion": c.resource_version,
+            }
+        },
+    }
+
+
+def test_a_volume_that_its_owner_meant_for_the_claim_is_not_said_to_be_the_controllers_choice() -> None:
+    storage = cluster(claim("c"), volume("v", claim=ref("c", uid="")))
+    [write] = due(reserved(storage, pod("c")), storage.catalogue)
+    assert "annotations" not in body(write)["metadata"]
+
+
+def test_a_claim_is_written_with_the_selected_node_and_the_version_that_was_seen() -> None:
+    c = claim("c", class_name="made")
+    storage = cluster(c)
+    [write] = due(reserved(storage, pod("c")), storage.catalogue)
+    assert (write.resource, write.namespace, write.name) == ("persistentvolumeclaims", "default", "c")
+    assert body(write) == {
+        "metadata": {
+            "uid": "uid-c",
+            "resourceVersion": c.resource_version,
+            "annotations": {"volume.kubernetes.io/selected-node": "a"},
+        }
+    }
+
+
+def test_what_stands_on_the_api_server_already_is_not_written_again() -> None:
+    storage = cluster(claim("c"), volume("v", claim=ref("c")), claim("d", class_name="made", selected="a"))
+    assert due(reserved(storage, pod("c", "d")), storage.catalogue) == ()
+
+
+def test_what_another_pod_with_the_claim_has_written_is_not_written_again() -> None:
+    storage = cluster(claim("c"), volume("v"))
+    first, second = reserved(storage, pod("c"), holder="1"), reserved(storage, pod("c"), holder="2")
+    write_all(storage, first)
+    assert due(second, storage.catalogue) == ()
+
+
+def test_a_write_that_was_taken_leaves_nothing_to_undo() -> None:
+    storage = cluster(claim("c"), volume("v"))
+    write_all(storage, reserved(storage, pod("c")))
+    assert unreserve(storage.catalogue, "pod") == []
+    assert list(storage.catalogue.free("slow")) == []
+
+
+# ---- waiting
+
+
+def bound_claim(c: ClaimInfo, v: VolumeInfo) -> ClaimInfo:
+    found: ClaimInfo = shown(c, volume_name=v.name, bind_completed=True)
+    return found
+
+
+def test_a_static_binding_is_done_when_the_controller_has_bound_the_claim() -> None:
+    c, v = claim("c"), volume("v")
+    storage = cluster(c, v)
+    found = reserved(storage, pod("c"))
+    assert at(storage, found) == WAIT
+    versions = write_all(storage, found)
+    assert at(storage, found) == WAIT
+    meant = volume("v", claim=ref("c"))
+    storage.add(shown(meant, versions["v"]))
+    assert at(storage, found) == WAIT
+    storage.add(shown(c, volume_name="v"))
+    assert at(storage, found) == WAIT
+    storage.add(bound_claim(c, v))
+    assert at(storage, found) == DONE
+
+
+def provisioning(storage: Storage, c: ClaimInfo) -> Reservation:
+    """A reservation whose writes are done and shown."""
+    found = reserved(storage, pod("c"))
+    versions = write_all(storage, found)
+    storage.add(shown(c, versions["c"], selected_node="a"))
+    assert at(storage, found) == WAIT
+    return found
+
+
+def test_a_provision_is_done_when_the_claim_is_bound_to_a_volume_that_the_node_reaches() -> None:
+    c, v = (
+        claim("c", class_name="made"),
+        volume("v", zone="a", class_name="made", claim=ref("c"), phase="Bound"),
+    )
+    storage = cluster(c)
+    found = provisioning(storage, c)
+    storage.add(shown(c, selected_node="a", volume_name="v", bind_completed=True))
+    assert at(storage, found) == WAIT  # the watch of volumes is behind
+    storage.add(v)
+    assert at(storage, found) == DONE
+
+
+def test_a_provisioner_that_gives_up_takes_the_node_away() -> None:
+    c = claim("c", class_name="made")
+    storage = cluster(c)
+    found = provisioning(storage, c)
+    storage.add(shown(c, selected_node=None))
+    assert at(storage, found) == Progress(State.FAILED, 'provisioning failed for PVC "c"')
+
+
+def test_a_volume_made_where_the_node_does_not_reach_it_fails_the_attempt() -> None:
+    c = claim("c", class_name="made")
+    storage = cluster(c)
+    found = provisioning(storage, c)
+    storage.add(volume("v", zone="b", class_name="made", claim=ref("c"), phase="Bound"))
+    storage.add(shown(c, selected_node="a", volume_name="v"))
+    assert at(storage, found) == Progress(
+        State.FAILED, 'pv "v" node affinity doesn\'t match node "a": no matching NodeSelectorTerms'
+    )
+
+
+def test_a_volume_that_lost_its_claim_again_fails_the_attempt() -> None:
+    c, v = claim("c"), volume("v")
+    storage = cluster(c, v)
+    found = reserved(storage, pod("c"))
+    write_all(storage, found)
+    storage.add(shown(v))
+    assert at(storage, found) == Progress(State.FAILED, 'ClaimRef got reset for pv "v"')
+
+
+def test_a_volume_that_went_to_another_claim_fails_the_attempt() -> None:
+    v = volume("v")
+    storage = cluster(claim("c"), v)
+    found = reserved(storage, pod("c"))
+    storage.add(shown(volume("v", claim=ref("d"))))
+    assert at(storage, found) == Progress(State.FAILED, 'pv "v" was bound to another claim')
+
+
+def test_a_volume_that_is_gone_fails_the_attempt() -> None:
+    storage = cluster(claim("c"), volume("v"))
+    found = reserved(storage, pod("c"))
+    storage.catalogue.delete_volume("v")
+    assert at(storage, found) == Progress(
+        State.FAILED, 'failed to check binding: could not find v1.PersistentVolume "v"'
+    )
+
+
+def test_a_claim_that_is_gone_fails_the_attempt() -> None:
+    storage = cluster(claim("c", class_name="made"), claim("d"), volume("v"))
+    one, other = reserved(storage, pod("c")), reserved(storage, pod("d"), holder="other")
+    storage.catalogue.delete_claim("default", "c")
+    storage.catalogue.delete_claim("default", "d")
+    assert at(storage, one) == Progress(
+        State.FAILED, 'failed to check provisioning pvc: could not find v1.PersistentVolumeClaim "default/c"'
+    )
+    assert at(storage, other) == Progress(
+        State.FAILED, 'failed to check binding: could not find v1.PersistentVolumeClaim "default/d"'
+    )
+
+
+def test_a_claim_of_the_same_name_is_not_the_one_that_was_reserved_for() -> None:
+    storage = cluster(claim("c", class_name="made"))
+    found = reserved(storage, pod("c"))
+    storage.add(claim("c", class_name="made", selected="a", meta={"uid": "another"}))
+    assert at(storage, found).state is State.FAILED
+
+
+def test_a_node_that_is_gone_fails_the_attempt() -> None:
+    storage = cluster(claim("c", class_name="made"))
+    found = reserved(storage, pod("c"))
+    assert progress(found, storage.catalogue, None) == Progress(
+        State.FAILED, 'failed to get node "a": node "a" not found'
+    )
+
+
+def test_a_pod_that_is_gone_fails_the_attempt() -> None:
+    storage = cluster(claim("c", class_name="made"))
+    found = reserved(storage, pod("c"))
+    assert at(storage, found, pod_exists=False) == Progress(State.FAILED, "pod does not exist any more")
+
+
+def test_the_next_attempt_goes_on_with_what_the_last_one_wrote() -> None:
+    c = claim("c", class_name="made")
+    storage = cluster(c)
+    provisioning(storage, c)
+    unreserve(storage.catalogue, "pod")
+    again = reserved(storage, pod("c"))
+    assert due(again, storage.catalogue) == () and at(storage, again) == WAIT
