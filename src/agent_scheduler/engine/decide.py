@@ -114,9 +114,9 @@ class ClassView:
     __slots__ = (
         "_filters",
         "_node_base",
-        "_objects_version",
         "_position",
         "_ranked",
+        "_reads",
         "_rejection",
         "_scores",
         "_shape",
@@ -131,6 +131,8 @@ class ClassView:
     def __init__(self, profile: Profile, pod: PodClass, snapshot: Snapshot) -> None:
         self.pod = pod
         handle = snapshot.handle
+        #: What the states below were compiled from, beside the class.
+        self._reads = handle.reads()
         self._filters, self._rejection = compile_filters(profile, pod, handle)
         self._scores = tuple(
             CompiledScore(weighted, state)
@@ -138,9 +140,6 @@ class ClassView:
             if (state := weighted.plugin.prepare(pod, handle)) is not None
         )
         snapshot.take_new_counts()
-        plugins: list[Filter | Score] = [*profile.filters, *(each.plugin for each in profile.scores)]
-        #: None where no plugin reads other objects for any class.
-        self._objects_version = handle.version if any(each.reads_objects for each in plugins) else None
         self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self._scores)
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
@@ -188,9 +187,11 @@ class ClassView:
         """What the binder asks again on the live ledger; their states hold nothing of the snapshot."""
         return self._filters
 
-    def is_outdated(self, handle: Handle) -> bool:
-        """Whether an object changed since that a plugin may have read when it compiled the class."""
-        return self._objects_version is not None and self._objects_version != handle.version
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an object has changed since that a plugin read when it compiled the class."""
+        # Mostly there is none, and this is asked once a pod.
+        return bool(self._reads) and any(source.version != version for source, version in self._reads.items())
 
     def _respecified(self, columns: Columns, rows: list[int]) -> bool:
         return bool((self._spec_version[rows] != columns.spec_version[rows]).any())
@@ -361,7 +362,7 @@ class ClassViews:
     def of(self, pod: PodClass) -> ClassView:
         """The view of `pod`'s class, up to date with the snapshot."""
         view = self._views.get(pod)
-        if view is None or view.is_outdated(self._snapshot.handle):
+        if view is None or view.is_outdated:
             view = self._views[pod] = ClassView(self.profile, pod, self._snapshot)
             if len(self._views) > self._most():
                 self._views.popitem(last=False)

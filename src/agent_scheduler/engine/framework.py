@@ -9,8 +9,6 @@ gives one number a node. The contracts below are what lets answers be kept from 
   the row. NODES (scores only): the specs of all nodes. CLUSTER: anything on any row, so it is asked for all rows again
   in every cycle in which any row changed.
 - `feasible`, `score` and `reasons` are pure in (state, columns, rows).
-- `reads_objects` says that a state depends on objects that are neither nodes nor pods: it is compiled anew when one
-  of them changed.
 """
 
 from __future__ import annotations
@@ -56,7 +54,6 @@ class Filter(Protocol):
 
     name: str
     depends: Depends
-    reads_objects: bool = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
         """State for `feasible`, shared by all pods of the class; None to leave the plugin out. Raises PodRejected."""
@@ -87,7 +84,6 @@ class Score(Protocol):
 
     name: str
     depends: Depends
-    reads_objects: bool = False
 
     @property
     def normalize(self) -> Callable[[Ints], Ints] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from .columns import Interns
@@ -13,12 +14,25 @@ from .podcounts import Countable, PodsMatching
 from .podterms import PodMatch
 
 
+class Source(Protocol):
+    """Objects of some kinds as last seen. Compared by identity."""
+
+    @property
+    def version(self) -> int:
+        """Rises whenever an answer may have changed."""
+
+
 class Handle:
-    """The same for all workers, on the live state: what is kept from it is compiled anew when `version` rises."""
+    """The same for all workers, on the live state.
+
+    Objects that are neither nodes nor pods come in `sources`, each with a version. Which of them a class was compiled
+    from is written down as they are read, so that it is compiled anew when one of these has changed, and only then.
+    """
 
     def __init__(self, ledger: Ledger, *, namespaces: Namespaces | None = None) -> None:
         self._ledger = ledger
-        self.namespaces = namespaces or Namespaces()
+        self._namespaces = namespaces or Namespaces()
+        self._read: dict[Source, int] = {}
         #: Kinds that somebody counts. Weak: what no view asks for any more is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
             WeakValueDictionary()
@@ -28,15 +42,25 @@ class Handle:
     def interns(self) -> Interns:
         return self._ledger.columns.interns
 
-    @property
-    def version(self) -> int:
-        """Rises with every change of an object that is no node and no pod."""
-        return self.namespaces.version
+    def reads(self) -> dict[Source, int]:
+        """Begin a new record: the sources that are read from now on, with their versions."""
+        self._read = {}
+        return self._read
+
+    def _reads(self, source: Source) -> None:
+        self._read.setdefault(source, source.version)
+
+    def resolve(self, match: PodMatch) -> PodMatch:
+        """A match for the namespaces as they are now, by name alone."""
+        if match.namespace_selector is None:
+            return match
+        self._reads(self._namespaces)
+        return match.resolved(self._namespaces)
 
     def count(self, matches: Iterable[PodMatch], *, alive_only: bool = False) -> PodsMatching:
         """The kind of pods that all of `matches` mean, with their namespaces as they are now; it is counted for as
         long as the answer is held, in `Columns.matching` of every snapshot that is brought up to date."""
-        key = (tuple(match.resolved(self.namespaces) for match in matches), alive_only)
+        key = (tuple(self.resolve(match) for match in matches), alive_only)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = PodsMatching(key[0], alive_only=alive_only)
@@ -48,4 +72,4 @@ class Handle:
         terms = self._ledger.terms
         if not terms:
             return pod.cls
-        return pod.cls.facing(terms.facing(pod.namespace, pod.labels, self.namespaces))
+        return pod.cls.facing(terms.facing(pod.namespace, pod.labels, self._namespaces))

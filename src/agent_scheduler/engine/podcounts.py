@@ -49,8 +49,8 @@ class PodsMatching:
     def counts(self, pod: Countable) -> bool:
         if self.alive_only and pod.deleting:
             return False
-        for namespaces, _, selector in self.matches:
-            if pod.namespace not in namespaces or selector is None or not selector.matches(pod.labels):
+        for match in self.matches:  # noqa: SIM110 - once a pod and kind
+            if not match.means(pod.namespace, pod.labels):
                 return False
         return True
 

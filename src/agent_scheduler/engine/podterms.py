@@ -27,6 +27,10 @@ class PodMatch(NamedTuple):
     namespace_selector: LabelSelector | None
     selector: LabelSelector | None
 
+    def means(self, namespace: str, labels: Labels) -> bool:
+        """`matches`, of one that is resolved."""
+        return namespace in self.namespaces and self.selector is not None and self.selector.matches(labels)
+
     def matches(self, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
         if self.selector is None or not self.selector.matches(labels):
             return False

@@ -18,8 +18,14 @@ from typing import Any, Final
 from .bases import ABSENT, BASES, DEFAULT_PLUGINS, FIXED
 from .framework import Profile, Score, WeightedScore
 from .guard import PluginError, guarded
-from .plugins.args import NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs, PluginArgs
+from .plugins.args import (
+    InterPodAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    PluginArgs,
+)
 from .plugins.balanced_allocation import BalancedAllocation
+from .plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from .plugins.node_affinity import NodeAffinity, NodeAffinityScore
 from .plugins.node_name import NodeName
 from .plugins.node_ports import NodePorts
@@ -83,6 +89,13 @@ def _balanced(args: NodeResourcesBalancedAllocationArgs) -> Score:
     return BalancedAllocation(dict.fromkeys(args.names, 1))
 
 
+def _inter_pod_affinity(args: InterPodAffinityArgs) -> Score:
+    return InterPodAffinityScore(
+        hard_pod_affinity_weight=args.hard_pod_affinity_weight,
+        ignore_preferred_terms_of_existing_pods=args.ignore_preferred_terms_of_existing_pods,
+    )
+
+
 #: Every plugin of the scheduler itself.
 REGISTRY: Final = Registry(
     (
@@ -98,6 +111,11 @@ REGISTRY: Final = Registry(
         Registration("NodeResourcesFit", {"filter": _fit, "score": _fit_score}, NodeResourcesFitArgs),
         Registration(
             "NodeResourcesBalancedAllocation", {"score": _balanced}, NodeResourcesBalancedAllocationArgs
+        ),
+        Registration(
+            "InterPodAffinity",
+            {"filter": _plain(InterPodAffinity), "score": _inter_pod_affinity},
+            InterPodAffinityArgs,
         ),
         Registration("DefaultBinder", {"bind": _built_in}),
     )

@@ -1,0 +1,248 @@
+"""InterPodAffinity: where a pod may and may not stand beside other pods, and where it rather would.
+
+Required terms of the pod refuse nodes, required anti-affinity of pods that run refuses nodes to pods that it speaks of,
+and preferred terms of either side rank. Rules are kube-scheduler's (`interpodaffinity`, `filtering.go` and
+`scoring.go`): a domain counts by its sum over all nodes that share the label's value; a pod that needs its like finds
+any node while there is none of them yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..columns import Bools, Columns, Ints, Rows
+from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
+from ..handle import Handle
+from ..nodeinfo import NodeInfo
+from ..podclass import PodClass
+from ..podcounts import PodsMatching
+from ..podinfo import PodInfo
+from ..podterms import ExistingTerm, PodTerm, TermKind
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..topology import Domains
+
+REASON_AFFINITY = "node(s) didn't match pod affinity rules"
+REASON_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+REASON_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+class Required:
+    """What a class must and must not have beside it."""
+
+    __slots__ = ("affinity_keys", "anti_affinity", "is_its_own_like", "like", "repelled_by")
+
+    def __init__(self, pod: PodClass, handle: Handle) -> None:
+        terms = pod.terms
+        #: Pods that match all terms of the affinity; none of the terms holds for a pod that matches only some.
+        self.like = handle.count([term.match for term in terms.affinity]) if terms.affinity else None
+        self.affinity_keys = tuple(dict.fromkeys(term.topology_key for term in terms.affinity))
+        self.is_its_own_like = all(
+            handle.resolve(term.match).means(pod.namespace, pod.labels) for term in terms.affinity
+        )
+        self.anti_affinity: tuple[tuple[str, PodsMatching], ...] = tuple(
+            (term.topology_key, handle.count([term.match])) for term in terms.anti_affinity
+        )
+        self.repelled_by = tuple(each for each in pod.faces if each.kind is TermKind.REPELS)
+
+
+class InterPodAffinity(Filter):
+    name = "InterPodAffinity"
+    depends = Depends.CLUSTER
+
+    def prepare(self, pod: PodClass, handle: Handle) -> Required | None:
+        terms = pod.terms
+        if not (terms.affinity or terms.anti_affinity) and all(
+            each.kind is not TermKind.REPELS for each in pod.faces
+        ):
+            return None
+        return Required(pod, handle)
+
+    def feasible(self, state: Required, nodes: Columns, rows: Rows) -> Bools:
+        return (
+            self._near(state, nodes, rows)
+            & ~self._repelling(state, nodes, rows)
+            & ~self._repelled(state, nodes, rows)
+        )
+
+    @staticmethod
+    def _near(state: Required, nodes: Columns, rows: Rows) -> Bools:
+        """Whether the affinity is satisfied. A node has to carry every key; that there is nobody of the kind anywhere
+        excuses only a pod that is of the kind itself."""
+        if state.like is None:
+            return np.ones(rows.shape[0], dtype=np.bool_)
+        counts = nodes.matching[state.like]
+        carries = np.ones(rows.shape[0], dtype=np.bool_)
+        beside = np.ones(rows.shape[0], dtype=np.bool_)
+        anybody = False
+        for key in state.affinity_keys:
+            domains = Domains(nodes, key)
+            sums = domains.sums(counts)
+            there = domains.of[rows]
+            carries &= there != 0
+            beside &= sums[there] > 0
+            anybody = anybody or bool(sums.any())
+        return carries if not anybody and state.is_its_own_like else carries & beside
+
+    @staticmethod
+    def _repelling(state: Required, nodes: Columns, rows: Rows) -> Bools:
+        """Where somebody is whom the pod's own anti-affinity will not have beside it."""
+        found = np.zeros(rows.shape[0], dtype=np.bool_)
+        for key, kind in state.anti_affinity:
+            domains = Domains(nodes, key)
+            found |= domains.sums(nodes.matching[kind])[domains.of[rows]] > 0
+        return found
+
+    @staticmethod
+    def _repelled(state: Required, nodes: Columns, rows: Rows) -> Bools:
+        """Where somebody is whose anti-affinity will not have the pod beside it."""
+        found = np.zeros(rows.shape[0], dtype=np.bool_)
+        for each in state.repelled_by:
+            domains = Domains(nodes, each.term.topology_key)
+            found |= domains.sums(nodes.terms[each])[domains.of[rows]] > 0
+        return found
+
+    def reasons(self, state: Required, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        far = ~self._near(state, nodes, rows)
+        repelling = ~far & self._repelling(state, nodes, rows)
+        for reason, mask in (
+            (REASON_AFFINITY, far),
+            (REASON_ANTI_AFFINITY, repelling),
+            (REASON_EXISTING, ~far & ~repelling),
+        ):
+            if number := int(np.count_nonzero(mask)):
+                counts[reason] = number
+        return counts
+
+    def curable(self, state: Required, nodes: Columns, rows: Rows) -> Bools:
+        """Whom a pod wants beside it does not come by taking others away."""
+        return self._near(state, nodes, rows)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        changes = ActionType.ADD | ActionType.UPDATE_POD_LABEL | ActionType.DELETE
+        return (
+            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, changes), _other_pod),
+            ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL), _own_label),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL), _node
+            ),
+        )
+
+
+def _means(term: PodTerm, pod: PodInfo) -> bool:
+    """Whether a term may speak of `pod`. One that chooses namespaces by their labels is taken to speak of any."""
+    match = term.match
+    return (
+        match.selector is not None
+        and match.selector.matches(pod.labels)
+        and (pod.namespace in match.namespaces or match.namespace_selector is not None)
+    )
+
+
+def _other_pod(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    """A pod on a node came, changed its labels or went: it is now whom affinity wants, or it no longer stands in the
+    way of anti-affinity, the pod's or its own. The last of a kind that goes excuses the next (see `_near`)."""
+    assert isinstance(pod, PodInfo)
+    terms = pod.cls.terms
+    before, after = (each if isinstance(each, PodInfo) else None for each in (old, new))
+
+    def wanted(other: PodInfo | None) -> bool:
+        return (
+            other is not None and bool(terms.affinity) and all(_means(term, other) for term in terms.affinity)
+        )
+
+    def in_the_way(other: PodInfo | None) -> bool:
+        return other is not None and any(_means(term, other) for term in terms.anti_affinity)
+
+    helps = wanted(before) != wanted(after) or (in_the_way(before) and not in_the_way(after))
+    if not helps and before is not None and after is None:
+        helps = any(_means(term, pod) for term in before.cls.terms.anti_affinity)
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
+def _own_label(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(pod, PodInfo) and isinstance(new, PodInfo)
+    return QueueingHint.QUEUE if new.uid == pod.uid else QueueingHint.SKIP
+
+
+def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    """A node that is new, or whose domain is another, for a key of the pod's own terms. The keys of other pods' terms
+    are not known here: who has no terms itself was refused by those, and any label may be one of them."""
+    assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
+    terms = pod.cls.terms
+    before = old.labels if isinstance(old, NodeInfo) else {}
+    needed = {term.topology_key for term in terms.affinity}
+    if any(key not in new.labels for key in needed):
+        return QueueingHint.SKIP
+    if not isinstance(old, NodeInfo) or not (terms.affinity or terms.anti_affinity):
+        return QueueingHint.QUEUE
+    keys = needed | {term.topology_key for term in terms.anti_affinity}
+    moved = any(before.get(key) != new.labels.get(key) for key in keys)
+    return QueueingHint.QUEUE if moved else QueueingHint.SKIP
+
+
+class Preferred:
+    """Weights of a class by domain: (topology key, weight, who is counted)."""
+
+    __slots__ = ("existing", "own")
+
+    def __init__(
+        self, own: tuple[tuple[str, int, PodsMatching], ...], existing: tuple[tuple[int, ExistingTerm], ...]
+    ) -> None:
+        self.own = own
+        self.existing = existing
+
+
+class InterPodAffinityScore(Score):
+    """The ranking half of `InterPodAffinity`."""
+
+    name = "InterPodAffinity"
+    depends = Depends.CLUSTER
+
+    def __init__(
+        self, *, hard_pod_affinity_weight: int = 1, ignore_preferred_terms_of_existing_pods: bool = False
+    ) -> None:
+        """`hard_pod_affinity_weight` is what a required affinity of a pod that runs counts as, 0 to 100. Existing
+        pods' preferences may be left out for pods that have none themselves."""
+        self._hard_weight = hard_pod_affinity_weight
+        self._ignores_existing = ignore_preferred_terms_of_existing_pods
+
+    def prepare(self, pod: PodClass, handle: Handle) -> Preferred | None:
+        terms = pod.terms
+        own = (*terms.preferred, *((-weight, term) for weight, term in terms.preferred_anti))
+        existing: list[tuple[int, ExistingTerm]] = []
+        if own or not self._ignores_existing:
+            for each in pod.faces:
+                weight = self._hard_weight if each.kind is TermKind.REQUIRES else each.weight
+                if weight:
+                    existing.append((weight, each))
+        if not own and not existing:
+            return None
+        counted = tuple((term.topology_key, weight, handle.count([term.match])) for weight, term in own)
+        return Preferred(counted, tuple(existing))
+
+    def score(self, state: Preferred, nodes: Columns, rows: Rows) -> Ints:
+        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        for key, weight, kind in state.own:
+            domains = Domains(nodes, key)
+            total += weight * domains.sums(nodes.matching[kind])[domains.of[rows]]
+        for weight, each in state.existing:
+            domains = Domains(nodes, each.term.topology_key)
+            total += weight * domains.sums(nodes.terms[each])[domains.of[rows]]
+        return total
+
+    @staticmethod
+    def normalize(scores: Ints) -> Ints:
+        """Least to most as 0 to 100; all alike is 0."""
+        if not scores.size:
+            return scores
+        least = scores.min()
+        spread = float(scores.max() - least)
+        if not spread:
+            return np.zeros_like(scores)
+        # In this order, and cut off: the last digit of a double decides what an integer becomes.
+        scaled: Ints = (MAX_NODE_SCORE * ((scores - least) / spread)).astype(np.int64)
+        return scaled

@@ -1,0 +1,83 @@
+"""The engine under test, on a cluster as the recordings and the plain reading have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from agent_scheduler.engine.decide import ClassViews, Refusal, decide
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.namespaces import Namespaces
+from agent_scheduler.engine.nodeinfo import node_info
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.objects import wire
+from tests.decisions.plain import Obj, World
+
+DEFAULT = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
+
+
+@dataclass(frozen=True)
+class EngineDecision:
+    """As `plain.Decision`, without what preemption does. Plugins that score 0 everywhere may be missing."""
+
+    feasible: tuple[str, ...]
+    message: str | None = None
+    plugins: frozenset[str] = frozenset()
+    scores: dict[str, dict[str, int]] = field(default_factory=dict)
+    final: dict[str, int] = field(default_factory=dict)
+    #: In the order in which the engine would try them.
+    candidates: tuple[str, ...] = ()
+
+
+class Engine:
+    """Columns, snapshot and views of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.ledger = Ledger()
+        self.namespaces = Namespaces()
+        self.classes = PodClasses(images=True)
+        for name, labels in world.namespaces.items():
+            self.namespaces.set(name, labels)
+        for node in world.nodes:
+            self.ledger.set_node(node_info(msgspec.convert(node, wire.Node)))
+        for number, pod in enumerate(world.pods):
+            self.ledger.set_pod(self.read(pod, f"placed-{number}"), pod["spec"]["nodeName"])
+        self.snapshot = Snapshot(self.ledger, Handle(self.ledger, namespaces=self.namespaces))
+        self.views = ClassViews(DEFAULT, self.snapshot)
+
+    def read(self, pod: Obj, uid: str) -> PodInfo:
+        metadata: Mapping[str, Any] = {"namespace": "default", **pod["metadata"], "uid": uid}
+        return PodReader(self.classes)(msgspec.json.encode({**pod, "metadata": metadata}))
+
+    def decide(self, pod: Obj) -> EngineDecision:
+        info = self.read(pod, "pending")
+        assert not info.cls.error, info.cls.error
+        self.snapshot.refresh()
+        view = self.views.of(self.snapshot.handle.class_of(info))
+        columns = self.snapshot.columns
+        decision = decide(view, columns, candidates=len(columns.nodes))
+        if isinstance(decision, Refusal):
+            return EngineDecision((), decision.message, decision.plugins)
+        rows = view.feasible_rows(columns)
+        names = _names(columns.nodes, rows.tolist())
+        scores: dict[str, dict[str, int]] = {name: {} for name in names}
+        for plugin, values in view.plugin_scores(columns, rows).items():
+            for name, value in zip(names, values.tolist(), strict=True):
+                scores[name][plugin] = value
+        return EngineDecision(
+            names,
+            scores=scores,
+            final={name: sum(of.values()) for name, of in scores.items()},
+            candidates=tuple(candidate.node_name for candidate in decision.candidates),
+        )
+
+
+def _names(nodes: Sequence[Any], rows: Sequence[int]) -> tuple[str, ...]:
+    return tuple(nodes[row].name for row in rows)
