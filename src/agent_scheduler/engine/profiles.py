@@ -29,7 +29,8 @@ from .plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from .plugins.node_affinity import NodeAffinity, NodeAffinityScore
 from .plugins.node_name import NodeName
 from .plugins.node_ports import NodePorts
-from .plugins.node_resources_fit import LeastAllocated, MostAllocated, NodeResourcesFit
+from .plugins.node_resources_fit import NodeResourcesFit
+from .plugins.node_resources_fit_score import LeastAllocated, MostAllocated, RequestedToCapacityRatio
 from .plugins.node_unschedulable import NodeUnschedulable
 from .plugins.scheduling_gates import SchedulingGates
 from .plugins.taint_toleration import TaintToleration
@@ -72,21 +73,19 @@ _STRATEGIES: Mapping[str, Callable[[Mapping[str, int]], Score]] = {
 
 
 def _fit(args: NodeResourcesFitArgs) -> object:
-    for name in ("ignored_resources", "ignored_resource_groups"):
-        if getattr(args, name):
-            raise NotImplementedError(f"{name} is not supported")
-    return NodeResourcesFit()
+    return NodeResourcesFit(args.ignored_resources, args.ignored_resource_groups)
 
 
 def _fit_score(args: NodeResourcesFitArgs) -> Score:
     strategy = args.scoring_strategy
-    if strategy.type not in _STRATEGIES:
-        raise NotImplementedError(f"scoringStrategy.type {strategy.type} is not supported")
+    curve = strategy.requested_to_capacity_ratio
+    if curve is not None:
+        return RequestedToCapacityRatio([(at.utilization, at.score) for at in curve.shape], strategy.weights)
     return _STRATEGIES[strategy.type](strategy.weights)
 
 
 def _balanced(args: NodeResourcesBalancedAllocationArgs) -> Score:
-    return BalancedAllocation(dict.fromkeys(args.names, 1))
+    return BalancedAllocation(args.names)
 
 
 def _inter_pod_affinity(args: InterPodAffinityArgs) -> Score:

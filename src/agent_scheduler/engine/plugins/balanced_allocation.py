@@ -1,22 +1,29 @@
 """NodeResourcesBalancedAllocation: prefers nodes on which the pod evens out the use of the resources.
 
-The score is of the change, as kube-scheduler 1.35 and later compute it: half of 100 for no change, more when
-the spread of utilisations falls. Pods that ask for nothing are left out.
+The score is of the change, as kube-scheduler 1.36 computes it (`balanced_allocation.go`): how even the node is with
+the pod against how even it is without, where no change at all gives 75. Requests are the real ones, without defaults,
+and pods that ask for nothing are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import Columns, Ints, Rows
+from ..columns import Bools, Columns, Ints, Rows
 from ..framework import MAX_NODE_SCORE, Depends, Score
 from ..handle import Handle
-from ..podclass import PodClass
+from ..podclass import PODS, PodClass
 
 Floats = NDArray[np.float64]
+
+_HALF = MAX_NODE_SCORE // 2
+
+#: Counted for every pod, whether it asks for them or not; others only for pods that do.
+ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
 class BalancedAllocation(Score):
@@ -24,19 +31,21 @@ class BalancedAllocation(Score):
     depends = Depends.USAGE
     normalize = None
 
-    def __init__(self, resources: Mapping[str, int] | None = None) -> None:
-        self.resources = tuple(resources or ("cpu", "memory"))
+    def __init__(self, resources: Iterable[str] = ()) -> None:
+        """Without `resources`: CPU and memory."""
+        self.resources = tuple(name for name in resources or ("cpu", "memory") if name != PODS)
 
     def prepare(self, pod: PodClass, handle: Handle) -> tuple[tuple[str, int], ...] | None:
-        wanted = tuple((resource, pod.requests.get(resource, 0)) for resource in self.resources)
+        wanted = tuple(
+            (resource, pod.requests.get(resource, 0))
+            for resource in self.resources
+            if resource in pod.requests or resource in ALWAYS_COUNTED
+        )
         return wanted if any(amount for _, amount in wanted) else None
 
     def score(self, state: tuple[tuple[str, int], ...], nodes: Columns, rows: Rows) -> Ints:
         before, after, counted = [], [], []
-        for resource, amount in state:
-            index = nodes.interns.resources.get(resource)
-            if index is None or index >= nodes.allocatable.shape[0]:
-                continue
+        for index, amount in _columns(state, nodes):
             offered = nodes.allocatable[index, rows]
             requested = nodes.requested[index, rows]
             divisor = np.maximum(offered, 1)
@@ -44,21 +53,74 @@ class BalancedAllocation(Score):
             after.append(np.minimum((requested + amount) / divisor, 1.0))
             counted.append(offered > 0)
         if not before:
-            return np.zeros(rows.shape[0], dtype=np.int64)
-        present = np.stack(counted)
-        without = _balance(np.stack(before), present)
-        with_pod = _balance(np.stack(after), present)
-        half = MAX_NODE_SCORE // 2
-        # Go converts each balance to an integer before it compares them, and divides towards zero.
-        change = with_pod - without
-        score: Ints = half + np.trunc((half + change) / 2).astype(np.int64)
+            return np.full(rows.shape[0], _of_change(0), dtype=np.int64)
+        change = _evenness(after, counted) - _evenness(before, counted)
+        score: Ints = _HALF + (_HALF + change) // 2
         return score
 
+    def score_row(self, state: tuple[tuple[str, int], ...], nodes: Columns, row: int) -> int:
+        offers, taken = nodes.allocatable.item, nodes.requested.item
+        before, after = [], []
+        for index, amount in _columns(state, nodes):
+            offered = offers(index, row)
+            if offered > 0:
+                requested = taken(index, row)
+                # As arrays divide: both as floats, which matters above 2**53.
+                before.append(min(float(requested) / float(offered), 1.0))
+                after.append(min(float(requested + amount) / float(offered), 1.0))
+        return _of_change(_evenness_of(after) - _evenness_of(before))
 
-def _balance(fractions: Floats, present: NDArray[np.bool_]) -> Ints:
-    """100 where all utilisations are equal, falling with their standard deviation; [resource, row]."""
-    count = np.maximum(present.sum(axis=0), 1)
-    mean = (fractions * present).sum(axis=0) / count
-    deviation = np.sqrt((((fractions - mean) ** 2) * present).sum(axis=0) / count)
-    balance: Ints = ((1 - deviation) * MAX_NODE_SCORE).astype(np.int64)
-    return balance
+
+def _columns(state: tuple[tuple[str, int], ...], nodes: Columns) -> list[tuple[int, int]]:
+    """(column, amount) for the resources that some node has offered."""
+    columns = nodes.allocatable.shape[0]
+    known = nodes.interns.resources
+    return [(known[name], amount) for name, amount in state if known.get(name, columns) < columns]
+
+
+def _of_change(change: int) -> int:
+    return _HALF + (_HALF + change) // 2
+
+
+def _evenness(fractions: list[Floats], counted: list[Bools]) -> Ints:
+    """100 where all utilisations are equal, falling with their standard deviation; resources that a node does not
+    offer do not count there."""
+    if len(fractions) == 2:
+        deviation = np.abs(fractions[0] - fractions[1]) / 2 * (counted[0] & counted[1])
+    else:
+        deviation = _deviation(np.stack(fractions), np.stack(counted))
+    evenness: Ints = ((1 - deviation) * MAX_NODE_SCORE).astype(np.int64)
+    return evenness
+
+
+def _deviation(fractions: Floats, counted: Bools) -> Floats:
+    """[row] of [resource, row]. Of two it is computed as half of their difference: the last digit of a double decides
+    what an integer becomes."""
+    count = counted.sum(axis=0)
+    highest = np.where(counted, fractions, -np.inf).max(axis=0)
+    lowest = np.where(counted, fractions, np.inf).min(axis=0)
+    divisor = np.maximum(count, 1)
+    mean = (fractions * counted).sum(axis=0) / divisor
+    deviation = np.sqrt((np.square(fractions - mean) * counted).sum(axis=0) / divisor)
+    found: Floats = np.where(count == 2, (highest - lowest) / 2, np.where(count > 2, deviation, 0.0))
+    return found
+
+
+def _evenness_of(fractions: list[float]) -> int:
+    """`_evenness` of one row."""
+    count = len(fractions)
+    deviation = 0.0
+    if count == 2:
+        deviation = abs(fractions[0] - fractions[1]) / 2
+    elif count > 2:
+        mean = _added(fractions) / count
+        deviation = math.sqrt(_added([(each - mean) * (each - mean) for each in fractions]) / count)
+    return int((1 - deviation) * MAX_NODE_SCORE)
+
+
+def _added(terms: list[float]) -> float:
+    """One by one, as arrays and kube-scheduler add; newer Pythons' `sum` corrects what that rounds."""
+    total = 0.0
+    for term in terms:
+        total += term
+    return total

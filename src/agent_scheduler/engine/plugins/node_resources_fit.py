@@ -1,24 +1,25 @@
-"""NodeResourcesFit: refuses nodes without room, and ranks by how full a node gets.
+"""NodeResourcesFit: refuses nodes without room.
 
-Rooms are exact integers; a pod counts as one unit of the resource `pods`. Formulas are those of kube-scheduler's
-`noderesources` (`least_allocated.go`, `most_allocated.go`): integer division at both steps, CPU and memory with
-the default for containers that ask for nothing.
+Rooms are exact integers; a pod counts as one unit of the resource `pods`. How full a node gets ranks it in
+`node_resources_fit_score`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import CPU, MEMORY, Bools, Columns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
+from ..columns import BASE_RESOURCES, Bools, Columns, Ints, Rows
+from ..framework import Depends, Filter
 from ..handle import Handle
 from ..nodeinfo import NodeInfo
 from ..podclass import PODS, PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+
+_PODS = BASE_RESOURCES.index(PODS)
 
 
 def insufficient(resource: str) -> str:
@@ -63,12 +64,32 @@ class Wanted:
         return self
 
 
+def is_extended(resource: str) -> bool:
+    """Whether it is neither Kubernetes' own nor a quota's name."""
+    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+
+
 class NodeResourcesFit(Filter):
     name = "NodeResourcesFit"
     depends = Depends.USAGE
 
+    def __init__(self, ignored_resources: Iterable[str] = (), ignored_groups: Iterable[str] = ()) -> None:
+        """Extended resources that somebody else looks after, by name and by what stands before the slash."""
+        self._ignored = frozenset(ignored_resources)
+        self._ignored_groups = frozenset(ignored_groups)
+
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
-        return Wanted([(resource, amount, 0) for resource, amount in pod.requests.items()])
+        return Wanted([(resource, amount, 0) for resource, amount in self._wanted(pod)])
+
+    def _wanted(self, pod: PodClass) -> Iterable[tuple[str, int]]:
+        if not self._ignored and not self._ignored_groups:
+            return pod.requests.items()
+        return [each for each in pod.requests.items() if not self._ignores(each[0])]
+
+    def _ignores(self, resource: str) -> bool:
+        return is_extended(resource) and (
+            resource in self._ignored or resource.partition("/")[0] in self._ignored_groups
+        )
 
     def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
         if state.resolve(nodes).missing:
@@ -91,6 +112,14 @@ class NodeResourcesFit(Filter):
                 counts[insufficient(resource)] = short
         return counts
 
+    def curable(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+        """Others that go make room, but a node gets no larger; the number of pods is never held against it."""
+        if state.resolve(nodes).missing:
+            return np.zeros(rows.shape[0], dtype=np.bool_)
+        offered = nodes.allocatable[state.indices, rows] >= state.amounts
+        large_enough: Bools = np.logical_and.reduce(offered | (state.indices == _PODS))
+        return large_enough
+
     @staticmethod
     def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
         """[resource, row]: whether what is left, which may be negative, is as much as wanted."""
@@ -103,9 +132,22 @@ class NodeResourcesFit(Filter):
             ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), None),
             ClusterEventWithHint(ClusterEvent(Resource.POD, ActionType.UPDATE_POD_SCALE_DOWN), _scaled_down),
             ClusterEventWithHint(
-                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE), _more_room
+                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE),
+                self._more_room,
             ),
         )
+
+    def _more_room(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
+        """The pod fits the node when empty, and the node is new or offers more of something that is wanted."""
+        assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
+        offered, wanted = new.allocatable, dict(self._wanted(pod.cls))
+        if any(amount > offered.get(resource, 0) for resource, amount in wanted.items()):
+            return QueueingHint.SKIP
+        if not isinstance(old, NodeInfo):
+            return QueueingHint.QUEUE
+        before = old.allocatable
+        more = any(offered.get(resource, 0) > before.get(resource, 0) for resource in wanted)
+        return QueueingHint.QUEUE if more else QueueingHint.SKIP
 
 
 def _scaled_down(pod: object, old: object | None, new: object | None) -> QueueingHint:
@@ -121,91 +163,3 @@ def _scaled_down(pod: object, old: object | None, new: object | None) -> Queuein
         for resource, amount in old.requests.items()
     )
     return QueueingHint.QUEUE if less else QueueingHint.SKIP
-
-
-def _more_room(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """The pod fits the node when empty, and the node is new or offers more of something that is wanted."""
-    assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
-    offered = new.allocatable
-    if any(amount > offered.get(resource, 0) for resource, amount in pod.requests.items()):
-        return QueueingHint.SKIP
-    if not isinstance(old, NodeInfo):
-        return QueueingHint.QUEUE
-    before = old.allocatable
-    more = any(offered.get(resource, 0) > before.get(resource, 0) for resource in pod.requests)
-    return QueueingHint.QUEUE if more else QueueingHint.SKIP
-
-
-class _Allocation(Score):
-    """Common part of the strategies: a weighted mean over resources of what `_rate` gives."""
-
-    name = "NodeResourcesFit"
-    depends = Depends.USAGE
-    normalize = None
-
-    def __init__(self, resources: Mapping[str, int] | None = None) -> None:
-        #: Resource -> weight. An extended resource counts only for pods that ask for it.
-        self.resources = dict(resources or {"cpu": 1, "memory": 1})
-
-    def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
-        counted = dict(pod.requests) | {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
-        wanted = [
-            (resource, counted[resource], weight)
-            for resource, weight in self.resources.items()
-            if resource in counted
-        ]
-        return Wanted(wanted) if wanted else None
-
-    def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
-        state.resolve(nodes)
-        offered = nodes.allocatable[state.indices, rows]
-        taken = nodes.scored[state.indices, rows] + state.amounts
-        # A node that does not offer a resource is judged by the others alone.
-        weights = state.weights * (offered > 0)
-        rates = self._rate(taken, np.maximum(offered, 1))
-        mean: Ints = (rates * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
-        return mean
-
-    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
-        offers, scored = nodes.allocatable.item, nodes.scored.item
-        total = weights = 0
-        for index, amount, weight in state.resolve(nodes).each:
-            offered = offers(index, row)
-            if offered > 0:
-                total += weight * self._rate_one(scored(index, row) + amount, offered)
-                weights += weight
-        return total // weights if weights else 0
-
-    @staticmethod
-    def _rate(requested: Ints, offered: Ints) -> Ints:
-        raise NotImplementedError
-
-    @staticmethod
-    def _rate_one(requested: int, offered: int) -> int:
-        raise NotImplementedError
-
-
-class LeastAllocated(_Allocation):
-    """Prefers empty nodes: spreads."""
-
-    @staticmethod
-    def _rate(requested: Ints, offered: Ints) -> Ints:
-        rate: Ints = np.maximum(offered - requested, 0) * MAX_NODE_SCORE // offered
-        return rate
-
-    @staticmethod
-    def _rate_one(requested: int, offered: int) -> int:
-        return max(offered - requested, 0) * MAX_NODE_SCORE // offered
-
-
-class MostAllocated(_Allocation):
-    """Prefers full nodes: packs, so that large pods still find a whole one."""
-
-    @staticmethod
-    def _rate(requested: Ints, offered: Ints) -> Ints:
-        rate: Ints = np.minimum(requested, offered) * MAX_NODE_SCORE // offered
-        return rate
-
-    @staticmethod
-    def _rate_one(requested: int, offered: int) -> int:
-        return min(requested, offered) * MAX_NODE_SCORE // offered

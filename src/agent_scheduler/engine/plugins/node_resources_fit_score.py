@@ -1,0 +1,146 @@
+"""The strategies by which NodeResourcesFit ranks nodes: by how full they are with the pod.
+
+Formulas are those of kube-scheduler's `noderesources` (`least_allocated.go`, `most_allocated.go`,
+`requested_to_capacity_ratio.go`): integer division at both steps, CPU and memory with the default for containers
+that ask for nothing. A node that does not offer a resource is judged by the others alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from ..columns import CPU, MEMORY, Columns, Ints, Rows
+from ..framework import MAX_NODE_SCORE, Depends, Score
+from ..handle import Handle
+from ..podclass import PODS, PodClass
+from .node_resources_fit import Wanted
+
+#: What a full node is called in the shape of a `RequestedToCapacityRatio`, and the best score there.
+_FULL = 100
+_BEST = 10
+
+
+class _Allocation(Score):
+    """Common part of the strategies: a weighted mean over resources of what `_rate` gives."""
+
+    name = "NodeResourcesFit"
+    depends = Depends.USAGE
+    normalize = None
+
+    def __init__(self, resources: Mapping[str, int] | None = None) -> None:
+        #: Resource -> weight. Extended resources and huge pages count only for pods that ask for them.
+        self.resources = dict(resources or {"cpu": 1, "memory": 1})
+
+    def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
+        counted = {"ephemeral-storage": 0, **pod.requests}
+        counted |= {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
+        wanted = [
+            (resource, counted[resource], weight)
+            for resource, weight in self.resources.items()
+            if resource in counted and resource != PODS
+        ]
+        return Wanted(wanted) if wanted else None
+
+    def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
+        state.resolve(nodes)
+        offered = nodes.allocatable[state.indices, rows]
+        taken = nodes.scored[state.indices, rows] + state.amounts
+        return self._mean(self._rate(taken, np.maximum(offered, 1)), state.weights * (offered > 0))
+
+    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
+        offers, scored = nodes.allocatable.item, nodes.scored.item
+        total = weights = 0
+        for index, amount, weight in state.resolve(nodes).each:
+            offered = offers(index, row)
+            if offered > 0:
+                total += weight * self._rate_one(scored(index, row) + amount, offered)
+                weights += weight
+        return total // weights if weights else 0
+
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        raise NotImplementedError
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        raise NotImplementedError
+
+    @staticmethod
+    def _mean(rates: Ints, weights: Ints) -> Ints:
+        """[row] of [resource, row]."""
+        mean: Ints = (rates * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
+        return mean
+
+
+class LeastAllocated(_Allocation):
+    """Prefers empty nodes: spreads."""
+
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        rate: Ints = np.maximum(offered - requested, 0) * MAX_NODE_SCORE // offered
+        return rate
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        return max(offered - requested, 0) * MAX_NODE_SCORE // offered
+
+
+class MostAllocated(_Allocation):
+    """Prefers full nodes: packs, so that large pods still find a whole one."""
+
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        rate: Ints = np.minimum(requested, offered) * MAX_NODE_SCORE // offered
+        return rate
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        return min(requested, offered) * MAX_NODE_SCORE // offered
+
+
+class RequestedToCapacityRatio(_Allocation):
+    """Prefers nodes by a curve over their utilisation, in percent.
+
+    Unlike in the other strategies, a resource that rates 0 is left out of the mean, and the mean is rounded.
+    """
+
+    def __init__(self, shape: Sequence[tuple[int, int]], resources: Mapping[str, int] | None = None) -> None:
+        """`shape`: (utilisation, score from 0 to 10), by rising utilisation."""
+        super().__init__(resources)
+        #: [utilisation] what it rates.
+        self._curve: tuple[int, ...] = tuple(_on_curve(shape, at) for at in range(_FULL + 1))
+        self._rates: Ints = np.array(self._curve, dtype=np.int64)
+
+    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
+        offers, scored = nodes.allocatable.item, nodes.scored.item
+        total = weights = 0
+        for index, amount, weight in state.resolve(nodes).each:
+            offered = offers(index, row)
+            if offered > 0 and (rate := self._rate_one(scored(index, row) + amount, offered)):
+                total += weight * rate
+                weights += weight
+        return (2 * total + weights) // (2 * weights) if weights else 0
+
+    def _rate(self, requested: Ints, offered: Ints) -> Ints:
+        return self._rates[np.minimum(requested, offered) * _FULL // offered]
+
+    def _rate_one(self, requested: int, offered: int) -> int:
+        return self._curve[min(requested, offered) * _FULL // offered]
+
+    @staticmethod
+    def _mean(rates: Ints, weights: Ints) -> Ints:
+        weights = weights * (rates > 0)
+        total, count = (rates * weights).sum(axis=0), np.maximum(weights.sum(axis=0), 1)
+        mean: Ints = (2 * total + count) // (2 * count)
+        return mean
+
+
+def _on_curve(shape: Sequence[tuple[int, int]], at: int) -> int:
+    """Linear between the points, level before the first and after the last; cut off towards the point before."""
+    scale = MAX_NODE_SCORE // _BEST
+    first, last = shape[0], shape[-1]
+    if at <= first[0]:
+        return first[1] * scale
+    for (start, low), (end, high) in pairwise(shape):
+        if at <= end:
+            rise = (high - low) * scale * (at - start)
+            step = abs(rise) // (end - start)
+            return low * scale + (step if rise >= 0 else -step)
+    return last[1] * scale

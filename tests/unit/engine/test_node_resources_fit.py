@@ -1,0 +1,267 @@
+"""NodeResourcesFit beyond plain room: what nobody's leaving would cure, what it ignores, and its strategies."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.plugins.balanced_allocation import BalancedAllocation
+from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
+from agent_scheduler.engine.plugins.node_resources_fit_score import (
+    LeastAllocated,
+    MostAllocated,
+    RequestedToCapacityRatio,
+)
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.hints import QueueingHint
+
+from .world import World, node
+
+GPU = "example.com/gpu"
+NIC = "other.io/nic"
+
+
+def curable(world: World, pod: PodInfo, plugin: NodeResourcesFit | None = None) -> list[bool]:
+    plugin = plugin or NodeResourcesFit()
+    columns = world.ledger.columns
+    rows = columns.all_rows()
+    state = plugin.prepare(pod.cls, Handle(world.ledger))
+    assert not plugin.feasible(state, columns, rows).any()
+    return plugin.curable(state, columns, rows).tolist()
+
+
+def fits(world: World, pod: PodInfo, plugin: NodeResourcesFit) -> list[bool]:
+    columns = world.ledger.columns
+    rows = columns.all_rows()
+    state = plugin.prepare(pod.cls, Handle(world.ledger))
+    answers: list[bool] = plugin.feasible(state, columns, rows).tolist()
+    assert [plugin.feasible_row(state, columns, row) for row in rows.tolist()] == answers
+    return answers
+
+
+def scores(world: World, pod: PodInfo, plugin: Any) -> list[int]:
+    columns = world.ledger.columns
+    rows = columns.all_rows()
+    state = plugin.prepare(pod.cls, Handle(world.ledger))
+    answers: list[int] = plugin.score(state, columns, rows).tolist()
+    assert [plugin.score_row(state, columns, row) for row in rows.tolist()] == answers
+    return answers
+
+
+def test_a_node_that_is_too_small_when_empty_is_not_cured_by_anybody_leaving() -> None:
+    world = World(node("full"), node("small", cpu="1"), node("poor", memory="1Gi"))
+    world.place("full", requests={"cpu": "3", "memory": "6Gi"})
+    assert curable(world, world.pod(requests={"cpu": "2", "memory": "4Gi"})) == [True, False, False]
+
+
+def test_what_a_node_offers_exactly_is_curable() -> None:
+    world = World(node("a", cpu="2"))
+    world.place("a", requests={"cpu": "1"})
+    assert curable(world, world.pod(requests={"cpu": "2"})) == [True]
+
+
+def test_too_many_pods_are_always_worth_a_try() -> None:
+    world = World(node("none", pods="0"), node("one", pods="1"))
+    world.place("one")
+    assert curable(world, world.pod(requests={"cpu": "1"})) == [True, True]
+
+
+def test_a_resource_that_no_node_offers_is_not_cured_anywhere() -> None:
+    world = World(node("a"), node("b", pods="0"))
+    assert curable(world, world.pod(requests={GPU: "1"})) == [False, False]
+
+
+@pytest.mark.parametrize(
+    "plugin", [NodeResourcesFit([GPU, "cpu", "hugepages-2Mi"]), NodeResourcesFit((), ["example.com"])]
+)
+def test_ignored_extended_resources_are_left_to_somebody_else(plugin: NodeResourcesFit) -> None:
+    world = World(node("a"))
+    assert fits(world, world.pod(requests={GPU: "9"}), plugin) == [True]
+    assert fits(world, world.pod(requests={NIC: "1"}), plugin) == [False]
+    # Kubernetes' own resources are looked at whatever the arguments say.
+    assert fits(world, world.pod(requests={"cpu": "9"}), plugin) == [False]
+    assert fits(world, world.pod(requests={"hugepages-2Mi": "2Mi"}), plugin) == [False]
+    assert curable(world, world.pod(requests={"cpu": "9", GPU: "1"}), plugin) == [False]
+
+
+def test_a_group_is_all_that_stands_before_the_slash() -> None:
+    world = World(node("a"))
+    plugin = NodeResourcesFit((), ["example"])
+    assert fits(world, world.pod(requests={GPU: "1"}), plugin) == [False]
+
+
+def test_resources_of_kubernetes_with_a_prefix_are_never_ignored() -> None:
+    world = World(node("a"))
+    plugin = NodeResourcesFit(["x.kubernetes.io/y"], ["x.kubernetes.io"])
+    assert fits(world, world.pod(requests={"x.kubernetes.io/y": "1"}), plugin) == [False]
+
+
+def test_a_node_without_an_ignored_resource_wakes_the_pod() -> None:
+    world = World()
+    pod = world.pod(requests={GPU: "1", "cpu": "2"})
+
+    def hint(plugin: NodeResourcesFit, old: Any, new: Any) -> QueueingHint:
+        registered = plugin.events_to_register()[-1]
+        assert registered.hint_fn is not None
+        return registered.hint_fn(pod, old, new)
+
+    small, large = node("n", cpu="1"), node("n", cpu="4")
+    assert hint(NodeResourcesFit(), None, large) is QueueingHint.SKIP
+    assert hint(NodeResourcesFit([GPU]), None, large) is QueueingHint.QUEUE
+    assert hint(NodeResourcesFit([GPU]), None, small) is QueueingHint.SKIP
+    assert hint(NodeResourcesFit([GPU]), small, large) is QueueingHint.QUEUE
+    assert hint(NodeResourcesFit([GPU]), large, large) is QueueingHint.SKIP
+
+
+def test_a_curve_ranks_by_utilisation() -> None:
+    packs = RequestedToCapacityRatio([(0, 0), (100, 10)], {"cpu": 1})
+    spreads = RequestedToCapacityRatio([(0, 10), (100, 0)], {"cpu": 1})
+    level = RequestedToCapacityRatio([(40, 3), (60, 7)], {"cpu": 1})
+    world = World(*(node(f"n{index}", cpu="4") for index in range(4)))
+    for index, cpu in enumerate(("0", "1", "2", "4")):
+        world.place(f"n{index}", requests={"cpu": cpu})
+    pod = world.pod(requests={"cpu": "1"})
+    assert scores(world, pod, packs) == [25, 50, 75, 100]
+    assert scores(world, pod, spreads) == [75, 50, 25, 0]
+    assert scores(world, pod, level) == [30, 50, 70, 70]
+
+
+def test_a_resource_that_rates_nothing_is_left_out_of_a_curve_s_mean() -> None:
+    curve = RequestedToCapacityRatio([(0, 0), (100, 10)], {"cpu": 1, "memory": 3})
+    world = World(node("a", cpu="4", memory="100Gi"))
+    assert scores(world, world.pod(requests={"cpu": "2", "memory": "1Mi"}), curve) == [50]
+
+
+def test_storage_counts_for_pods_that_ask_for_none_and_devices_do_not() -> None:
+    world = World(node("a", extended={"ephemeral-storage": "10Gi", GPU: "10"}))
+    world.place("a", requests={"ephemeral-storage": "5Gi", GPU: "5"})
+    for strategy in (LeastAllocated, MostAllocated):
+        assert scores(world, world.pod(), strategy({"ephemeral-storage": 1, GPU: 1, "pods": 1})) == [50]
+        assert scores(world, world.pod(requests={GPU: "5"}), strategy({GPU: 1})) in ([0], [100])
+        assert strategy({GPU: 1}).prepare(world.pod().cls, Handle(world.ledger)) is None
+
+
+# ---- against a plain reading
+
+AMOUNTS = st.integers(0, 9)
+SHAPES = st.lists(
+    st.tuples(st.integers(0, 100), st.integers(0, 10)), min_size=1, max_size=4, unique_by=lambda at: at[0]
+).map(sorted)
+NAMES = ("cpu", "memory", "ephemeral-storage", GPU, NIC)
+WEIGHTS = st.dictionaries(st.sampled_from((*NAMES, "pods")), st.integers(1, 5), min_size=1)
+
+
+def requests(amounts: list[int]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in zip(NAMES, amounts, strict=True) if amount}
+
+
+def shares(
+    world: World, names: list[str], offered: list[int], taken: list[int], wanted: list[int], *, scored: bool
+) -> list[tuple[str, int, int, int]]:
+    """(resource, taken before, taken with the pod, offered), for the resources that count."""
+    found = []
+    for name, whole, have, more in zip(NAMES, offered, taken, wanted, strict=True):
+        if name not in names or not whole or (name in (GPU, NIC) and not more):
+            continue
+        unit = 1000 if name == "cpu" else 1
+        default = {"cpu": 100, "memory": 200 * 2**20}.get(name, 0) if scored else 0
+        have, more = (each * unit or default for each in (have, more))
+        found.append((name, have, have + more, whole * unit))
+    return found
+
+
+def on_curve(shape: list[tuple[int, int]], at: int) -> int:
+    for index, (end, high) in enumerate(shape):
+        if at <= end:
+            if not index:
+                return high * 10
+            start, low = shape[index - 1]
+            return low * 10 + math.trunc((high - low) * 10 * (at - start) / (end - start))
+    return shape[-1][1] * 10
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    offered=st.lists(AMOUNTS, min_size=5, max_size=5),
+    taken=st.lists(AMOUNTS, min_size=5, max_size=5),
+    wanted=st.lists(AMOUNTS, min_size=5, max_size=5),
+    weights=WEIGHTS,
+    shape=SHAPES,
+)
+def test_strategies_agree_with_a_plain_reading(
+    offered: list[int],
+    taken: list[int],
+    wanted: list[int],
+    weights: dict[str, int],
+    shape: list[tuple[int, int]],
+) -> None:
+    whole = dict(zip(NAMES, map(str, offered), strict=True))
+    world = World(node("a", cpu=whole.pop("cpu"), memory=whole.pop("memory"), extended=whole))
+    world.place("a", requests=requests(taken))
+    pod = world.pod(requests=requests(wanted))
+    counted = shares(world, list(weights), offered, taken, wanted, scored=True)
+
+    def mean(rates: dict[str, int]) -> int:
+        total = sum(weights[name] for name in rates)
+        return sum(weights[name] * rate for name, rate in rates.items()) // total if total else 0
+
+    least = mean({name: max(full - use, 0) * 100 // full for name, _, use, full in counted})
+    most = mean({name: min(use, full) * 100 // full for name, _, use, full in counted})
+    rated = {name: on_curve(shape, min(use, full) * 100 // full) for name, _, use, full in counted}
+    rated = {name: rate for name, rate in rated.items() if rate}
+    total = sum(weights[name] for name in rated)
+    curve = math.floor(sum(weights[n] * r for n, r in rated.items()) / total + 0.5) if total else 0
+    for plugin, expected in (
+        (LeastAllocated(weights), least),
+        (MostAllocated(weights), most),
+        (RequestedToCapacityRatio(shape, weights), curve),
+    ):
+        if plugin.prepare(pod.cls, Handle(world.ledger)) is None:
+            assert expected == 0
+        else:
+            assert scores(world, pod, plugin) == [expected]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    offered=st.lists(AMOUNTS, min_size=5, max_size=5),
+    taken=st.lists(AMOUNTS, min_size=5, max_size=5),
+    wanted=st.lists(AMOUNTS, min_size=5, max_size=5),
+    names=st.lists(st.sampled_from((*NAMES, "pods")), min_size=1, unique=True),
+)
+def test_balance_agrees_with_a_plain_reading(
+    offered: list[int], taken: list[int], wanted: list[int], names: list[str]
+) -> None:
+    whole = dict(zip(NAMES, map(str, offered), strict=True))
+    world = World(node("a", cpu=whole.pop("cpu"), memory=whole.pop("memory"), extended=whole))
+    world.place("a", requests=requests(taken))
+    pod = world.pod(requests=requests(wanted))
+    plugin = BalancedAllocation(names)
+    asked = any(more for name, more in zip(NAMES, wanted, strict=True) if name in names)
+    if not asked:
+        assert plugin.prepare(pod.cls, Handle(world.ledger)) is None
+        return
+    counted = {each[0]: each for each in shares(world, names, offered, taken, wanted, scored=False)}
+    ordered = [counted[name] for name in names if name in counted]
+
+    def evenness(fractions: list[float]) -> int:
+        if len(fractions) < 2:
+            return 100
+        if len(fractions) == 2:
+            return int((1 - abs((fractions[0] - fractions[1]) / 2)) * 100)
+        mean, squares = 0.0, 0.0
+        for each in fractions:
+            mean += each
+        mean /= len(fractions)
+        for each in fractions:
+            squares += (each - mean) * (each - mean)
+        return int((1 - math.sqrt(squares / len(fractions))) * 100)
+
+    before = evenness([min(have / full, 1.0) for _, have, _, full in ordered])
+    after = evenness([min(use / full, 1.0) for _, _, use, full in ordered])
+    assert scores(world, pod, plugin) == [50 + (50 + after - before) // 2]
