@@ -54,14 +54,20 @@ class EmbeddedCluster:
         )
 
     async def add_pod(
-        self, name: str, *, cpu: str = "100m", scheduler: str = "agent-scheduler", **spec: Any
+        self,
+        name: str,
+        *,
+        cpu: str = "100m",
+        scheduler: str = "agent-scheduler",
+        labels: dict[str, str] | None = None,
+        **spec: Any,
     ) -> Any:
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
         return await self.ask(
             "POST",
             PODS,
             {
-                "metadata": {"name": name},
+                "metadata": {"name": name, "labels": labels or {}},
                 "spec": {"schedulerName": scheduler, "containers": [container], **spec},
             },
         )
