@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import BASE_RESOURCES, Bools, Columns, Ints, Rows
+from ..columns import BASE_RESOURCES, Bools, Columns, Rows
 from ..framework import Depends, Filter
 from ..handle import Handle
 from ..nodeinfo import NodeInfo
@@ -18,6 +18,7 @@ from ..podclass import PODS, PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..wanted import Wanted
 
 _PODS = BASE_RESOURCES.index(PODS)
 
@@ -25,43 +26,6 @@ _PODS = BASE_RESOURCES.index(PODS)
 def insufficient(resource: str) -> str:
     """kube-scheduler's reason."""
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
-
-
-class Wanted:
-    """What a class wants of some resources, as columns: `indices` and `amounts` are [resource, 1].
-
-    Resources get their columns when a node first offers them, so `resolve` looks again when there are more.
-    """
-
-    __slots__ = ("_known", "_names", "amounts", "each", "indices", "missing", "resolved", "weights")
-
-    def __init__(self, wanted: Sequence[tuple[str, int, int]]) -> None:
-        """`wanted`: (resource, amount, weight)."""
-        self._names = tuple(wanted)
-        self._known = -1
-        #: Names behind the rows of `indices`, and names that no node offers.
-        self.resolved: tuple[str, ...] = ()
-        self.missing: tuple[str, ...] = ()
-        self.indices: Rows = np.zeros((0, 1), dtype=np.intp)
-        self.amounts: Ints = np.zeros((0, 1), dtype=np.int64)
-        self.weights: Ints = np.zeros((0, 1), dtype=np.int64)
-        #: The same as plain numbers, (index, amount, weight), for one row at a time.
-        self.each: tuple[tuple[int, int, int], ...] = ()
-
-    def resolve(self, nodes: Columns) -> Wanted:
-        columns = nodes.allocatable.shape[0]
-        if columns != self._known:
-            self._known = columns
-            known = {name: index for name, index in nodes.interns.resources.items() if index < columns}
-            found = [(known[name], amount, weight) for name, amount, weight in self._names if name in known]
-            self.resolved = tuple(name for name, _, _ in self._names if name in known)
-            self.missing = tuple(name for name, _, _ in self._names if name not in known)
-            self.each = tuple(found)
-            table = np.array(found, dtype=np.int64).reshape(-1, 3)
-            self.indices = table[:, 0:1].astype(np.intp)
-            self.amounts = table[:, 1:2]
-            self.weights = table[:, 2:3]
-        return self
 
 
 def is_extended(resource: str) -> bool:

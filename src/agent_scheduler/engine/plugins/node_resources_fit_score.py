@@ -16,7 +16,7 @@ from ..columns import CPU, MEMORY, Columns, Ints, Rows
 from ..framework import MAX_NODE_SCORE, Depends, Score
 from ..handle import Handle
 from ..podclass import PODS, PodClass
-from .node_resources_fit import Wanted
+from ..wanted import Wanted
 
 #: What a full node is called in the shape of a `RequestedToCapacityRatio`, and the best score there.
 _FULL = 100

@@ -1,0 +1,46 @@
+"""What the pods of a class want of some resources, found again in the columns of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .columns import Columns, Ints, Rows
+
+
+class Wanted:
+    """Resources, amounts and weights as columns: `indices` and `amounts` are [resource, 1].
+
+    Resources get their columns when a node first offers them, so `resolve` looks again when there are more.
+    """
+
+    __slots__ = ("_known", "_names", "amounts", "each", "indices", "missing", "resolved", "weights")
+
+    def __init__(self, wanted: Sequence[tuple[str, int, int]]) -> None:
+        """`wanted`: (resource, amount, weight)."""
+        self._names = tuple(wanted)
+        self._known = -1
+        #: Names behind the rows of `indices`, and names that no node offers.
+        self.resolved: tuple[str, ...] = ()
+        self.missing: tuple[str, ...] = ()
+        self.indices: Rows = np.zeros((0, 1), dtype=np.intp)
+        self.amounts: Ints = np.zeros((0, 1), dtype=np.int64)
+        self.weights: Ints = np.zeros((0, 1), dtype=np.int64)
+        #: The same as plain numbers, (index, amount, weight), for one row at a time.
+        self.each: tuple[tuple[int, int, int], ...] = ()
+
+    def resolve(self, nodes: Columns) -> Wanted:
+        columns = nodes.allocatable.shape[0]
+        if columns != self._known:
+            self._known = columns
+            known = {name: index for name, index in nodes.interns.resources.items() if index < columns}
+            found = [(known[name], amount, weight) for name, amount, weight in self._names if name in known]
+            self.resolved = tuple(name for name, _, _ in self._names if name in known)
+            self.missing = tuple(name for name, _, _ in self._names if name not in known)
+            self.each = tuple(found)
+            table = np.array(found, dtype=np.int64).reshape(-1, 3)
+            self.indices = table[:, 0:1].astype(np.intp)
+            self.amounts = table[:, 1:2]
+            self.weights = table[:, 2:3]
+        return self
