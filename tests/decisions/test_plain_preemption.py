@@ -80,3 +80,14 @@ def test_the_start_of_the_longest_running_of_the_most_important_victims_breaks_t
     assert _chosen([(500, 10), (100, 1)], [(500, 5), (100, 20)]) == {"n0"}
     assert _chosen([(500, 10), (500, 30)], [(500, 11), (500, 12)]) == {"n1"}
     assert _chosen([(500, 10), (100, 1)], [(500, 10), (100, 20)]) == {"n0", "n1"}
+
+
+def test_of_equals_the_longer_running_stays() -> None:
+    allocatable = {"cpu": "10", "memory": "8Gi", "pods": "10"}
+    node = {"metadata": {"name": "n0"}, "status": {"allocatable": allocatable}}
+    young, old = (
+        _pod(called, 5000, 0, "n0", status={"startTime": f"2026-01-01T00:00:{second}Z"})
+        for called, second in (("young", 20), ("old", 10))
+    )
+    decision = decide(_pod("pending", 5000, 1000), World((node,), (young, old)))
+    assert [victim for candidate in decision.candidates for victim in candidate.victims] == [young]

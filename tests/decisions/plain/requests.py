@@ -41,7 +41,6 @@ def pod_request(pod: Obj, resource: str, *, non_zero: bool = False) -> int:
         request = container_request(container, resource, missing)
         if container.get("restartPolicy") == "Always":
             sidecars += request
-            highest = max(highest, sidecars)
         else:
             highest = max(highest, sidecars + request)
     return max(running + sidecars, highest) + overhead
