@@ -78,6 +78,14 @@ class Filter(Protocol):
         """
         return np.full(rows.shape[0], self.depends is not Depends.NODE)
 
+    def nearest(self, state: Any, nodes: Columns, rows: Rows) -> Rows:
+        """`rows`, all refused, with those first that lack least; for explanations."""
+        return rows
+
+    def missing(self, state: Any, nodes: Columns, row: int) -> str:
+        """What `row`, which is refused, lacks, in numbers where there are any; for explanations."""
+        return ", ".join(self.reasons(state, nodes, np.array((row,), dtype=np.intp)))
+
 
 class Score(Protocol):
     """Ranks nodes that every filter has passed."""

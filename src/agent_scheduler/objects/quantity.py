@@ -107,3 +107,15 @@ def _number(quantity: object) -> str:
 def resource_value(resource: str, quantity: str | int | float) -> int:
     """The amount of `resource` in the ledger's unit: millicores for cpu, whole units for all else."""
     return milli_value(quantity) if resource == "cpu" else value(quantity)
+
+
+def text_of(resource: str, amount: int) -> str:
+    """An amount in the ledger's units as people write it: `1500m`, `2`, `1.5Gi`. Bytes are rounded to a tenth."""
+    if resource == "cpu":
+        return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
+    if resource not in ("memory", "ephemeral-storage") and not resource.startswith("hugepages-"):
+        return str(amount)
+    for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if abs(amount) >= size:
+            return f"{amount / size:.1f}".removesuffix(".0") + suffix
+    return str(amount)

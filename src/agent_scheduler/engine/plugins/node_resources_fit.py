@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from agent_scheduler.objects.quantity import text_of
+
 from ..columns import BASE_RESOURCES, Bools, Columns, Rows
 from ..framework import Depends, Filter
 from ..handle import Handle
@@ -83,6 +85,26 @@ class NodeResourcesFit(Filter):
         offered = nodes.allocatable[state.indices, rows] >= state.amounts
         large_enough: Bools = np.logical_and.reduce(offered | (state.indices == _PODS))
         return large_enough
+
+    def nearest(self, state: Wanted, nodes: Columns, rows: Rows) -> Rows:
+        """By the share of what is wanted that is not there, over all resources."""
+        state.resolve(nodes)
+        room = np.maximum(nodes.allocatable[state.indices, rows] - nodes.requested[state.indices, rows], 0)
+        short = np.maximum(state.amounts - room, 0) / np.maximum(state.amounts, 1)
+        return rows[np.argsort(short.sum(axis=0), kind="stable")]
+
+    def missing(self, state: Wanted, nodes: Columns, row: int) -> str:
+        state.resolve(nodes)
+        found = [f"{resource}: no node offers it" for resource in state.missing]
+        for resource, (index, amount, _) in zip(state.resolved, state.each, strict=True):
+            offered = nodes.allocatable.item(index, row)
+            free = offered - nodes.requested.item(index, row)
+            if free < amount:
+                wanted, left, whole, short = (
+                    text_of(resource, each) for each in (amount, max(free, 0), offered, amount - free)
+                )
+                found.append(f"{resource}: {short} more (wants {wanted}, {left} of {whole} is free)")
+        return "; ".join(found)
 
     @staticmethod
     def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
