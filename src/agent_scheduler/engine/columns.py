@@ -36,6 +36,8 @@ NODE_NAME: Final = "\0metadata.name"
 
 #: Label columns kept. Keys come from pods, so their number is anybody's choice; one that was dropped is made again.
 LABELS_KEPT: Final = 256
+#: The same for images.
+IMAGES_KEPT: Final = 256
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 
@@ -82,6 +84,7 @@ class Columns:
     """Rows of nodes. All arrays have `capacity` columns; rows at or above `size` were never used."""
 
     __slots__ = (
+        "_images",
         "_labels",
         "allocatable",
         "interns",
@@ -128,6 +131,8 @@ class Columns:
         self.terms: dict[ExistingTerm, Ints] = {}
         #: Label key -> value ids, made when a selector first asks for the key; at most `LABELS_KEPT`.
         self._labels: dict[str, Ints] = {}
+        #: Image -> sizes, made when a pod with that image is first ranked; at most `IMAGES_KEPT`.
+        self._images: dict[str, Ints] = {}
 
     @property
     def capacity(self) -> int:
@@ -147,6 +152,7 @@ class Columns:
         for name in ("version", "spec_version", "present", "unschedulable", "taints"):
             setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
         self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
+        _grow_each(self._images, grown_rows)
         _grow_each(self.matching, grown_rows)
         _grow_each(self.terms, grown_rows)
         self.nodes.extend([None] * (grown_rows - len(self.nodes)))
@@ -166,10 +172,25 @@ class Columns:
             self._labels[key] = column
         return column
 
+    def image(self, name: str) -> Ints:
+        """Bytes of an image on the rows in use; 0 where a node lacks it."""
+        column = self._images.get(name)
+        if column is None:
+            column = np.zeros(self.capacity, dtype=np.int64)
+            for row, node in enumerate(self.nodes[: self.size]):
+                if node is not None:
+                    column[row] = node.images.get(name, 0)
+            if len(self._images) >= IMAGES_KEPT:
+                del self._images[next(iter(self._images))]
+            self._images[name] = column
+        return column
+
     def relabel(self, row: int, node: NodeInfo | None) -> None:
-        """Bring the label columns in step with what now stands in `row`."""
+        """Bring the columns of labels and images in step with what now stands in `row`."""
         for key, column in self._labels.items():
             column[row] = self._value(node, key)
+        for name, column in self._images.items():
+            column[row] = 0 if node is None else node.images.get(name, 0)
 
     def _value(self, node: NodeInfo | None, key: str) -> int:
         if node is None:

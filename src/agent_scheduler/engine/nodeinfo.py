@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -14,6 +14,8 @@ from .requests import NODE_LIMIT, Amounts
 
 #: A node's taints, in their order; the unit in which TaintToleration decides.
 Taints = tuple[wire.Taint, ...]
+
+NO_IMAGES: Mapping[str, int] = {}
 
 
 class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
@@ -33,6 +35,8 @@ class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     #: What could not be read, for one log line a node.
     errors: tuple[str, ...]
     namespace: str = ""
+    #: Size in bytes by name of the images that it has; empty where nobody asks (see `node_info`).
+    images: Mapping[str, int] = NO_IMAGES
 
     @property
     def metadata(self) -> NodeInfo:
@@ -40,8 +44,12 @@ class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
         return self
 
 
-def node_info(node: wire.Node) -> NodeInfo:
-    """What to remember of `node`. Never raises: what is wrong is in `errors`."""
+def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
+    """What to remember of `node`. Never raises: what is wrong is in `errors`.
+
+    `images`: whether a plugin asks for them. They change with every image that a node pulls, which is no change at all
+    where none does.
+    """
     allocatable: Amounts = {}
     errors = []
     for resource, quantity in (node.status.allocatable or {}).items():
@@ -62,7 +70,12 @@ def node_info(node: wire.Node) -> NodeInfo:
         allocatable=allocatable,
         conditions={condition.type: condition.status for condition in node.status.conditions or ()},
         errors=tuple(errors),
+        images=_sizes(node.status.images) if images and node.status.images else NO_IMAGES,
     )
+
+
+def _sizes(images: Iterable[wire.ContainerImage]) -> Mapping[str, int]:
+    return {name: image.size_bytes for image in images for name in image.names or ()}
 
 
 def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
@@ -73,6 +86,7 @@ def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
         and new.allocatable == old.allocatable
         and new.taints == old.taints
         and new.labels == old.labels
+        and new.images == old.images
     )
 
 

@@ -1,0 +1,59 @@
+"""ImageLocality: prefers nodes that have the pod's images already.
+
+Each image counts its size times the share of all nodes that have it, so that one node does not draw every pod. The
+formula and its bounds are kube-scheduler's (`image_locality.go`). An image has one size in the whole cluster: that on
+the first row that has it, where kube-scheduler takes what the first node to report it said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..columns import Columns, Ints, Rows
+from ..framework import MAX_NODE_SCORE, Depends, Score
+from ..handle import Handle
+from ..podclass import PodClass
+
+_MIB: Final = 2**20
+_LEAST: Final = 23 * _MIB
+_MOST_A_CONTAINER: Final = 1000 * _MIB
+
+
+class Images(NamedTuple):
+    """Of a class: each image, and in how many containers."""
+
+    counted: tuple[tuple[str, int], ...]
+    most: int
+
+
+class ImageLocality(Score):
+    name = "ImageLocality"
+    depends = Depends.NODES
+    normalize = None
+
+    def prepare(self, pod: PodClass, handle: Handle) -> Images | None:
+        if not pod.images:
+            return None
+        counted = Counter(with_tag(image) for image in pod.images)
+        return Images(tuple(counted.items()), _MOST_A_CONTAINER * len(pod.images))
+
+    def score(self, state: Images, nodes: Columns, rows: Rows) -> Ints:
+        held: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        for image, containers in state.counted:
+            sizes = nodes.image(image)[: nodes.size]
+            has = sizes != 0
+            holders = int(np.count_nonzero(has))
+            if holders:
+                share = holders / np.count_nonzero(nodes.present[: nodes.size])
+                held += has[rows] * (containers * int(sizes[has.argmax()] * share))
+        bounded = np.clip(held, _LEAST, state.most)
+        score: Ints = MAX_NODE_SCORE * (bounded - _LEAST) // (state.most - _LEAST)
+        return score
+
+
+def with_tag(image: str) -> str:
+    """The name that a runtime reports: with the tag that it supplies where there is neither tag nor digest."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

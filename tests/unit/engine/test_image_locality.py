@@ -1,0 +1,172 @@
+"""ImageLocality: which nodes have a pod's images, and what that is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.columns import IMAGES_KEPT
+from agent_scheduler.engine.decide import ClassViews
+from agent_scheduler.engine.framework import Profile, WeightedScore
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events, node_info, same_for_scheduling
+from agent_scheduler.engine.plugins.image_locality import ImageLocality, with_tag
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.objects import wire
+from tests.decisions import plain
+from tests.decisions.plain import image_locality
+
+from .world import World, pod_json, read_pod
+
+MIB = 2**20
+PROFILE = Profile("s", (), (WeightedScore(ImageLocality(), 1),))
+
+
+def node_json(name: str, **images: int) -> dict[str, Any]:
+    """`images`: MiB by name, each with a second name of the same size."""
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "status": {
+            "allocatable": {"pods": "10"},
+            "images": [
+                {"names": [f"{image}@sha256:1", f"{image}:latest"], "sizeBytes": size * MIB}
+                for image, size in images.items()
+            ],
+        },
+    }
+
+
+def having(name: str, **images: int) -> NodeInfo:
+    return node_info(msgspec.convert(node_json(name, **images), wire.Node), images=True)
+
+
+def using(*images: str, inits: tuple[str, ...] = ()) -> dict[str, Any]:
+    return pod_json(
+        containers=[{"name": f"c{index}", "image": image} for index, image in enumerate(images)],
+        initContainers=[{"name": f"i{index}", "image": image} for index, image in enumerate(inits)],
+    )
+
+
+def read(body: dict[str, Any]) -> PodInfo:
+    return read_pod(body, PodClasses(images=True))
+
+
+def scores(world: World, pod: PodInfo) -> list[int]:
+    plugin, columns = ImageLocality(), world.ledger.columns
+    state = plugin.prepare(pod.cls, Handle(world.ledger))
+    assert state is not None
+    answers: list[int] = plugin.score(state, columns, columns.all_rows()).tolist()
+    return answers
+
+
+def test_the_more_of_the_image_a_node_has_and_the_more_nodes_have_it_the_better() -> None:
+    world = World(having("a", big=1000), having("b", big=1000, small=20), having("c"), having("d"))
+    half = 100 * (500 - 23) // (1000 - 23)
+    assert scores(world, read(using("big"))) == [half, half, 0, 0]
+    assert scores(world, read(using("small"))) == [0, 0, 0, 0]
+
+
+def test_every_container_counts_init_containers_too() -> None:
+    world = World(having("a", x=600, y=600), having("b", x=600))
+    assert scores(world, read(using("x", "x", inits=("y",)))) == [
+        100 * (1500 - 23) // (3000 - 23),
+        100 * (1200 - 23) // (3000 - 23),
+    ]
+
+
+def test_an_image_has_the_size_that_the_first_node_with_it_reports() -> None:
+    world = World(having("a"), having("b", x=900), having("c", x=300))
+    assert scores(world, read(using("x"))) == [0, *[100 * (600 - 23) // (1000 - 23)] * 2]
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("nginx", "nginx:latest"),
+        ("nginx:1", "nginx:1"),
+        ("registry:5000/nginx", "registry:5000/nginx:latest"),
+        ("registry:5000/nginx:1", "registry:5000/nginx:1"),
+        ("nginx@sha256:0af", "nginx@sha256:0af"),
+        ("", ":latest"),
+    ],
+)
+def test_a_name_without_a_tag_means_the_latest(image: str, name: str) -> None:
+    assert with_tag(image) == name
+
+
+def test_pods_without_images_are_left_out() -> None:
+    world = World(having("a", x=900))
+    assert ImageLocality().prepare(world.pod().cls, Handle(world.ledger)) is None
+
+
+def test_a_node_that_pulls_an_image_changes_only_where_somebody_asks() -> None:
+    before, after = (msgspec.convert(node_json("a", **images), wire.Node) for images in ({}, {"x": 1}))
+    assert same_for_scheduling(node_info(after), node_info(before))
+    asked = node_info(after, images=True), node_info(before, images=True)
+    assert not same_for_scheduling(*asked)
+    # It wakes nobody: no filter looks at images.
+    assert node_change_events(*asked) == []
+
+
+def test_images_that_come_and_go_are_seen_on_all_nodes() -> None:
+    world = World(having("a"), having("b"))
+    snapshot = Snapshot(world.ledger)
+    views = ClassViews(PROFILE, snapshot)
+    pod = read(using("x"))
+
+    def totals() -> list[int]:
+        snapshot.refresh()
+        columns = snapshot.columns
+        view = views.of(pod.cls)
+        return view.totals(columns, view.feasible_rows(columns)).tolist()
+
+    full, half = 100, 100 * (500 - 23) // (1000 - 23)
+    assert totals() == [0, 0]
+    world.ledger.set_node(having("a", x=1000))
+    assert totals() == [half, 0]
+    world.ledger.set_node(having("b", x=1000))
+    assert totals() == [full, full]
+    world.ledger.set_node(having("c"))
+    world.ledger.set_node(having("d"))
+    assert totals() == [half, half, 0, 0]
+    world.ledger.remove_node("c")
+    world.ledger.remove_node("d")
+    world.ledger.remove_node("a")
+    assert totals() == [full]
+    world.ledger.set_node(having("b"))
+    assert totals() == [0]
+
+
+def test_pods_with_ever_new_images_do_not_fill_the_memory() -> None:
+    world = World(having("a", x=5))
+    columns = world.ledger.columns
+    for number in range(2 * IMAGES_KEPT):
+        assert not columns.image(f"image-{number}").any()
+    assert len(columns._images) == IMAGES_KEPT
+    for name in map(str, range(200)):
+        world.ledger.set_node(having(name, x=5))
+    assert np.count_nonzero(columns.image("x:latest")) == 201
+
+
+IMAGES = st.dictionaries(st.sampled_from(["x", "y", "z"]), st.integers(1, 2000), max_size=3)
+USED = st.lists(st.sampled_from(["x", "y:latest", "z@sha256:1", "other"]), max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes=st.lists(IMAGES, min_size=1, max_size=5), images=USED.filter(bool), inits=USED)
+def test_scores_agree_with_a_plain_reading(
+    nodes: list[dict[str, int]], images: list[str], inits: list[str]
+) -> None:
+    bodies = [node_json(f"n{index}", **held) for index, held in enumerate(nodes)]
+    pod = using(*images, inits=tuple(inits))
+    world = World(*(node_info(msgspec.convert(body, wire.Node), images=True) for body in bodies))
+    expected = image_locality.score(pod, bodies, plain.World(tuple(bodies), ()))
+    assert expected is not None
+    assert scores(world, read(pod)) == list(expected.values())
