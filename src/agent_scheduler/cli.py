@@ -60,15 +60,16 @@ def _missing(command: str, module: str) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from agent_scheduler.config import ConfigurationError, load
+    from agent_scheduler.config import ConfigurationError, Source
     from agent_scheduler.kube.credentials import KubeConfigError
     from agent_scheduler.runtime import Runtime
     from agent_scheduler.serving.http import ServingError
     from agent_scheduler.telemetry.logs import get_logger, setup
 
+    source = Source(args)
     warnings: list[str] = []
     try:
-        configuration = load(args, warn=warnings.append)
+        configuration = source.load(warn=warnings.append)
     except ConfigurationError as error:
         print(f"agent-scheduler run: {error}", file=sys.stderr)
         return 2
@@ -77,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
         get_logger("config").warning("without effect", setting=warning)
 
     async def run() -> int:
-        return await Runtime(configuration).run()
+        return await Runtime(configuration, source=source).run()
 
     import uvloop
 

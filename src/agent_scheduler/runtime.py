@@ -1,6 +1,7 @@
 """Builds one scheduler process from its configuration, runs it, and ends it in good order.
 
     start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [lease ─> renewed] ─> scheduling
+    reload: the file has changed, or SIGHUP ─> loaded and validated whole ─> applied between cycles, or refused
     end:    SIGTERM or SIGINT ─> no new decisions ─> binds under way end ─> lease released ─> exit 0
 
 Exit codes: 0 after a signal, 1 when something broke or the lease was lost (a supervisor restarts us then, with
@@ -20,7 +21,7 @@ from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from agent_scheduler.config import Configuration, to_dict
+from agent_scheduler.config import Configuration, Reloader, Source, to_dict
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
@@ -34,10 +35,10 @@ from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, Sources, tls_context
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
-from agent_scheduler.telemetry.logs import get_logger
+from agent_scheduler.telemetry.logs import get_logger, set_level
 from agent_scheduler.telemetry.looplag import LoopLag
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports
 
 #: Connections beyond those of the fast path's writes, so that none of these ever waits for one: lists, the lease,
 #: and reviews of who may read the metrics.
@@ -58,13 +59,15 @@ class Runtime:
         self,
         configuration: Configuration,
         *,
+        source: Source | None = None,
         endpoint: Endpoint | None = None,
         abort: Callable[[int], object] = os._exit,
         transport: Transport | None = None,
         timing: Timing | None = None,
         identity: str = "",
     ) -> None:
-        """`endpoint` None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
+        """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. `endpoint`
+        None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
 
         With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
         the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
@@ -72,6 +75,7 @@ class Runtime:
         Raises KubeConfigError.
         """
         self._configuration = configuration
+        self._source = source
         kubeconfig = configuration.client_connection.kubeconfig
         self._transport = transport
         if endpoint is None and transport is None:
@@ -86,6 +90,10 @@ class Runtime:
         self._timing = timing or REAL
         self._lease_timing = timing or Timing(clock=boottime)
         self.elector: LeaderElector | None = None
+        self._observer = FastPathObserver(
+            self.metrics, clock=self._timing.clock, policy=configuration.conflict_policy
+        )
+        self._reloader: Reloader | None = None
         #: Set while `run` runs.
         self.fast_path: FastPath | None = None
 
@@ -93,12 +101,22 @@ class Runtime:
         """Begin the orderly end; `run` returns when it is done."""
         self._stopping.set()
 
+    def reload(self) -> None:
+        """Load the configuration file again at once, changed or not."""
+        if self._reloader is not None:
+            self._reloader.now()
+
     async def run(self, *, signals: bool = True) -> int:
-        """Schedule until stopped. Returns the exit code; `signals`: SIGTERM and SIGINT stop."""
+        """Schedule until stopped. Returns the exit code.
+
+        `signals`: SIGTERM and SIGINT stop, and SIGHUP reloads if there is a file.
+        """
         loop = asyncio.get_running_loop()
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
+            if self._source is not None and self._source.file is not None:
+                loop.add_signal_handler(signal.SIGHUP, self.reload)
         try:
             await self._run()
         except BaseExceptionGroup as group:
@@ -148,7 +166,10 @@ class Runtime:
                 workers=configuration.worker_count,
                 conflict_policy=configuration.conflict_policy,
             )
+            self.metrics.config_loaded(self._timing.now().timestamp())
+            self._reloader = self._make_reloader()
             async with asyncio.TaskGroup() as tasks:
+                reloading = None if self._reloader is None else tasks.create_task(self._reloader.run())
                 watching = tasks.create_task(fast_path.watch())
                 leading = tasks.create_task(self._lead_when_synced(fast_path, gc_policy))
                 stopping = tasks.create_task(self._stopping.wait())
@@ -156,6 +177,8 @@ class Runtime:
                 if not leading.done():
                     await self._wind_down(fast_path, leading)
                 stopping.cancel()
+                if reloading is not None:
+                    reloading.cancel()
                 watching.cancel()
             self._log.info("stopped")
 
@@ -224,12 +247,11 @@ class Runtime:
     # ---- parts
 
     def _fast_path(self, transport: Transport) -> FastPath:
-        configuration, metrics = self._configuration, self.metrics
-        observer = FastPathObserver(metrics, clock=self._timing.clock, policy=configuration.conflict_policy)
+        metrics = self.metrics
         fast_path = FastPath(
             self._settings,
             transport=transport,
-            observer=observer,
+            observer=self._observer,
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
         )
@@ -241,6 +263,26 @@ class Runtime:
         )
         metrics.binds_in_flight.read_from(lambda: {"": fast_path.binder.in_flight})
         return fast_path
+
+    def _make_reloader(self) -> Reloader | None:
+        if self._source is None or self._source.file is None:
+            return None
+        return Reloader(
+            self._source,
+            self._configuration,
+            apply=self._apply,
+            observer=ReloadReports(self.metrics, now=lambda: self._timing.now().timestamp()),
+            sleep=self._timing.sleep,
+        )
+
+    def _apply(self, configuration: Configuration) -> None:
+        settings = settings_of(configuration, identity=self._identity)
+        assert self.fast_path is not None, "the file is looked at while the fast path is there"
+        self.fast_path.reconfigure(settings)
+        self._observer.set_policy(configuration.conflict_policy)
+        if configuration.logging.level != self._configuration.logging.level:
+            set_level(configuration.logging.level)
+        self._configuration, self._settings = configuration, settings
 
     def _make_elector(self, transport: Transport) -> LeaderElector | None:
         election = self._configuration.leader_election
@@ -263,7 +305,7 @@ class Runtime:
         )
 
     def _make_server(self, fast_path: FastPath, transport: Transport) -> HttpServer:
-        configuration, serving = self._configuration, self._configuration.serving
+        serving = self._configuration.serving
 
         def queue(query: DebugQuery) -> DebugPage:
             # One more than is shown tells the server that something was left out.
@@ -279,7 +321,7 @@ class Runtime:
 
         sources = Sources(
             metrics=self.metrics.exposition,
-            configuration=lambda: to_dict(configuration),
+            configuration=lambda: to_dict(self._configuration),
             queue=queue,
             cache=cache,
             ready=(

@@ -12,6 +12,7 @@ from agent_scheduler.config import load_text, to_dict
 from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.foreign import FOREIGN
+from agent_scheduler.config.reload import CHANGEABLE
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
 from agent_scheduler.engine.plugins import args
 from agent_scheduler.telemetry.metrics import Metrics
@@ -99,6 +100,13 @@ def test_every_flag_and_gate_is_documented() -> None:
         assert f"`{gate}`" in text
 
 
+def test_settings_that_may_change_while_it_runs_are_documented_and_no_other() -> None:
+    text = (DOCS / "configuration.md").read_text()
+    sentence = re.search(r"These may change: (.*?)\. A change of anything else", text, re.DOTALL)
+    assert sentence
+    assert set(re.findall(r"`([^`]+)`", sentence[1])) == CHANGEABLE
+
+
 def test_every_extension_point_and_foreign_key_is_documented() -> None:
     text = (DOCS / "configuration.md").read_text()
     for point in fields(Plugins):
@@ -145,8 +153,8 @@ def test_the_error_that_the_page_shows_is_the_error_that_is_given() -> None:
     assert found
     with pytest.raises(ValueError) as caught:
         load_text(
-            "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nprofiles:\n- plugins:\n    score:\n"
-            "      enabled:\n      - {name: NodeAfinity}\n",
+            "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nprofiles:\n- pluginConfig:\n"
+            "  - name: NodeResourcesFit\n    args:\n      scoringStrategy: {type: MostAlocated}\n",
             source="scheduler.yaml",
         )
     assert str(caught.value) == found[1]

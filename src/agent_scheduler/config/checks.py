@@ -24,6 +24,8 @@ def check(configuration: Configuration, warn: Warn = silent) -> None:
             ("podMaxBackoffSeconds",),
             f"found {maximum:g}; allowed: 0 (no backoff), or podInitialBackoffSeconds ({initial:g}) and more",
         )
+    if configuration.pod_max_in_unschedulable_pods_duration <= 0:
+        raise Invalid(("podMaxInUnschedulablePodsDuration",), "must be above 0s")
     _check_election(configuration.leader_election)
     _check_serving(configuration.serving)
     seen: dict[str, int] = {}

@@ -57,6 +57,8 @@ class Source:
         self._namespace_file = namespace_file
         #: The file's name as it was given; None without a file.
         self.file: str | None = getattr(self._args, "config", None)
+        #: What the file said when it was last loaded without a mistake.
+        self.loaded: str | None = None
 
     def text(self) -> str | None:
         """What the file says now; None without a file. Raises ConfigurationError if it cannot be read."""
@@ -90,6 +92,7 @@ class Source:
         except Invalid as error:
             raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
         _refuse_idle_flags(given, configuration)
+        self.loaded = text
         return configuration
 
 

@@ -112,6 +112,10 @@ class Binder:
         #: Results whose bind may still be carried out, though nothing is sent for them any more.
         self._in_doubt = 0
 
+    def reconfigure(self, policy: ConflictPolicy) -> None:
+        """From the next result on judge by this policy."""
+        self._policy = policy
+
     def submit(self, result: ScheduleResult) -> None:
         """Take over a worker's result; returns at once."""
         self._results.append(result)

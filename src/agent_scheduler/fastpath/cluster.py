@@ -61,6 +61,23 @@ class Cluster:
     def _is_ours(self, pod: PodInfo) -> bool:
         return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._profiles
 
+    def release(self, profiles: Collection[str]) -> None:
+        """The pods of these profiles are no longer ours: they leave the queue, and binds under way go on."""
+        for pod in self.pods.values():
+            if pod.scheduler_name in profiles and self._is_ours(pod):
+                self._leave_queue(pod)
+        self._profiles -= frozenset(profiles)
+
+    def take_on(self, profiles: Collection[str]) -> None:
+        """The pods of these profiles are ours from now on. The queue knows the profiles already."""
+        new = frozenset(profiles) - self._profiles
+        self._profiles |= new
+        for pod in self.pods.values():
+            if pod.scheduler_name in new and self._is_ours(pod):
+                if pod.cls.error:
+                    self._observer.malformed("Pod", pod.key, pod.cls.error)
+                self.queue.update(None, pod)
+
     # ---- pods
 
     def set_pod(self, pod: PodInfo) -> None:

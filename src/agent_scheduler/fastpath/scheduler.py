@@ -10,6 +10,7 @@ new leader starts warm; `schedule` decides and writes, and runs only while this 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -17,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from agent_scheduler.engine.decide import ClassViews
+from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClasses
@@ -88,9 +90,12 @@ class FastPath:
         self._observer = observer
         self._timing = timing
         profiles = {profile.scheduler_name: profile for profile in settings.profiles}
+        self._profiles = frozenset(profiles)
+        self._status_budget = _budget(settings.status_writes, timing)
+        self._event_budget = None if settings.events is None else _budget(settings.events, timing)
         self._status = StatusWriter(
             transport,
-            budget=_budget(settings.status_writes, timing),
+            budget=self._status_budget,
             concurrency=settings.status_writes.concurrency,
             timing=timing,
             now=timing.now,
@@ -101,14 +106,14 @@ class FastPath:
                 transport,
                 controller=settings.name,
                 instance=settings.identity,
-                budget=_budget(settings.events, timing),
+                budget=self._event_budget,
                 concurrency=settings.events.concurrency,
                 capacity=settings.event_buffer,
                 timing=timing,
                 now=timing.now,
                 count=observer.event_write,
             )
-            if settings.events is not None
+            if settings.events is not None and self._event_budget is not None
             else None
         )
         messenger = KubeMessenger(status=self._status, recorder=self._events)
@@ -118,11 +123,7 @@ class FastPath:
             clock=timing.clock,
             hint_maps={name: profile.hint_map() for name, profile in profiles.items()},
             pre_enqueue={name: profile.pre_enqueue for name, profile in profiles.items()},
-            backoff=BackoffSettings(
-                initial=settings.initial_backoff,
-                maximum=settings.max_backoff,
-                pop_from_backoff=settings.pop_from_backoff,
-            ),
+            backoff=_backoff(settings),
             max_in_unschedulable=settings.max_in_unschedulable,
             max_urgent_retries=settings.max_urgent_retries,
             on_ready=self._feed.wake,
@@ -155,7 +156,7 @@ class FastPath:
             observer=observer,
         )
         self.snapshot = Snapshot(self.ledger, self.cluster.handle)
-        views = {name: ClassViews(profile, self.snapshot) for name, profile in profiles.items()}
+        views = self._views(profiles)
         self._workers = [
             Worker(
                 index,
@@ -192,6 +193,41 @@ class FastPath:
             timing=timing,
             count=partial(observer.watched, "Pod"),
         )
+
+    def _views(self, profiles: Mapping[str, Profile]) -> dict[str, ClassViews]:
+        return {name: ClassViews(profile, self.snapshot) for name, profile in profiles.items()}
+
+    def reconfigure(self, settings: FastPathSettings) -> None:
+        """Go on with other settings, between cycles: profiles, candidates, conflict policy, backoff, urgent retries
+        and rates. All else stays as it was at the start.
+
+        Pods that were decided already are bound as they were decided; pods that were refused are tried again. Pods of
+        a profile that is no longer there are let go, those of a new one taken on. Raises what plugins and settings
+        raise, having changed nothing.
+        """
+        profiles = {profile.scheduler_name: profile for profile in settings.profiles}
+        # Whatever can fail comes first.
+        hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
+        pre_enqueue = {name: profile.pre_enqueue for name, profile in profiles.items()}
+        backoff, views = _backoff(settings), self._views(profiles)
+        self.queue.reconfigure(
+            hint_maps=hint_maps,
+            pre_enqueue=pre_enqueue,
+            backoff=backoff,
+            max_in_unschedulable=settings.max_in_unschedulable,
+            max_urgent_retries=settings.max_urgent_retries,
+        )
+        self.cluster.release([name for name in self._profiles if name not in profiles])
+        self.cluster.take_on(profiles)
+        for worker in self._workers:
+            worker.reconfigure(views=views, candidates=settings.candidates)
+        self.binder.reconfigure(settings.policy)
+        self._bind_budget.set_rate(settings.binds.qps, settings.binds.burst)
+        self._status_budget.set_rate(settings.status_writes.qps, settings.status_writes.burst)
+        if settings.events is not None and self._event_budget is not None:
+            self._event_budget.set_rate(settings.events.qps, settings.events.burst)
+        self._profiles = frozenset(profiles)
+        self.settings = settings
 
     # ---- the picture
 
@@ -301,6 +337,14 @@ class FastPath:
                     await self._deadline_moved.wait()
             self.queue.flush_backoff()
             self.queue.flush_unschedulable_leftovers()
+
+
+def _backoff(settings: FastPathSettings) -> BackoffSettings:
+    return BackoffSettings(
+        initial=settings.initial_backoff,
+        maximum=settings.max_backoff,
+        pop_from_backoff=settings.pop_from_backoff,
+    )
 
 
 def _budget(limit: RateLimit, timing: Timing) -> Budget:

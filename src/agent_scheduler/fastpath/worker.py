@@ -66,6 +66,11 @@ class Worker:
         self._snapshot = snapshot
         self._views = views
 
+    def reconfigure(self, *, views: Mapping[str, ClassViews], candidates: int) -> None:
+        """From the next cycle on decide by these."""
+        self._views = views
+        self._candidates = candidates
+
     async def run(self) -> None:
         """Until the queue is closed or the task is cancelled."""
         while (entry := await self._feed.pop(self._binder.has_room)) is not None:

@@ -19,23 +19,32 @@ class TokenBucket:
     """
 
     def __init__(self, qps: float | None, burst: int | None = None, *, timing: Timing = REAL) -> None:
-        if qps is not None and qps < 0:
-            raise ValueError(f"qps must be 0 (no limit) or more, not {qps}")
-        if qps and burst is not None and burst < 1:
-            raise ValueError(f"burst must be at least 1, not {burst}")
-        self._qps = qps or 0.0
-        self._burst = float(burst if burst is not None else max(1, int(self._qps)))
-        self._tokens = self._burst
         self._timing = timing
         self._at = timing.clock()
+        self._qps, self._burst = _rate(qps, burst)
+        self._tokens = self._burst
+
+    def set_rate(self, qps: float | None, burst: int | None = None) -> None:
+        """Another rate from now on. Nothing is saved up by it, and those who wait already wait as long as they were
+        told. Raises ValueError, having changed nothing."""
+        rate = _rate(qps, burst)
+        self._gain()
+        if not self._qps:
+            # Nobody was counted.
+            self._tokens = rate[1]
+        self._qps, self._burst = rate
+        self._tokens = min(self._burst, self._tokens)
+
+    def _gain(self) -> None:
+        now = self._timing.clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._qps)
+        self._at = now
 
     async def take(self) -> None:
         """Takes one token, waiting for it if need be. A cancelled waiter gives its token back."""
         if not self._qps:
             return
-        now = self._timing.clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._qps)
-        self._at = now
+        self._gain()
         self._tokens -= 1
         if self._tokens >= 0:
             return
@@ -44,6 +53,14 @@ class TokenBucket:
         except asyncio.CancelledError:
             self._tokens += 1
             raise
+
+
+def _rate(qps: float | None, burst: int | None) -> tuple[float, float]:
+    if qps is not None and qps < 0:
+        raise ValueError(f"qps must be 0 (no limit) or more, not {qps}")
+    if qps and burst is not None and burst < 1:
+        raise ValueError(f"burst must be at least 1, not {burst}")
+    return qps or 0.0, float(burst if burst is not None else max(1, int(qps or 0.0)))
 
 
 class Budget:
@@ -61,6 +78,10 @@ class Budget:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         self._bucket = TokenBucket(qps, burst, timing=timing)
         self._slots = asyncio.Semaphore(concurrency) if concurrency else None
+
+    def set_rate(self, qps: float | None, burst: int | None = None) -> None:
+        """As `TokenBucket.set_rate`. How many may be under way stays as it is."""
+        self._bucket.set_rate(qps, burst)
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""

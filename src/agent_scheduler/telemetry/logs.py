@@ -13,6 +13,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, BinaryIO, Literal
+from weakref import WeakSet
 
 import orjson
 import structlog
@@ -27,6 +28,9 @@ _LEVELS: Mapping[LogLevel, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+#: Every logger that was given out and is still used.
+_loggers: WeakSet[FilteringBoundLogger] = WeakSet()
 
 REDACTED = "[redacted]"
 #: A key that contains one of these has a value that is nobody's business.
@@ -118,8 +122,21 @@ def setup(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries say at info what is news to nobody, such as each request that was served.
-    root.setLevel(max(_LEVELS[level], logging.WARNING) if level != "debug" else logging.INFO)
+    root.setLevel(_library_level(level))
+
+
+def set_level(level: LogLevel) -> None:
+    """Change what `setup` was told of the level, for loggers that were used already, too."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
+    for logger in _loggers:
+        # What structlog keeps in a logger since its first line; without it the next line makes it anew.
+        vars(logger).pop("bind", None)
+    logging.getLogger().setLevel(_library_level(level))
+
+
+def _library_level(level: LogLevel) -> int:
+    """Libraries say at info what is news to nobody, such as each request that was served."""
+    return max(_LEVELS[level], logging.WARNING) if level != "debug" else logging.INFO
 
 
 def _encode(logger: WrappedLogger, method: str, line: Any) -> bytes:
@@ -150,6 +167,7 @@ class _TextOver:
 def get_logger(name: str) -> FilteringBoundLogger:
     """A logger whose lines carry `logger=name`. Cheap to keep at module level: it is made on its first line."""
     logger: FilteringBoundLogger = structlog.get_logger(name)
+    _loggers.add(logger)
     return logger
 
 

@@ -269,6 +269,21 @@ class Metrics:
             "generation",
             bounds=_PAUSE_SECONDS,
         )
+        self.config_reloads_total = make.counter(
+            "agent_scheduler_config_reloads_total",
+            "Changes of the configuration file that were applied or refused.",
+            "result",
+        )
+        for result in ("applied", "refused"):
+            self.config_reloads_total.labels(result)
+        self.config_last_reload_successful = make.gauge(
+            "agent_scheduler_config_last_reload_successful",
+            "1 while the configuration file says what is in effect, 0 since a change of it was refused.",
+        )
+        self.config_last_reload_success_timestamp_seconds = make.gauge(
+            "agent_scheduler_config_last_reload_success_timestamp_seconds",
+            "When the configuration in effect was loaded.",
+        )
         self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
         self.build_info.labels(version, platform.python_version()).set(1)
         ProcessCollector(registry=self._registry)
@@ -305,6 +320,19 @@ class Metrics:
             series = self.api_requests_total.labels(method, str(status) if status else "<error>")
             self._requests[method, status] = series
         series.inc()
+
+    def config_loaded(self, at: float) -> None:
+        """A configuration took effect at that Unix time."""
+        self.config_last_reload_successful.labels().set(1)
+        self.config_last_reload_success_timestamp_seconds.labels().set(at)
+
+    def config_applied(self, at: float) -> None:
+        self.config_reloads_total.labels("applied").inc()
+        self.config_loaded(at)
+
+    def config_refused(self) -> None:
+        self.config_reloads_total.labels("refused").inc()
+        self.config_last_reload_successful.labels().set(0)
 
     def read_queue(self, counts: Callable[[], PendingCounts]) -> None:
         """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape."""

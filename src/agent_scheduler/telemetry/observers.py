@@ -122,6 +122,10 @@ class FastPathObserver:
         # worker -> (cycles, busy seconds). Grows to the configured number of workers.
         self._workers: dict[int, tuple[Counter, Counter]] = {}
 
+    def set_policy(self, policy: str) -> None:
+        """Conflicts are counted under another label from now on."""
+        self._conflicts = self._metrics.conflicts_total.labels(policy)
+
     def decided(self, worker: int, profile: str, seconds: float) -> None:
         try:
             cycles, busy = self._workers[worker]
@@ -227,3 +231,25 @@ class FastPathObserver:
     def event_write(self, what: str) -> None:
         """An event recorder's count."""
         self._metrics.events_total.labels(what).inc()
+
+
+class ReloadReports:
+    """What became of changes of the configuration file (`config.reload.ReloadObserver`). `now`: Unix time."""
+
+    def __init__(
+        self, metrics: Metrics, *, now: Callable[[], float], log: FilteringBoundLogger | None = None
+    ) -> None:
+        self._metrics = metrics
+        self._now = now
+        self._log = get_logger("config") if log is None else log
+
+    def applied(self, configuration: object, changed: list[str]) -> None:
+        self._metrics.config_applied(self._now())
+        self._log.info("configuration applied", changed=changed)
+
+    def refused(self, problem: str) -> None:
+        self._metrics.config_refused()
+        self._log.error("configuration refused", problem=problem, in_effect="what was loaded before")
+
+    def without_effect(self, warning: str) -> None:
+        self._log.warning("without effect", setting=warning)

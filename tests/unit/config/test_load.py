@@ -83,7 +83,8 @@ clientConnection: {qps: 50}
     )
     profiles = build_profiles(configuration)
     assert [score.weight for score in profiles["packer"].scores] == [7]
-    assert len(profiles["spreader"].scores) == 4
+    spread = {score.plugin.name for score in profiles["spreader"].scores}
+    assert {"NodeResourcesFit", "NodeResourcesBalancedAllocation", "TaintToleration"} <= spread
     assert configuration.pod_max_in_unschedulable_pods_duration == 90
     assert configuration.client_connection.burst == 100
     assert configuration.pod_max_backoff_seconds == 10
@@ -295,6 +296,7 @@ def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
             "podInitialBackoffSeconds: 0",
             "podInitialBackoffSeconds: found the number 0; allowed: a number above 0",
         ),
+        ("podMaxInUnschedulablePodsDuration: 0s", "podMaxInUnschedulablePodsDuration: must be above 0s"),
         ("podInitialBackoffSeconds: .nan", "podInitialBackoffSeconds: found the number nan"),
         ("podInitialBackoffSeconds: 20", "podMaxBackoffSeconds: found 10; allowed: 0 (no backoff), or"),
         (

@@ -129,3 +129,53 @@ async def test_a_request_that_is_cancelled_while_it_waits_for_the_rate_gives_its
 def test_impossible_budgets_are_refused(options: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Budget(**options)
+
+
+async def test_a_new_rate_holds_for_those_who_come_after_it() -> None:
+    time = FakeTime()
+    bucket = TokenBucket(10, 5, timing=time.timing)
+    await take(bucket, 5)
+    bucket.set_rate(2, 1)
+    await take(bucket, 4)
+    assert sum(time.slept) == pytest.approx(2.0)
+
+
+async def test_a_smaller_burst_takes_what_was_saved_up_beyond_it() -> None:
+    time = FakeTime()
+    bucket = TokenBucket(10, 100, timing=time.timing)
+    bucket.set_rate(10, 2)
+    await take(bucket, 3)
+    assert sum(time.slept) == pytest.approx(0.1)
+
+
+async def test_a_larger_burst_has_to_be_saved_up() -> None:
+    time = FakeTime()
+    bucket = TokenBucket(10, 1, timing=time.timing)
+    bucket.set_rate(10, 100)
+    await take(bucket, 2)
+    assert sum(time.slept) == pytest.approx(0.1)
+
+
+async def test_a_limit_can_be_lifted_and_set() -> None:
+    time = FakeTime()
+    budget = Budget(qps=1, burst=1, timing=time.timing)
+    budget.set_rate(None)
+    for _ in range(100):
+        async with budget.request():
+            pass
+    assert time.slept == []
+    budget.set_rate(1, 3)
+    for _ in range(4):
+        async with budget.request():
+            pass
+    assert sum(time.slept) == pytest.approx(1.0)
+
+
+async def test_an_impossible_rate_changes_nothing() -> None:
+    time = FakeTime()
+    bucket = TokenBucket(10, 5, timing=time.timing)
+    for qps, burst in ((-1, None), (1, 0)):
+        with pytest.raises(ValueError):
+            bucket.set_rate(qps, burst)
+    await take(bucket, 6)
+    assert sum(time.slept) == pytest.approx(0.1)

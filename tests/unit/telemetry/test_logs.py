@@ -34,6 +34,23 @@ def test_lines_below_the_level_are_not_written() -> None:
     assert [orjson.loads(line)["event"] for line in out.getvalue().splitlines()] == ["loud"]
 
 
+def test_the_level_can_be_changed_for_loggers_in_use() -> None:
+    out = start("warning")
+    log = logs.get_logger("x")
+    log.warning("one")
+    log.info("two")
+    logs.set_level("debug")
+    log.debug("three")
+    logging.getLogger("aiohttp.access").info("four")
+    logs.set_level("error")
+    log.warning("five")
+    log.error("six")
+    logging.getLogger("aiohttp.access").warning("seven")
+    told = [orjson.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["event"] for line in told] == ["one", "three", "four", "six"]
+    assert told[-1]["logger"] == "x"
+
+
 def test_what_asyncio_reports_has_the_same_form() -> None:
     out = start()
     logging.getLogger("asyncio").error("task %s failed", "t1", exc_info=ValueError("boom"))

@@ -141,6 +141,7 @@ NODE_UPDATE_ANNOTATION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ANNO
 ANY = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "All")
 FORCE_ACTIVATE = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "ForceActivate")
 UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "UnschedulableTimeout")
+RULES_CHANGED = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "RulesChanged")
 
 # Labels of moves that no cluster event caused.
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"

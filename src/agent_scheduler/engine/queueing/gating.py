@@ -41,10 +41,10 @@ class Gatekeeper:
         The plugin that gated the pod before is asked first, since it most likely still does.
         """
         profile = entry.pod.scheduler_name
-        plugins = self._plugins.get(profile)
-        if plugins is None:
-            return True
+        plugins = self._plugins.get(profile, ())
         previous = entry.gating_plugin
+        if not plugins and not previous:
+            return True
         if previous:
             plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != previous))
         for plugin in plugins:

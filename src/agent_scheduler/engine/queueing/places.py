@@ -38,8 +38,7 @@ class Places(Generic[PodT]):
         on_deadline: Callable[[], None],
     ) -> None:
         """Arguments as in `SchedulingQueue`. Raises ValueError."""
-        if max_in_unschedulable <= 0:
-            raise ValueError(f"max_in_unschedulable is {max_in_unschedulable}: it must be above 0 seconds")
+        _check_patience(max_in_unschedulable)
         self._gatekeeper = gatekeeper
         self._recorder = recorder
         self._max_in_unschedulable = max_in_unschedulable
@@ -57,6 +56,21 @@ class Places(Generic[PodT]):
         )
         #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
         self._known_deadline = inf
+
+    def reconfigure(
+        self, *, gatekeeper: Gatekeeper, backoff: BackoffSettings, max_in_unschedulable: float, label: str
+    ) -> None:
+        """Go on by other rules. Pods that are ready are put to the new gates; those in the pool are the caller's to
+        move. Raises ValueError, having changed nothing."""
+        _check_patience(max_in_unschedulable)
+        self._gatekeeper = gatekeeper
+        self._max_in_unschedulable = max_in_unschedulable
+        self.backoff.settings = backoff
+        for ready in (self.active, self.backoff):
+            for entry in list(ready):
+                if not gatekeeper.lets_in(entry):
+                    ready.remove(entry.uid)
+                    self._to_pool(entry, label=label)
 
     # -- moves ---------------------------------------------------------------------------------------------
 
@@ -221,3 +235,8 @@ class Places(Generic[PodT]):
             assert entry.backoff_expiration > 0.0, f"{entry.uid} is in backoff without an expiration"
         self.pool.check_invariants()
         self.in_flight.check_invariants()
+
+
+def _check_patience(seconds: float) -> None:
+    if seconds <= 0:
+        raise ValueError(f"max_in_unschedulable is {seconds}: it must be above 0 seconds")

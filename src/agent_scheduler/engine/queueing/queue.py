@@ -48,6 +48,11 @@ def _always(uid: str) -> bool:
     return True
 
 
+def _check_retries(number: int) -> None:
+    if number < 0:
+        raise ValueError(f"max_urgent_retries is {number}: it must not be negative")
+
+
 class SchedulingQueue(Generic[PodT]):
     """Owner of all waiting pods and of the nominations."""
 
@@ -74,8 +79,7 @@ class SchedulingQueue(Generic[PodT]):
         earlier than it last answered. `is_pending` says of a UID whether the pod exists without a node, as the
         watch last said. Raises ValueError for a setting out of range and for a profile that is not there.
         """
-        if max_urgent_retries < 0:
-            raise ValueError(f"max_urgent_retries is {max_urgent_retries}: it must not be negative")
+        _check_retries(max_urgent_retries)
         self._clock = clock
         self._hint_maps = dict(hint_maps)
         self._max_urgent_retries = max_urgent_retries
@@ -95,6 +99,35 @@ class SchedulingQueue(Generic[PodT]):
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
         self._closed = False
+
+    def reconfigure(
+        self,
+        *,
+        hint_maps: Mapping[str, HintMap],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        backoff: BackoffSettings,
+        max_in_unschedulable: float,
+        max_urgent_retries: int,
+    ) -> None:
+        """Go on by other rules; arguments as for a new queue. Every pod that was refused is tried again, after its
+        backoff, and every gate is asked anew. Attempts in flight go on, and are tried again if they fail.
+
+        The pods of profiles that `hint_maps` no longer names have to be deleted before anything else is asked of the
+        queue. Raises ValueError, having changed nothing.
+        """
+        _check_retries(max_urgent_retries)
+        maps = dict(hint_maps)
+        gatekeeper = Gatekeeper(hint_maps=maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
+        self._places.reconfigure(
+            gatekeeper=gatekeeper,
+            backoff=backoff,
+            max_in_unschedulable=max_in_unschedulable,
+            label=ev.RULES_CHANGED.label,
+        )
+        self._hint_maps = maps
+        self._judge = RequeueJudge(hint_maps=maps, clock=self._clock, recorder=self._recorder)
+        self._max_urgent_retries = max_urgent_retries
+        self.move_all(ev.RULES_CHANGED)
 
     # -- the watch's side ----------------------------------------------------------------------------------
 

@@ -1,0 +1,129 @@
+"""The configuration file changes while the scheduler runs: what is applied or refused, and that nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .conftest import BUDGETS, Start
+from .plane import ControlPlane
+from .processes import Scheduler
+
+HEADER = {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration"}
+_PREFIX = "agent_scheduler_config"
+
+
+def write(file: Path, config: dict[str, Any]) -> None:
+    """As an editor does: a new file in the place of the old one."""
+    new = file.with_suffix(".new")
+    new.write_text(yaml.safe_dump({**HEADER, **BUDGETS, **config}))
+    os.replace(new, file)
+
+
+def profile(plane: ControlPlane, **more: Any) -> dict[str, Any]:
+    return {"profiles": [{"schedulerName": plane.scheduler_name, **more}]}
+
+
+async def applied(scheduler: Scheduler, times: int) -> dict[str, Any]:
+    records = await scheduler.until(
+        lambda: (found := scheduler.records("configuration applied"))[times - 1 :] and found,
+        f"{times} changes that were applied",
+    )
+    return records[times - 1]
+
+
+async def test_a_pod_that_the_old_profile_refused_is_bound_under_the_new_one(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    running = start()
+    await running.ready()
+    assert running.metric(f"{_PREFIX}_last_reload_successful") == 1
+    loaded = running.metric(f"{_PREFIX}_last_reload_success_timestamp_seconds")
+    await plane.add_node("n1", taints=[{"key": "a", "effect": "NoSchedule"}])
+    await plane.add_pod("p")
+    await plane.refused("p")
+    write(
+        tmp_path / "scheduler.yaml",
+        profile(plane, plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}),
+    )
+    assert (await applied(running, 1))["changed"] == ["profiles"]
+    assert await plane.bound("p") == {"p": "n1"}
+    assert running.metric(f"{_PREFIX}_reloads_total", result="applied") == 1
+    assert running.metric(f"{_PREFIX}_last_reload_success_timestamp_seconds") > loaded
+    shown = running.json("/configz")["configuration"]["profiles"][0]["plugins"]["multiPoint"]["disabled"]
+    assert shown == [{"name": "TaintToleration"}]
+
+
+async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_stays(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    running = start(config={"workerCount": 2})
+    await running.ready()
+    before = running.json("/configz")
+    file = tmp_path / "scheduler.yaml"
+    write(file, {**profile(plane), "workerCount": 2, "conflictPolicy": "lenient"})
+    (told,) = await running.until(lambda: running.records("configuration refused"), "refusal")
+    assert told["problem"].endswith("conflictPolicy: found 'lenient'; allowed: revalidate, strict")
+    write(file, {**profile(plane), "workerCount": 3, "conflictPolicy": "strict"})
+    await running.until(lambda: len(running.records("configuration refused")) == 2, "second refusal")
+    told = running.records("configuration refused")[1]
+    assert told["problem"] == "workerCount: cannot change while the process runs; restart it"
+    assert running.metric(f"{_PREFIX}_reloads_total", result="refused") == 2
+    assert running.metric(f"{_PREFIX}_last_reload_successful") == 0
+    assert running.json("/configz") == before
+    await plane.add_node("n1")
+    await plane.add_pod("p")
+    await plane.bound("p")
+    write(
+        file, {**profile(plane), "workerCount": 2, "conflictPolicy": "strict", "logging": {"level": "debug"}}
+    )
+    assert sorted((await applied(running, 1))["changed"]) == ["conflictPolicy", "logging.level"]
+    assert running.metric(f"{_PREFIX}_last_reload_successful") == 1
+
+
+async def test_sighup_reloads_at_once_and_a_config_map_is_swapped_by_its_links(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        (tmp_path / f"..{number}").mkdir()
+    write(tmp_path / "..2" / "config.yaml", {**profile(plane), "candidateNodeCount": 9})
+    (tmp_path / "..1" / "config.yaml").touch()
+    (tmp_path / "..data").symlink_to("..1")
+    # The first configuration is written through these links.
+    (tmp_path / "scheduler.yaml").symlink_to("..data/config.yaml")
+    running = start()
+    await running.ready()
+    running.send(signal.SIGHUP)
+    assert (await applied(running, 1))["changed"] == []
+    (tmp_path / "..new").symlink_to("..2")
+    os.replace(tmp_path / "..new", tmp_path / "..data")
+    assert (await applied(running, 2))["changed"] == ["candidateNodeCount"]
+    assert running.json("/configz")["configuration"]["candidateNodeCount"] == 9
+
+
+async def test_every_pod_of_a_burst_is_bound_once_while_profiles_change(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    running = start(config={"workerCount": 3})
+    await running.ready()
+    for number in range(5):
+        await plane.add_node(f"n{number}", cpu="16", pods="60")
+    names = [f"p{number}" for number in range(200)]
+    file = tmp_path / "scheduler.yaml"
+    bases = ("default-scheduler", "agent")
+    for part in range(10):
+        await plane.add_pods(names[part * 20 : part * 20 + 20], cpu="50m")
+        write(
+            file, {**profile(plane, base=bases[part % 2]), "workerCount": 3, "candidateNodeCount": part + 1}
+        )
+        running.send(signal.SIGHUP)
+        await applied(running, part + 1)
+    assert set(await plane.bound(*names)) == set(names)
+    plane.assert_never_moved()
+    assert running.metric("agent_scheduler_worker_failures_total") == 0
+    assert running.metric("scheduler_pod_scheduled_after_flush_total") == 0
+    assert await running.terminate() == 0
