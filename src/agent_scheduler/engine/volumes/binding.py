@@ -114,7 +114,7 @@ def _judge_bound(plan: Plan, nodes: Columns, rows: Rows, found: Judgement) -> No
             found.no_volume[still] = True
             return
         here = reached(volume.reach, nodes, rows)
-        found.node_conflict[still & ~here] = True
+        found.node_conflict[~here] = True
         still &= here
 
 

@@ -114,8 +114,6 @@ def unreserve(catalogue: Catalogue, holder: str) -> list[VolumeInfo | ClaimInfo]
 
 def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> Reservation | Refused:
     """Stops at the first claim that gets nothing, with what was taken so far."""
-    if any(node_name != node.name for _, node_name in found.selected):
-        return Refused(NOTHING_TO_BIND)
     chosen = choose(found.wanted, node)
     bindings, provisions = [], []
     for claim in (*(claim for claim, _ in found.selected), *(each.claim for each in found.wanted)):

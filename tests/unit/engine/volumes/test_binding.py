@@ -248,6 +248,12 @@ def test_a_claim_goes_to_the_node_that_was_selected_before() -> None:
     assert fits(cluster(made(selected="b")), pod("c")) == ["b"]
 
 
+def test_a_selected_node_has_to_be_in_the_topologies_and_to_have_room_as_well() -> None:
+    elsewhere = storage_class("made", provisioner="csi", zones=["a"])
+    assert why(cluster(made(selected="b"), elsewhere), pod("c")) == {NOTHING: 2}
+    assert why(cluster(made(selected="b"), driver("csi")), pod("c")) == {NOTHING: 1, ROOM: 1}
+
+
 def test_a_claim_with_a_selected_node_is_made_though_a_static_volume_is_there() -> None:
     assert fits(cluster(made(selected="b"), volume("v", class_name="made", on="a")), pod("c")) == ["b"]
 

@@ -99,6 +99,14 @@ DISK = pod(d={"iscsi": {"iqn": "d"}})
             capacity("p", "1Gi", topology={}),
             False,
         ),
+        (
+            "binding",
+            POOL,
+            UPDATE,
+            capacity("p", "1Gi", topology={}),
+            capacity("p", "1Gi", topology={}),
+            False,
+        ),
         ("binding", ASSIGNED, DELETE, GONE, None, False),
         # VolumeZone
         ("zone", CLASS, ADD, None, storage_class(), True),

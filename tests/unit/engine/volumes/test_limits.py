@@ -140,6 +140,18 @@ def test_in_tree_volumes_count_where_a_driver_has_taken_over(migrated: str, expe
     assert world.fits(pod(x=INLINE)) == ["a", "b"]
 
 
+def test_a_disk_named_with_its_zone_is_the_disk_named_without() -> None:
+    world = World(limit=1, migrated="kubernetes.io/aws-ebs", driver=EBS)
+    world.use.set("1", "a", pod(x=INLINE))
+    assert world.fits(pod(x={"awsElasticBlockStore": {"volumeID": "vol-1"}})) == ["a", "b"]
+
+
+def test_the_attachment_of_an_inline_volume_is_counted_with_its_pod() -> None:
+    world = World(attachment("x", "a", None, driver=EBS), migrated="kubernetes.io/aws-ebs", driver=EBS)
+    world.use.set("1", "a", pod(x=INLINE))
+    assert world.fits(pod(x={"awsElasticBlockStore": {"volumeID": "vol-2"}})) == ["a", "b"]
+
+
 @pytest.mark.parametrize(("migrated", "expected"), [("kubernetes.io/aws-ebs", ["b"]), ("", ["a", "b"])])
 def test_claims_of_an_in_tree_class_count_where_a_driver_has_taken_over(
     migrated: str, expected: list[str]

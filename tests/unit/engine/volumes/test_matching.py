@@ -167,6 +167,25 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
         assert catalogue.check() == []
 
 
+def test_a_value_that_an_affinity_names_twice_counts_once() -> None:
+    twice = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a", "a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [twice]}]}
+    storage = cluster()
+    reach = volume("v", nodeAffinity={"required": terms}).reach
+    assert counted([reach], storage.columns, storage.rows).tolist() == [1, 0, 0]
+
+
+def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
+    term = {
+        "matchExpressions": [{"key": ZONE_KEY, "operator": "In", "values": ["z1", "z2"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}],
+    }
+    storage = cluster()
+    reach = volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [term]}}).reach
+    assert counted([reach], storage.columns, storage.rows).tolist() == [0, 1, 0]
+    assert [reaches(reach, storage.node(name)) for name in HOSTS] == [False, True, False]
+
+
 def test_the_smallest_volume_that_fits_is_chosen() -> None:
     c = claim("c", size="2Gi")
     storage = cluster().add(c, volume("v1", size="3Gi"), volume("v2", size="2Gi"), volume("v3", size="1Gi"))

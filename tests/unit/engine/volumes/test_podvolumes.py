@@ -45,6 +45,10 @@ def test_an_ephemeral_volume_is_the_claim_named_after_pod_and_volume() -> None:
     assert found.pod == ("web", "uid-1")
 
 
+def test_a_claim_that_is_named_and_ephemeral_has_to_be_the_pods_own() -> None:
+    assert pod("web-scratch", name="web", ephemeral=("scratch",)).claims[0].ephemeral
+
+
 def test_pods_with_the_same_claim_have_equal_volumes() -> None:
     one, other = pod("c", name="p1", uid="1"), pod("c", name="p2", uid="2")
     assert one == other and hash(one) == hash(other)

@@ -52,6 +52,7 @@ def test_a_term_of_a_volume_that_has_no_meaning_matches_nowhere_and_spares_the_o
     [
         (None, True),
         ([], True),
+        ([{}], False),
         ([{"matchLabelExpressions": []}], False),
         ([{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": []}]}], False),
         ([{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["z2", "z1"]}]}], True),

@@ -122,6 +122,11 @@ def test_a_pool_that_is_full_by_now_is_not_reserved() -> None:
     refused(cluster(claim("c", class_name="made"), driver("csi")), pod("c"))
 
 
+def test_a_claim_that_may_not_be_made_for_the_node_is_not_reserved() -> None:
+    elsewhere = storage_class("made", provisioner="csi", zones=["b"])
+    refused(cluster(claim("c", class_name="made"), elsewhere), pod("c"))
+
+
 def test_all_is_reserved_or_nothing() -> None:
     storage = cluster(claim("c"), volume("v", on="a"), claim("d", size="9Gi"))
     refused(storage, pod("c", "d"))
@@ -242,7 +247,9 @@ def test_a_static_binding_is_done_when_the_controller_has_bound_the_claim() -> N
 def provisioning(storage: Storage, c: ClaimInfo) -> Reservation:
     """A reservation whose writes are done and shown."""
     found = reserved(storage, pod("c"))
+    assert at(storage, found) == WAIT
     versions = write_all(storage, found)
+    assert at(storage, found) == WAIT
     storage.add(shown(c, versions["c"], selected_node="a"))
     assert at(storage, found) == WAIT
     return found
