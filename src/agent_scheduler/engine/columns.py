@@ -10,6 +10,7 @@ Rows are reused after a node goes; `names[row]` is None in between and `present`
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -40,6 +41,7 @@ LABELS_KEPT: Final = 256
 IMAGES_KEPT: Final = 256
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
+NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Interns:
@@ -86,6 +88,7 @@ class Columns:
     __slots__ = (
         "_images",
         "_labels",
+        "absent",
         "allocatable",
         "interns",
         "matching",
@@ -129,10 +132,17 @@ class Columns:
         self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
         #: [row] how often each term about other pods is said there.
         self.terms: dict[ExistingTerm, Ints] = {}
+        #: UIDs of pods that are thought away for the time of a question, for plugins that know pods by name.
+        self.absent: AbstractSet[str] = NOBODY
         #: Label key -> value ids, made when a selector first asks for the key; at most `LABELS_KEPT`.
         self._labels: dict[str, Ints] = {}
         #: Image -> sizes, made when a pod with that image is first ranked; at most `IMAGES_KEPT`.
         self._images: dict[str, Ints] = {}
+
+    def set_usage(self, usage: Ints) -> None:
+        """Have `usage`, of the same shape, in the place of what is there."""
+        self.usage = usage
+        self.requested, self.scored = usage
 
     @property
     def capacity(self) -> int:

@@ -9,7 +9,7 @@ Invariant: after `refresh`, every kept answer equals what the plugin would say a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,6 +25,8 @@ _REFUSED: Final = -(2**63)
 
 #: So many changed rows are asked about one by one; more of them together.
 _ONE_BY_ONE = 3
+
+NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 #: Classes whose views a worker keeps, and rows that all of them may have together (about 50 bytes each). The least
 #: recently used view goes first; dropping one costs a rebuild only.
@@ -47,6 +49,16 @@ class Refusal(NamedTuple):
 
     message: str
     plugins: frozenset[str]
+
+
+class Refused(NamedTuple):
+    """Nodes that filters refuse, each counted for the first that does."""
+
+    #: Reason, in kube-scheduler's words, and on how many nodes.
+    counts: Mapping[str, int]
+    plugins: frozenset[str]
+    #: The nodes that might do if pods of lower priority went away.
+    curable: Rows
 
 
 class Placement(NamedTuple):
@@ -117,6 +129,7 @@ class ClassView:
         "_position",
         "_ranked",
         "_reads",
+        "_refused",
         "_rejection",
         "_scores",
         "_shape",
@@ -145,6 +158,8 @@ class ClassView:
         self.seen = -1
         self._usage_filters = tuple(each for each in self._filters if each.plugin.depends is Depends.USAGE)
         self._usage_scores = tuple(each for each in self._scores if each.plugin.depends is Depends.USAGE)
+        #: What was last said of all nodes, and what `seen` was then.
+        self._refused: tuple[int, Refused] | None = None
         self._shape = (-1, -1)
         self._position = -1
         #: [row] weighted sum of the scores that depend on the node alone and need no normalising; `_REFUSED` where a
@@ -305,15 +320,21 @@ class ClassView:
             found[score.plugin.name] = score.weight * (normalize(raw) if normalize else raw)
         return found
 
-    def refusal(self, columns: Columns) -> Refusal:
-        """Count, for every node, what the first filter that refuses it says."""
-        rows = np.flatnonzero(columns.present[: columns.size])
-        nodes = rows.shape[0]
-        if self._rejection is not None and nodes:
-            plugin, message = self._rejection
-            return Refusal(f"0/{nodes} nodes are available: {message}.", frozenset((plugin,)))
+    def refused(self, columns: Columns, rows: Rows | None = None) -> Refused:
+        """What the filters say of `rows`, which are present; by default of all nodes, kept until the next change."""
+        if rows is not None:
+            return self._ask_why(columns, rows)
+        if self._refused is None or self._refused[0] != self.seen:
+            present = np.flatnonzero(columns.present[: columns.size])
+            self._refused = (self.seen, self._ask_why(columns, present))
+        return self._refused[1]
+
+    def _ask_why(self, columns: Columns, rows: Rows) -> Refused:
+        if self._rejection is not None:
+            return Refused({}, frozenset((self._rejection.plugin,)) if rows.size else NO_PLUGINS, rows[:0])
         counts: dict[str, int] = {}
         plugins = set()
+        curable: list[Rows] = []
         for entry in self._filters:
             if not rows.size:
                 break
@@ -321,26 +342,33 @@ class ClassView:
             refused = rows[~passed]
             if refused.size:
                 plugins.add(entry.plugin.name)
-                for reason, count in entry.plugin.reasons(entry.state, columns, refused).items():
-                    counts[reason] = counts.get(reason, 0) + count
+                count_reasons(counts, entry, columns, refused)
+                curable.append(refused[entry.plugin.curable(entry.state, columns, refused)])
             rows = rows[passed]
-        return Refusal(fit_error(nodes, counts), frozenset(plugins))
+        return Refused(
+            counts, frozenset(plugins), np.sort(np.concatenate(curable)) if curable else rows[:0].copy()
+        )
 
-    def curable_rows(self, columns: Columns) -> Rows:
-        """The nodes that might do if pods of lower priority went away; every node is refused."""
-        rows = np.flatnonzero(columns.present[: columns.size])
-        found: list[Rows] = []
-        if self._rejection is not None:
-            return rows[:0]
-        for entry in self._filters:
-            if not rows.size:
-                break
-            passed = entry.feasible(columns, rows)
-            refused = rows[~passed]
-            if refused.size:
-                found.append(refused[entry.plugin.curable(entry.state, columns, refused)])
-            rows = rows[passed]
-        return np.sort(np.concatenate(found)) if found else rows[:0]
+    def refusal(self, columns: Columns, refused: Refused | None = None) -> Refusal:
+        """`refused`, by default what the filters say of all nodes, as people are told it."""
+        refused = self.refused(columns) if refused is None else refused
+        nodes = int(np.count_nonzero(columns.present[: columns.size]))
+        if self._rejection is not None and nodes:
+            return Refusal(f"0/{nodes} nodes are available: {self._rejection.message}.", refused.plugins)
+        return Refusal(fit_error(nodes, refused.counts), refused.plugins)
+
+
+def count_reasons(counts: dict[str, int], entry: CompiledFilter, columns: Columns, refused: Rows) -> None:
+    for reason, count in entry.plugin.reasons(entry.state, columns, refused).items():
+        counts[reason] = counts.get(reason, 0) + count
+
+
+def first_refusing(filters: Sequence[CompiledFilter], columns: Columns, row: int) -> CompiledFilter | None:
+    """The filter that refuses one row, asked in their order; None where all let the pod pass."""
+    for entry in filters:
+        if not entry.feasible_row(columns, row):
+            return entry
+    return None
 
 
 def fit_error(nodes: int, counts: Mapping[str, int]) -> str:

@@ -50,10 +50,15 @@ class PodRejected(Exception):
 
 
 class Filter(Protocol):
-    """Refuses nodes. `name` is kube-scheduler's plugin name."""
+    """Refuses nodes. `name` is kube-scheduler's plugin name.
+
+    `reads_amounts_only`: of what runs on a row it reads `Columns.usage` alone, so that preemption can ask it about many
+    rows at once.
+    """
 
     name: str
     depends: Depends
+    reads_amounts_only: bool = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
         """State for `feasible`, shared by all pods of the class; None to leave the plugin out. Raises PodRejected."""

@@ -124,4 +124,9 @@ def _normalize(answer: Any, raw: Any) -> str:
     return problem
 
 
-_CHECKS: Mapping[str, Check] = {"feasible": _feasible, "score": _raw_score, "normalize": _normalize}
+_CHECKS: Mapping[str, Check] = {
+    "feasible": _feasible,
+    "curable": _feasible,
+    "score": _raw_score,
+    "normalize": _normalize,
+}

@@ -67,9 +67,18 @@ class Handle:
         self._ledger.track(kind)
         return kind
 
-    def class_of(self, pod: Countable) -> PodClass:
-        """The class that a pod is decided in, while others run that have something to say about it."""
+    def class_of(self, pod: Countable, *, beside: Iterable[Countable] = ()) -> PodClass:
+        """The class that a pod is decided in, while others run that have something to say about it.
+
+        `beside`: pods that are thought of as running, too. Columns for terms that only these have are the caller's
+        to make.
+        """
         terms = self._ledger.terms
-        if not terms:
-            return pod.cls
-        return pod.cls.facing(terms.facing(pod.namespace, pod.labels, self._namespaces))
+        faces = terms.facing(pod.namespace, pod.labels, self._namespaces) if terms else ()
+        said = [term for other in beside for term in other.cls.existing if term not in terms]
+        if said:
+            new = dict.fromkeys(
+                term for term in said if term.term.match.matches(pod.namespace, pod.labels, self._namespaces)
+            )
+            faces = (*faces, *new)
+        return pod.cls.facing(faces) if faces else pod.cls

@@ -208,6 +208,13 @@ class Ledger:
         columns.matching[kind] = column
         self.counts_version += 1
 
+    def amounts(self, cls: PodClass) -> Ints:
+        """[2, resource]: what a pod of the class adds to `Columns.usage`. Kept by the ledger; not to be written to."""
+        amounts = self._amounts.get(cls)
+        if amounts is None or amounts.shape[1] != self.columns.usage.shape[1]:
+            amounts = self._amounts[cls] = self._amounts_of(cls)
+        return amounts
+
     def pods_on(self, node_name: str) -> Iterable[Placement]:
         return self._pods_on.get(node_name, {}).values()
 
@@ -303,11 +310,7 @@ class Ledger:
                     del columns.terms[term]
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
-        usage = self.columns.usage
-        amounts = self._amounts.get(cls)
-        if amounts is None or amounts.shape[1] != usage.shape[1]:
-            amounts = self._amounts[cls] = self._amounts_of(cls)
-        taken = usage[:, :, row]
+        amounts, taken = self.amounts(cls), self.columns.usage[:, :, row]
         if sign > 0:
             taken += amounts
         else:

@@ -20,6 +20,8 @@ from .requests import Amounts
 FINISHED = ("Succeeded", "Failed")
 
 POD_SCHEDULED = "PodScheduled"
+DISRUPTION_TARGET = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
 
 
 class PodInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
@@ -42,6 +44,12 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     #: (status, reason, message) of the PodScheduled condition that the API server holds, or None.
     condition: tuple[str, str, str] | None
     created: str
+    #: Whether others may be evicted for it.
+    preempts: bool = True
+    #: Whether it was chosen to be evicted for another pod.
+    preempted: bool = False
+    #: When its kubelet took it on, RFC 3339; empty before that.
+    started: str = ""
 
     @property
     def metadata(self) -> PodInfo:
@@ -94,9 +102,12 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
     """What to remember of `pod`. Never raises: a spec that cannot be read is in `cls.error`, as is `problem`."""
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     condition = None
+    preempted = False
     for each in status.conditions or ():
         if each.type == POD_SCHEDULED:
             condition = (each.status, each.reason or "", each.message or "")
+        elif each.type == DISRUPTION_TARGET:
+            preempted = each.status == "True" and each.reason == PREEMPTION_BY_SCHEDULER
     return PodInfo(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -122,4 +133,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         finished=status.phase in FINISHED,
         condition=condition,
         created=metadata.creation_timestamp or "",
+        preempts=spec.preemption_policy != "Never",
+        preempted=preempted,
+        started=status.start_time or "",
     )

@@ -107,6 +107,7 @@ class ContainerStatus(Wire, frozen=True):
 
 class PodStatus(Wire, frozen=True):
     phase: str = ""
+    start_time: str | None = None
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
     resource_claim_statuses: list[ResourceClaimStatus] | None = None

@@ -38,6 +38,7 @@ def is_extended(resource: str) -> bool:
 class NodeResourcesFit(Filter):
     name = "NodeResourcesFit"
     depends = Depends.USAGE
+    reads_amounts_only = True
 
     def __init__(self, ignored_resources: Iterable[str] = (), ignored_groups: Iterable[str] = ()) -> None:
         """Extended resources that somebody else looks after, by name and by what stands before the slash."""

@@ -6,7 +6,7 @@ nominated pods in, or a lesser pod takes the room.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic
 
 from .entry import PodT
@@ -57,6 +57,14 @@ class Nominator(Generic[PodT]):
     def node_of(self, uid: str) -> str:
         """The node that `uid` is nominated to, or an empty text."""
         return self._node_of.get(uid, "")
+
+    def __bool__(self) -> bool:
+        """Whether anybody is nominated."""
+        return bool(self._node_of)
+
+    def nodes(self) -> Collection[str]:
+        """The nodes that have nominated pods, as a view that stays current."""
+        return self._by_node.keys()
 
     def pods_for(self, node_name: str) -> tuple[PodT, ...]:
         """The pods nominated to `node_name`, in the order of their nominations."""

@@ -1,0 +1,97 @@
+"""PodDisruptionBudgets: which evictions would break one.
+
+A budget is a hint to preemption, not a bar: nodes where fewer are broken are preferred, and pods whose eviction would
+break one are the first to be spared. Rules are kube-scheduler's (`filterPodsWithPDBViolation`): a budget without
+requirements covers nothing, a pod without labels is covered by none, and a pod that the budget's status names among the
+disrupted was counted by the API server already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent_scheduler.objects.policy import PodDisruptionBudget
+
+from ..labelselector import LabelSelector, label_selector
+from ..podcounts import Countable
+from ..podspec import SpecError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Budget:
+    """One budget at one version."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    #: None covers nothing: there is no selector, it is empty, or it cannot be read.
+    selector: LabelSelector | None
+    allowed: int
+    #: Names of pods.
+    disrupted: frozenset[str]
+
+    @property
+    def metadata(self) -> Budget:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
+
+    def covers(self, pod: Countable) -> bool:
+        return (
+            self.selector is not None
+            and pod.namespace == self.namespace
+            and bool(pod.labels)
+            and self.selector.matches(pod.labels)
+            and pod.name not in self.disrupted
+        )
+
+
+def budget(found: PodDisruptionBudget) -> Budget:
+    """Never raises: kube-scheduler, too, passes over a selector that cannot be read."""
+    metadata = found.metadata
+    try:
+        selector = label_selector(found.spec.selector, "spec.selector")
+    except SpecError:
+        selector = None
+    return Budget(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        selector=selector if selector is not None and selector.requirements else None,
+        allowed=found.status.disruptions_allowed,
+        disrupted=frozenset(found.status.disrupted_pods or ()),
+    )
+
+
+class Budgets:
+    """Owner of the budgets as last seen."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, dict[str, Budget]] = {}
+
+    def set(self, found: Budget) -> None:
+        self._by_namespace.setdefault(found.namespace, {})[found.name] = found
+
+    def delete(self, namespace: str, name: str) -> None:
+        there = self._by_namespace.get(namespace)
+        if there is not None and there.pop(name, None) is not None and not there:
+            del self._by_namespace[namespace]
+
+    def __bool__(self) -> bool:
+        return bool(self._by_namespace)
+
+    def broken_by(self, pods: Sequence[Countable]) -> frozenset[str]:
+        """UIDs of those pods whose eviction some budget no longer allows, if all of `pods` go in their order."""
+        if not self._by_namespace:
+            return frozenset()
+        left: dict[Budget, int] = {}
+        broken = set()
+        for pod in pods:
+            for each in self._by_namespace.get(pod.namespace, {}).values():
+                if each.covers(pod):
+                    left[each] = left.get(each, each.allowed) - 1
+                    if left[each] < 0:
+                        broken.add(pod.uid)
+        return frozenset(broken)

@@ -1,0 +1,152 @@
+"""Pods that are to run on a node once its victims have left, and what they mean for others: room that is taken.
+
+A pod may go to a node only if it fits there with all nominated pods of its priority and above in place (else it would
+take the room that others were evicted for), and without them (else it might count on a neighbour that never comes).
+Pods of lower priority are not waited for. That is kube-scheduler's `RunFilterPluginsWithNominatedPods`; here only rows
+that somebody is nominated to are asked about, so a cluster without nominations pays nothing.
+
+A nominated pod that the ledger has placed counts there and no longer here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ..columns import Columns
+from ..decide import ClassView, CompiledFilter, Refused, compile_filters, count_reasons, first_refusing
+from ..framework import Profile
+from ..ledger import Ledger
+from ..podclass import PodClass
+from ..podinfo import PodInfo
+from ..podterms import TermKind
+from ..queueing.nominator import Nominator
+from ..snapshot import Snapshot
+from .whatif import WhatIf
+
+Rivals = tuple[PodInfo, ...]
+
+NO_RIVALS: Mapping[int, Rivals] = {}
+
+
+class Nominations:
+    """The nominations of a queue, read beside the ledger. Holds nothing of its own."""
+
+    def __init__(
+        self,
+        nominator: Nominator[PodInfo],
+        ledger: Ledger,
+        snapshot: Snapshot,
+        profile_of: Callable[[str], Profile],
+    ) -> None:
+        """`snapshot` is the one that pods are decided on; `profile_of` gives the profile of a schedulerName."""
+        self._nominator = nominator
+        self._ledger = ledger
+        self._snapshot = snapshot
+        self._profile_of = profile_of
+
+    def against(self, pod: PodInfo) -> Mapping[int, Rivals]:
+        """Row -> the pods nominated to it that `pod` has to leave room for; only rows that have any."""
+        nominator = self._nominator
+        if not nominator:
+            return NO_RIVALS
+        found = {}
+        for node_name in nominator.nodes():
+            row = self._ledger.rows.get(node_name)
+            if row is not None and (rivals := self.on(node_name, pod)):
+                found[row] = rivals
+        return found
+
+    def on(self, node_name: str, pod: PodInfo) -> Rivals:
+        """The pods nominated to one node that `pod` has to leave room for."""
+        placements = self._ledger.placements
+        return tuple(
+            other
+            for other in self._nominator.pods_for(node_name)
+            if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in placements
+        )
+
+    def below(self, node_name: str, pod: PodInfo) -> Rivals:
+        """The pods nominated to a node that need not be waited for by `pod`, which takes their room."""
+        placements = self._ledger.placements
+        return tuple(
+            other
+            for other in self._nominator.pods_for(node_name)
+            if other.priority < pod.priority and other.uid not in placements
+        )
+
+    def facing(
+        self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], rivals: Rivals
+    ) -> Sequence[CompiledFilter]:
+        """`filters` of `pod`, decided in class `cls`, as they are when `rivals` have something to say about it, too.
+
+        To be called before a row is changed: what is compiled is counted on the ledger as it is.
+        """
+        if not any(term.kind is TermKind.REPELS for other in rivals for term in other.cls.existing):
+            return filters
+        handle = self._snapshot.handle
+        faced = handle.class_of(pod, beside=rivals)
+        if faced is cls:
+            return filters
+        compiled, _ = compile_filters(self._profile_of(pod.scheduler_name), faced, handle)
+        self._snapshot.take_new_counts()
+        return compiled
+
+    def leave_room(
+        self,
+        pod: PodInfo,
+        cls: PodClass,
+        filters: Sequence[CompiledFilter],
+        columns: Columns,
+        row: int,
+        rivals: Rivals,
+    ) -> bool:
+        """Whether `pod` passes on `row` with `rivals` in place. That it does without them is known."""
+        filters = self.facing(pod, cls, filters, rivals)
+        with WhatIf(self._ledger, columns, row) as there:
+            for other in rivals:
+                there.put(other)
+            return first_refusing(filters, columns, row) is None
+
+    def taken(
+        self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, Rivals]
+    ) -> list[int]:
+        """The rows on which `pod` would fit, were it not for the pods that are nominated there."""
+        if not against:
+            return []
+        feasible = set(view.feasible_rows(columns).tolist())
+        return [
+            row
+            for row, rivals in against.items()
+            if row in feasible and not self.leave_room(pod, view.pod, view.filters, columns, row, rivals)
+        ]
+
+    def refused(
+        self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, Rivals]
+    ) -> Refused:
+        """What the filters say of all nodes, all of which are refused, with nominated pods in place where there are."""
+        if not against:
+            return view.refused(columns)
+        counts: dict[str, int] = {}
+        plugins, curable, apart = set(), [], []
+        for row, rivals in against.items():
+            filters = self.facing(pod, view.pod, view.filters, rivals)
+            with WhatIf(self._ledger, columns, row) as there:
+                for other in rivals:
+                    there.put(other)
+                entry = first_refusing(filters, columns, row)
+                if entry is None:
+                    continue
+                rows = np.array((row,), dtype=np.intp)
+                count_reasons(counts, entry, columns, rows)
+                plugins.add(entry.plugin.name)
+                apart.append(row)
+                if entry.plugin.curable(entry.state, columns, rows)[0]:
+                    curable.append(row)
+        present = np.flatnonzero(columns.present[: columns.size])
+        others = view.refused(columns, present[~np.isin(present, apart)])
+        for reason, count in others.counts.items():
+            counts[reason] = counts.get(reason, 0) + count
+        rows = np.sort(np.concatenate([others.curable, np.array(curable, dtype=np.intp)]))
+        return Refused(counts, others.plugins | plugins, rows)

@@ -1,0 +1,121 @@
+"""One row of columns as it would be if pods left it or came to it.
+
+Compiled filters read columns, so a question of the kind "would it fit without these" is asked by changing the row,
+asking, and putting back what was there. Guarantee: after the `with` block the columns are what they were, whatever
+happened inside. A row is small, and what it holds is copied first, so nothing has to be undone step by step.
+
+Versions are left alone: kept answers of views are about the row as it is, and stay true.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import numpy as np
+
+from ..columns import Columns, Ints
+from ..ledger import Ledger
+from ..podclass import HostPort
+from ..podcounts import Countable
+from ..podterms import ExistingTerm
+
+
+class WhatIf:
+    """A row of `columns` (the ledger's own, or those of a snapshot that is up to date with it)."""
+
+    __slots__ = (
+        "_absent",
+        "_columns",
+        "_counts",
+        "_gone",
+        "_ledger",
+        "_new_terms",
+        "_pods",
+        "_ports",
+        "_usage",
+        "row",
+    )
+
+    def __init__(self, ledger: Ledger, columns: Columns, row: int) -> None:
+        self._ledger = ledger
+        self._columns = columns
+        self.row = row
+        #: UID -> host ports of the pods that are there now; None until somebody's ports matter.
+        self._pods: dict[str, tuple[HostPort, ...]] | None = None
+
+    def __enter__(self) -> WhatIf:
+        columns, row = self._columns, self.row
+        self._usage: Ints = columns.usage[:, :, row].copy()
+        self._ports = columns.ports.get(row)
+        self._absent = columns.absent
+        #: Pods placed here that were taken away.
+        self._gone: set[str] = set()
+        columns.absent = self._gone
+        self._counts: list[tuple[Ints, int]] = [
+            (column, column.item(row)) for column in (*columns.matching.values(), *columns.terms.values())
+        ]
+        self._new_terms: list[ExistingTerm] = []
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        columns, row = self._columns, self.row
+        columns.usage[:, :, row] = self._usage
+        if self._ports is None:
+            columns.ports.pop(row, None)
+        else:
+            columns.ports[row] = self._ports
+        columns.absent = self._absent
+        for column, count in self._counts:
+            column[row] = count
+        for term in self._new_terms:
+            del columns.terms[term]
+        self._pods = None
+
+    def put(self, pod: Countable) -> None:
+        """The pod stands here, too: one that was taken away, or one that waits."""
+        columns = self._columns
+        taken = columns.usage[:, :, self.row]
+        taken += self._ledger.amounts(pod.cls)
+        self._gone.discard(pod.uid)
+        if pod.cls.host_ports:
+            self._there()[pod.uid] = pod.cls.host_ports
+            self._recount_ports()
+        if pod.cls.existing or columns.matching:
+            for term in pod.cls.existing:
+                if term not in columns.terms:
+                    columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
+                    self._new_terms.append(term)
+            columns.count_others(self.row, pod, 1)
+
+    def take(self, pod: Countable) -> None:
+        """The pod is gone: one that is placed here, or one that was put here."""
+        columns = self._columns
+        taken = columns.usage[:, :, self.row]
+        taken -= self._ledger.amounts(pod.cls)
+        if pod.uid in self._ledger.placements:
+            self._gone.add(pod.uid)
+        if pod.cls.host_ports:
+            del self._there()[pod.uid]
+            self._recount_ports()
+        if pod.cls.existing or columns.matching:
+            columns.count_others(self.row, pod, -1)
+
+    def _there(self) -> dict[str, tuple[HostPort, ...]]:
+        if self._pods is None:
+            node = self._columns.nodes[self.row]
+            assert node is not None, "a row without a node has no pods"
+            self._pods = {
+                placement.uid: placement.cls.host_ports
+                for placement in self._ledger.pods_on(node.name)
+                if placement.cls.host_ports
+            }
+        return self._pods
+
+    def _recount_ports(self) -> None:
+        taken = frozenset(port for ports in self._there().values() for port in ports)
+        if taken:
+            self._columns.ports[self.row] = taken
+        else:
+            self._columns.ports.pop(self.row, None)
