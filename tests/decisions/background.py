@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from typing import NamedTuple
 
-from tests.decisions.plain import Obj, World
+from tests.decisions.plain import Obj, World, decide
 from tests.decisions.plain.balanced_allocation import evenness
 from tests.decisions.plain.filters import refuse
 from tests.decisions.plain.node_resources_fit import SCORED, allocatable, least_allocated
@@ -109,7 +109,8 @@ class Observation:
 def infer(cases: Sequence[Case]) -> dict[str, list[tuple[int, Load]]]:
     """By node name, the loads other than none, each with the case from which on it is there."""
     found: dict[str, list[tuple[int, Load]]] = {}
-    for node, observations in observed(cases).items():
+    seen = observed(cases)
+    for node, observations in seen.items():
         at, load = 0, Load()
         while (run := _agreeing(load, observations[at:])) < len(observations) - at:
             at += run
@@ -118,7 +119,37 @@ def infer(cases: Sequence[Case]) -> dict[str, list[tuple[int, Load]]]:
                 break  # no load explains it: the replay will say so
             load = better
             found.setdefault(node, []).append((observations[at].case, load))
+    for case in sorted(cases, key=lambda case: case.id):
+        if case.message is not None:
+            _begin_earlier(found, case, seen)
     return found
+
+
+def _begin_earlier(
+    inferred: dict[str, list[tuple[int, Load]]], case: Case, seen: dict[str, list[Observation]]
+) -> None:
+    """Has loads begin with `case` already, if its message says so and no observation since says otherwise.
+
+    A node that is refused anyway is no observation, but the reason counted in the message may be for want of room.
+    """
+    later = []
+    for node in map(name, case.nodes):
+        following = [(since, load) for since, load in inferred.get(node, []) if since > case.id]
+        for since, load in following[:1]:
+            between = [one for one in seen.get(node, []) if case.id <= one.case < since]
+            if _agreeing(load, between) == len(between):
+                later.append(node)
+    for count in range(len(later) + 1):
+        for nodes in combinations(later, count):
+            trial = dict(inferred)
+            for node in nodes:
+                index = sum(since <= case.id for since, _ in inferred[node])
+                loads = list(inferred[node])
+                loads[index] = case.id, loads[index][1]
+                trial[node] = loads
+            if decide(case.pending, case.world(*carried(trial, case))).message == case.message:
+                inferred.update(trial)
+                return
 
 
 def carried(inferred: dict[str, list[tuple[int, Load]]], case: Case) -> list[Obj]:
@@ -173,9 +204,9 @@ def _with_pods(load: Load, observations: Sequence[Observation]) -> tuple[Load, i
 
 
 def observed(cases: Iterable[Case]) -> dict[str, list[Observation]]:
-    """What the cases say of each node name, in their order."""
+    """What the cases say of each node name, in the order of their making."""
     found: dict[str, list[Observation]] = {}
-    for case in cases:
+    for case in sorted(cases, key=lambda case: case.id):
         world = case.world()
         for node in case.nodes:
             observation = _observation(case, node, world)

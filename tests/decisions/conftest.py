@@ -16,6 +16,12 @@ def cases() -> list[Case]:
 
 
 @pytest.fixture(scope="session")
+def original() -> list[Case]:
+    """The decisions of the first recording, whichever is replayed: long enough to judge what is inferred from it."""
+    return recording.decisions(recording.DECISIONS)
+
+
+@pytest.fixture(scope="session")
 def scenes(cases: list[Case]) -> list[Scene]:
     return complete(cases)
 

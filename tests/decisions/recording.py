@@ -52,9 +52,13 @@ class PreemptionCase:
     message: str | None
 
 
-def decisions() -> list[Case]:
-    """The recorded decisions; skips the test where there are none."""
-    lines = _lines("AGENT_SCHEDULER_DECISIONS", "kube-scheduler-1.36.2-decisions.jsonl")
+DECISIONS = RECORDINGS / "kube-scheduler-1.36.2-decisions.jsonl"
+PREEMPTIONS = RECORDINGS / "kube-scheduler-1.36.2-preemption.jsonl"
+
+
+def decisions(path: Path | None = None) -> list[Case]:
+    """The recorded decisions, by default those that the environment names; skips the test where there are none."""
+    lines = _lines(path or _named("AGENT_SCHEDULER_DECISIONS", DECISIONS))
     return [
         Case(
             line["id"],
@@ -72,7 +76,7 @@ def decisions() -> list[Case]:
 
 def preemptions() -> list[PreemptionCase]:
     """The recorded preemptions; skips the test where there are none."""
-    lines = _lines("AGENT_SCHEDULER_PREEMPTION_DECISIONS", "kube-scheduler-1.36.2-preemption.jsonl")
+    lines = _lines(_named("AGENT_SCHEDULER_PREEMPTION_DECISIONS", PREEMPTIONS))
     return [
         PreemptionCase(
             line["id"],
@@ -88,11 +92,14 @@ def preemptions() -> list[PreemptionCase]:
     ]
 
 
-def _lines(variable: str, default: str) -> Iterable[dict[str, Any]]:
+def _named(variable: str, default: Path) -> Path:
     given = os.environ.get(variable)
-    path = Path(given) if given else RECORDINGS / default
+    return Path(given) if given else default
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
     if not path.is_file():
-        pytest.skip(f"there is no recording at {path}; name one in {variable}")
+        pytest.skip(f"there is no recording of kube-scheduler's decisions at {path}")
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
