@@ -32,6 +32,7 @@ from agent_scheduler.config.schema import (
     ProfileConfig,
     StatusWrites,
 )
+from agent_scheduler.config.volcano import translated
 
 NAMESPACE_FILE = FilePath("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _FALLBACK_NAMESPACE = "kube-system"
@@ -78,6 +79,7 @@ class Source:
         data = {"apiVersion": API_VERSION, "kind": KIND} if document is None else document.data
         reading = Reading(FOREIGN, origin.warn(warn))
         try:
+            data = translated(data, reading.warn)
             # First as the file has it, so that a flag cannot hide a mistake in the file.
             _decode(data, Reading(FOREIGN))
             for flag, value in given.items():
@@ -115,7 +117,7 @@ def load_text(
     origin = _Origin(document, {})
     reading = Reading(FOREIGN, origin.warn(warn))
     try:
-        configuration = _complete(_decode(document.data, reading))
+        configuration = _complete(_decode(translated(document.data, reading.warn), reading))
         check(configuration, reading.warn)
     except Invalid as error:
         raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
