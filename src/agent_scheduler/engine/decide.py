@@ -270,10 +270,10 @@ class ClassView:
                 score.varies = score.varies or bool(raw.any())
         return total
 
-    def ranked(self, columns: Columns) -> Ints:
+    def ranked(self, columns: Columns, taken: Sequence[int] = ()) -> Ints:
         """[row] final score up to a constant that all share, `_REFUSED` where a filter refuses; after `refresh`.
 
-        Belongs to the view: whoever writes into it puts back what was there.
+        Rows in `taken` count as refused. Belongs to the view: whoever writes into it puts back what was there.
         """
         for entry in self._filters:
             if entry.plugin.depends is Depends.CLUSTER:
@@ -283,9 +283,15 @@ class ClassView:
                 if score.plugin.depends is Depends.CLUSTER or (score.plugin.normalize and score.varies):
                     break
             else:
-                return self._ranked[: columns.size]
+                if not taken:
+                    return self._ranked[: columns.size]
+                ranked = self._ranked[: columns.size].copy()
+                ranked[taken] = _REFUSED
+                return ranked
         ranked = np.full(columns.size, _REFUSED, dtype=np.int64)
         rows = self.feasible_rows(columns)
+        if taken:
+            rows = rows[~np.isin(rows, taken)]
         ranked[rows] = self.totals(columns, rows)
         return ranked
 
@@ -405,15 +411,22 @@ class ClassViews:
 
 
 def decide(
-    view: ClassView, columns: Columns, *, candidates: int, offset: int = 0, nominated: int | None = None
+    view: ClassView,
+    columns: Columns,
+    *,
+    candidates: int,
+    offset: int = 0,
+    nominated: int | None = None,
+    taken: Sequence[int] = (),
 ) -> Placement | Refusal:
     """The best `candidates` nodes for a pod of the view's class, or why there is none.
 
     Among nodes of equal score the first at or after row `offset` wins, wrapping around: workers with different
     offsets then fill different nodes, which is what keeps them from racing for one. A `nominated` row is taken
-    first if it is feasible, as kube-scheduler does.
+    first if it is feasible, as kube-scheduler does. Rows in `taken` are not looked at: others hold their room. Where
+    there are any, a refusal says nothing of them (see `preemption.nominated`).
     """
-    ranked = view.ranked(columns)
+    ranked = view.ranked(columns, taken)
     chosen = _best(ranked, candidates, offset)
     if not chosen:
         return view.refusal(columns)

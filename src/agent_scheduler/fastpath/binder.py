@@ -16,12 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
-from agent_scheduler.engine.decide import CompiledFilter, Placement
+from agent_scheduler.engine.decide import Candidate, CompiledFilter, Placement
 from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 
 from .cluster import Cluster
@@ -91,6 +93,7 @@ class Binder:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         observer: BinderObserver,
+        nominations: Nominations | None = None,
     ) -> None:
         self._cluster = cluster
         self._feed = feed
@@ -102,6 +105,7 @@ class Binder:
         self._clock = clock
         self._sleep = sleep
         self._observer = observer
+        self._nominations = nominations
         self._results: deque[ScheduleResult] = deque()
         self._accepted: asyncio.Queue[tuple[ScheduleResult, str]] = asyncio.Queue()
         self._arrived = asyncio.Event()
@@ -169,7 +173,12 @@ class Binder:
         ledger = cluster.ledger
         try:
             verdict = judge(
-                ledger, result.placement.candidates, result.filters, self._policy, seen=result.placement.seen
+                ledger,
+                result.placement.candidates,
+                result.filters,
+                self._policy,
+                seen=result.placement.seen,
+                held=partial(self._is_held, result) if cluster.queue.nominator else None,
             )
         except Exception as error:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
@@ -186,6 +195,17 @@ class Binder:
         self._messenger.binding(pod)
         self._open += 1
         self._accepted.put_nowait((result, candidate.node_name))
+
+    def _is_held(self, result: ScheduleResult, candidate: Candidate) -> bool:
+        """Whether the pod would take room that is kept for one that is nominated to the candidate's node."""
+        nominations = self._nominations
+        rivals = nominations.on(candidate.node_name, result.pod) if nominations is not None else ()
+        ledger = self._cluster.ledger
+        if nominations is None or not rivals or ledger.rows.get(candidate.node_name) != candidate.row:
+            return False
+        return not nominations.leave_room(
+            result.pod, result.cls, result.filters, ledger.columns, candidate.row, rivals
+        )
 
     # ---- binding
 
