@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent_scheduler.config import (
     Configuration,
@@ -167,8 +168,6 @@ def test_what_was_loaded_can_be_shown_and_loaded_again(run: Load) -> None:
     shown = to_dict(configuration)
     assert shown["leaderElection"]["leaseDuration"] == "20s"
     assert shown["podMaxInUnschedulablePodsDuration"] == "5m0s"
-    import yaml
-
     assert load_text(yaml.safe_dump(shown)) == configuration
 
 
@@ -179,70 +178,6 @@ def test_every_flag_names_a_setting_that_exists(run: Load) -> None:
         for step in flag.at:
             section = section[step]
         assert flag.key in section
-
-
-# ---- keys of a KubeSchedulerConfiguration that are none here
-
-
-def warnings(text: str) -> list[str]:
-    told: list[str] = []
-    load_text(HEADER + text, source="f.yaml", warn=told.append)
-    return told
-
-
-def test_what_only_says_how_kube_scheduler_works_is_read_with_a_warning() -> None:
-    told = warnings(
-        """
-percentageOfNodesToScore: 50
-parallelism: 16
-delayCacheUntilActive: true
-enableProfiling: true
-enableContentionProfiling: true
-clientConnection: {contentType: application/vnd.kubernetes.protobuf}
-profiles: [{percentageOfNodesToScore: 5}]
-"""
-    )
-    assert told == [
-        "f.yaml:4: percentageOfNodesToScore: has no effect: every node is looked at for every pod",
-        "f.yaml:5: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount",
-        "f.yaml:6: delayCacheUntilActive: has no effect: a standby keeps its view of the cluster, to take over at "
-        "once",
-        "f.yaml:7: enableProfiling: has no effect: no profiling is served",
-        "f.yaml:8: enableContentionProfiling: has no effect: no profiling is served",
-        "f.yaml:10: profiles[0].percentageOfNodesToScore: has no effect: every node is looked at for every pod",
-        "f.yaml:9: clientConnection.contentType: has no effect: requests are JSON",
-    ]
-
-
-def test_a_foreign_key_that_asks_for_what_happens_anyway_is_read_in_silence() -> None:
-    assert (
-        warnings(
-            """
-percentageOfNodesToScore: 0
-parallelism:
-extenders: []
-delayCacheUntilActive: false
-enableProfiling: false
-clientConnection: {contentType: application/json, acceptContentTypes: ""}
-leaderElection: {resourceLock: leases}
-"""
-        )
-        == []
-    )
-
-
-def test_each_warning_is_given_once_though_flags_are_laid_over_the_file(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "f.yaml"
-    file.write_text(HEADER + "parallelism: 4\n")
-    told: list[str] = []
-    parser = argparse.ArgumentParser()
-    add_run_arguments(parser)
-    load(parser.parse_args(["--config", str(file), "--port", "1"]), warn=told.append)
-    assert told == [
-        f"{file}:3: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount"
-    ]
 
 
 # ---- how a mistake is told

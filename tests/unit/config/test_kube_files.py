@@ -1,0 +1,207 @@
+"""What a user of kube-scheduler brings: keys that are none here, and profiles as its files have them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent_scheduler.config import ConfigurationError, add_run_arguments, build_profiles, load, load_text
+from agent_scheduler.engine.bases import DEFAULT_PLUGINS
+from agent_scheduler.engine.profiles import REGISTRY
+
+HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_text(HEADER + text, source="f.yaml")
+    return str(caught.value)
+
+
+# ---- keys of a KubeSchedulerConfiguration that are none here
+
+
+def warnings(text: str) -> list[str]:
+    told: list[str] = []
+    load_text(HEADER + text, source="f.yaml", warn=told.append)
+    return told
+
+
+def test_what_only_says_how_kube_scheduler_works_is_read_with_a_warning() -> None:
+    told = warnings(
+        """
+percentageOfNodesToScore: 50
+parallelism: 16
+delayCacheUntilActive: true
+enableProfiling: true
+enableContentionProfiling: true
+clientConnection: {contentType: application/vnd.kubernetes.protobuf}
+profiles: [{percentageOfNodesToScore: 5}]
+"""
+    )
+    assert told == [
+        "f.yaml:4: percentageOfNodesToScore: has no effect: every node is looked at for every pod",
+        "f.yaml:5: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount",
+        "f.yaml:6: delayCacheUntilActive: has no effect: a standby keeps its view of the cluster, to take over at "
+        "once",
+        "f.yaml:7: enableProfiling: has no effect: no profiling is served",
+        "f.yaml:8: enableContentionProfiling: has no effect: no profiling is served",
+        "f.yaml:10: profiles[0].percentageOfNodesToScore: has no effect: every node is looked at for every pod",
+        "f.yaml:9: clientConnection.contentType: has no effect: requests are JSON",
+    ]
+
+
+def test_a_foreign_key_that_asks_for_what_happens_anyway_is_read_in_silence() -> None:
+    assert (
+        warnings(
+            """
+percentageOfNodesToScore: 0
+parallelism:
+extenders: []
+delayCacheUntilActive: false
+enableProfiling: false
+clientConnection: {contentType: application/json, acceptContentTypes: ""}
+leaderElection: {resourceLock: leases}
+"""
+        )
+        == []
+    )
+
+
+def test_each_warning_is_given_once_though_flags_are_laid_over_the_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(HEADER + "parallelism: 4\n")
+    told: list[str] = []
+    parser = argparse.ArgumentParser()
+    add_run_arguments(parser)
+    load(parser.parse_args(["--config", str(file), "--port", "1"]), warn=told.append)
+    assert told == [
+        f"{file}:3: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount"
+    ]
+
+
+# ---- profiles as kube-scheduler's files have them
+
+
+def kube_file(enabled: list[str]) -> str:
+    """The part of a file that kube-scheduler writes with --write-config-to, with these plugins."""
+    args = {
+        "DefaultPreemption": {"minCandidateNodesAbsolute": 100, "minCandidateNodesPercentage": 10},
+        "DynamicResources": {"filterTimeout": "10s"},
+        "InterPodAffinity": {"hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False},
+        "NodeAffinity": {},
+        "NodeResourcesBalancedAllocation": {"resources": [{"name": "cpu", "weight": 1}]},
+        "NodeResourcesFit": {
+            "scoringStrategy": {
+                "type": "LeastAllocated",
+                "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
+            }
+        },
+        "PodTopologySpread": {"defaultingType": "System"},
+        "VolumeBinding": {"bindTimeoutSeconds": 600},
+    }
+    points = ("bind", "filter", "permit", "postBind", "postFilter", "preBind", "preEnqueue", "preFilter")
+    return yaml.safe_dump(
+        {
+            "clientConnection": {"acceptContentTypes": "", "burst": 100, "kubeconfig": "", "qps": 50},
+            "delayCacheUntilActive": False,
+            "enableProfiling": False,
+            "extenders": None,
+            "parallelism": 16,
+            "percentageOfNodesToScore": 0,
+            "profiles": [
+                {
+                    "base": "default-scheduler",
+                    "schedulerName": "default-scheduler",
+                    "pluginConfig": [
+                        {
+                            "name": name,
+                            "args": {
+                                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                                "kind": f"{name}Args",
+                                **each,
+                            },
+                        }
+                        for name, each in args.items()
+                    ],
+                    "plugins": {
+                        **{point: {} for point in (*points, "preScore", "queueSort", "reserve", "score")},
+                        "multiPoint": {
+                            "enabled": [
+                                {"name": name, "weight": 3 if name == "TaintToleration" else 0}
+                                for name in enabled
+                            ]
+                        },
+                    },
+                }
+            ],
+        }
+    )
+
+
+def test_a_file_that_kube_scheduler_wrote_is_read() -> None:
+    there = [name for name in DEFAULT_PLUGINS if name in REGISTRY]
+    text = HEADER + kube_file(there)
+    told: list[str] = []
+    configuration = load_text(text, warn=told.append)
+    profile = build_profiles(configuration)["default-scheduler"]
+    plain = build_profiles(load_text(HEADER + "profiles: [{base: default-scheduler}]"))["agent-scheduler"]
+    assert [each.name for each in profile.filters] == [each.name for each in plain.filters]
+    absent = {
+        "DefaultPreemption",
+        "DynamicResources",
+        "InterPodAffinity",
+        "PodTopologySpread",
+        "VolumeBinding",
+    }
+    assert len(told) == 1 + len(absent - set(REGISTRY.names()))
+    assert "parallelism" in told[0]
+
+
+def test_a_plugin_of_kube_scheduler_that_is_not_here_is_refused_where_it_is_enabled() -> None:
+    assert "plugin NodeDeclaredFeatures is not available: features that nodes declare" in refusal(
+        kube_file(["NodeDeclaredFeatures"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("{kind: NodeAffinityArgs}", "args.kind: found 'NodeAffinityArgs'; allowed: NodeResourcesFitArgs"),
+        (
+            "{apiVersion: v1}",
+            "args.apiVersion: found 'v1'; allowed: agent-scheduler/v1, kubescheduler.config",
+        ),
+    ],
+)
+def test_a_header_of_arguments_that_belongs_to_others_is_refused(args: str, expected: str) -> None:
+    text = refusal(f"profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {args}}}]}}]")
+    assert expected in text
+
+
+def test_arguments_are_laid_over_those_of_the_base() -> None:
+    def fit(args: str, base: str = "agent") -> str:
+        configuration = load_text(
+            HEADER + f"profiles: [{{base: {base}, pluginConfig: [{{name: NodeResourcesFit, args: {args}}}]}}]"
+        )
+        (profile,) = build_profiles(configuration).values()
+        return next(type(s.plugin).__name__ for s in profile.scores if s.plugin.name == "NodeResourcesFit")
+
+    assert fit("{ignoredResources: [example.com/a]}") == "MostAllocated"
+    assert fit("{ignoredResources: [example.com/a]}", "default-scheduler") == "LeastAllocated"
+    assert fit("{scoringStrategy: {type: LeastAllocated}}") == "LeastAllocated"
+
+
+def test_a_part_that_is_disabled_without_its_whole_is_told_of() -> None:
+    text = "profiles: [{plugins: {preFilter: {disabled: [{name: NodePorts}]}}}]"
+    assert warnings(text) == [
+        "f.yaml:3: profiles[0].plugins.preFilter.disabled[0].name: has no effect: preFilter is a part of filter; "
+        "disable it there"
+    ]
+    both = "preFilter: {disabled: [{name: NodePorts}]}, filter: {disabled: [{name: NodePorts}]}"
+    assert warnings(f"profiles: [{{plugins: {{{both}}}}}]") == []
