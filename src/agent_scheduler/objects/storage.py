@@ -64,7 +64,6 @@ class PodVolume(Wire, frozen=True):
     cinder: Cinder | None = None
     iscsi: ISCSI | None = None
     rbd: RBD | None = None
-    csi: CSISource | None = None
 
 
 # ---- core/v1

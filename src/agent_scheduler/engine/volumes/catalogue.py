@@ -12,7 +12,7 @@ Invariants, checked by `check`:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -105,7 +105,7 @@ class Catalogue:
     def capacities(self, class_name: str) -> Iterable[CapacityInfo]:
         return self._capacities_of.get(class_name, {}).values()
 
-    def attachments(self, node_name: str) -> Iterable[AttachmentInfo]:
+    def attachments(self, node_name: str) -> Collection[AttachmentInfo]:
         return self._attached_to.get(node_name, {}).values()
 
     def limits(self, driver: str) -> Mapping[str, int]:

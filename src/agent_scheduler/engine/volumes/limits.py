@@ -53,12 +53,19 @@ def feasible(
 ) -> Bools:
     """`without`: UIDs of pods to think away. What is attached for them stays attached until it is detached."""
     found = np.ones(rows.shape[0], dtype=np.bool_)
-    limits = {driver: each for driver, _, _ in plan if (each := catalogue.limits(driver))}
-    if limits:
-        for position, row in enumerate(rows.tolist()):
-            node = nodes.nodes[row]
-            if node is not None and any(node.name in each for each in limits.values()):
+    limits = [each for driver in {driver for driver, _, _ in plan} if (each := catalogue.limits(driver))]
+    if not limits:
+        return found
+    for position, row in enumerate(rows.tolist()):
+        node = nodes.nodes[row]
+        if node is None:
+            continue
+        most = len(plan) + use.count(node.name) + len(catalogue.attachments(node.name))
+        # Plain loop: this runs once a node, and nearly always all of it fits even if no two volumes were one.
+        for each in limits:
+            if node.name in each and each[node.name] < most:
                 found[position] = _fits(plan, catalogue, use, node.name, without)
+                break
     return found
 
 
@@ -74,11 +81,6 @@ def _fits(
     pods = [volumes for uid, volumes in use.on(node_name).items() if uid not in without]
     # An inline volume is counted with its pod; its attachment names no PersistentVolume.
     attachments = [each for each in catalogue.attachments(node_name) if each.volume_name]
-    most = len(needed) + len(attachments) + sum(len(each.claims) + len(each.in_tree) for each in pods)
-    limits = [node.limits[driver] for driver in {driver for driver, _ in needed} if driver in node.limits]
-    if not limits or most <= min(limits):
-        # Even if no two of them were one.
-        return True
     there: set[tuple[str, str]] = set()
     for each in pods:
         there |= _served(_handles(each, catalogue), node.migrated)

@@ -18,7 +18,7 @@ import numpy as np
 from ..columns import Bools, Columns, Rows
 from ..nodeinfo import NodeInfo
 from .catalogue import Catalogue
-from .reach import counted, reaches
+from .reach import Shelf
 from .records import ClaimInfo, ClaimKey, VolumeInfo
 
 
@@ -27,12 +27,17 @@ class Wanted(NamedTuple):
 
     claim: ClaimInfo
     volumes: tuple[VolumeInfo, ...]
+    shelf: Shelf
 
 
 def wanted(claims: Sequence[ClaimInfo], catalogue: Catalogue) -> tuple[Wanted, ...]:
     """The claims in the order in which they choose."""
     ordered = sorted(claims, key=lambda claim: claim.requested or 0)
-    return tuple(Wanted(claim, _candidates(claim, catalogue)) for claim in ordered)
+    found = []
+    for claim in ordered:
+        volumes = _candidates(claim, catalogue)
+        found.append(Wanted(claim, volumes, Shelf(volume.reach for volume in volumes)))
+    return tuple(found)
 
 
 def _candidates(claim: ClaimInfo, catalogue: Catalogue) -> tuple[VolumeInfo, ...]:
@@ -59,20 +64,20 @@ def _could_hold(volume: VolumeInfo, claim: ClaimInfo) -> bool:
 
 def matched(claims: Sequence[Wanted], nodes: Columns, rows: Rows) -> list[Bools]:
     """For each claim, on which of `rows` it gets a volume."""
-    found = []
+    found: list[Bools] = []
     unsure = np.zeros(rows.shape[0], dtype=np.bool_)
-    for index, (_, volumes) in enumerate(claims):
-        names = {volume.name for volume in volumes}
+    for index, each in enumerate(claims):
+        count = each.shelf.counts(nodes, rows)
+        names = {volume.name for volume in each.volumes} if index else ()
         rivals = sum(any(volume.name in names for volume in earlier.volumes) for earlier in claims[:index])
-        count = counted((volume.reach for volume in volumes), nodes, rows)
         # With more volumes than claims that chose before, one is left for sure.
         unsure |= (count > 0) & (count <= rivals)
         found.append(count > 0)
     for position in np.flatnonzero(unsure).tolist():
         node = nodes.nodes[rows[position]]
         chosen = choose(claims, node) if node is not None else {}
-        for (claim, _), mask in zip(claims, found, strict=True):
-            mask[position] = claim.key in chosen
+        for each, mask in zip(claims, found, strict=True):
+            mask[position] = each.claim.key in chosen
     return found
 
 
@@ -80,10 +85,11 @@ def choose(claims: Sequence[Wanted], node: NodeInfo) -> Mapping[ClaimKey, Volume
     """The volume of each claim that gets one on `node`."""
     chosen: dict[ClaimKey, VolumeInfo] = {}
     gone: set[str] = set()
-    for claim, volumes in claims:
-        for volume in volumes:
-            if volume.name not in gone and reaches(volume.reach, node):
-                chosen[claim.key] = volume
+    for each in claims:
+        for position in each.shelf.at(node):
+            volume = each.volumes[position]
+            if volume.name not in gone:
+                chosen[each.claim.key] = volume
                 gone.add(volume.name)
                 break
     return chosen

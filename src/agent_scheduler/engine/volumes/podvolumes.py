@@ -1,7 +1,8 @@
 """What a pod needs of storage, compiled from the bytes of its `spec.volumes`.
 
 Most pods mount nothing but secrets, config maps and scratch space, which every node has. They are recognised
-without decoding, by the names of fields that their bytes do not contain, and have no `PodVolumes` at all.
+without decoding, by the names of fields that their bytes do not contain, and have no `PodVolumes` at all. Nor have
+pods with inline CSI volumes: no rule asks about those, and no driver counts them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ _volumes = msgspec.json.Decoder(list[storage.PodVolume] | None)
 _TELLTALES: Final = (
     b'"persistentVolumeClaim"',
     b'"ephemeral"',
-    b'"csi"',
     b'"gcePersistentDisk"',
     b'"awsElasticBlockStore"',
     b'"azureDisk"',
@@ -49,8 +49,6 @@ class PodVolumes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     disks: tuple[Disk, ...] = ()
     #: Inline volumes of in-tree plugins, which CSI drivers may serve.
     in_tree: tuple[InTree, ...] = ()
-    #: Drivers of inline CSI volumes.
-    inline_drivers: tuple[str, ...] = ()
     #: (name, UID) of a pod with ephemeral claims, which are its own; empty for others, which can then share a class.
     pod: tuple[str, str] = ("", "")
 
@@ -73,7 +71,6 @@ def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> Pod
     claims: dict[ClaimKey, ClaimUse] = {}
     disks: list[Disk] = []
     in_tree: list[InTree] = []
-    drivers: list[str] = []
     owned = False
     for volume in decode_part(_volumes, Raw(data), "spec.volumes") or ():
         if volume.persistent_volume_claim is not None:
@@ -89,14 +86,11 @@ def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> Pod
             inline = in_tree_volume(volume, {})
             if inline is not None:
                 in_tree.append(inline)
-            if volume.csi is not None:
-                drivers.append(volume.csi.driver)
-    if not (claims or disks or in_tree or drivers):
+    if not (claims or disks or in_tree):
         return None
     return PodVolumes(
         claims=tuple(claims.values()),
         disks=tuple(disks),
         in_tree=tuple(in_tree),
-        inline_drivers=tuple(drivers),
         pod=(name, uid) if owned else ("", ""),
     )

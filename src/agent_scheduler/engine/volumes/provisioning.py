@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from agent_scheduler.objects.wire import NodeSelector
-
 from ..columns import Bools, Columns, Rows
 from ..nodeinfo import NodeInfo
 from .catalogue import Catalogue
-from .reach import counted, reached, reaches
+from .reach import Reach, Shelf, reached, reaches
 from .records import ClaimInfo
 
 #: What classes without a provisioner say: their volumes are made by hand.
@@ -33,7 +31,7 @@ def has_room(claim: ClaimInfo, catalogue: Catalogue, nodes: Columns, rows: Rows)
     pools = _pools(claim, catalogue)
     if pools is None:
         return np.ones(rows.shape[0], dtype=np.bool_)
-    return counted(pools, nodes, rows) > 0
+    return Shelf(pools).counts(nodes, rows) > 0
 
 
 def can_make(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> bool:
@@ -45,7 +43,7 @@ def can_make(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> bool:
     return pools is None or any(reaches(pool, node) for pool in pools)
 
 
-def _pools(claim: ClaimInfo, catalogue: Catalogue) -> list[NodeSelector | None] | None:
+def _pools(claim: ClaimInfo, catalogue: Catalogue) -> list[Reach | None] | None:
     """Reach of the pools that are large enough; None where nobody counts."""
     found = catalogue.classes.get(claim.class_name)
     driver = catalogue.drivers.get(found.provisioner) if found is not None else None

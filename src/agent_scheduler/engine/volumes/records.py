@@ -19,6 +19,7 @@ from agent_scheduler.objects.salvage import salvage
 from ..labelselector import LabelSelector, Requirement, label_selector
 from ..podspec import SpecError, check_node_affinity
 from .inline import in_tree_volume
+from .reach import Reach, reach_of
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
@@ -97,7 +98,7 @@ class VolumeInfo(Record, frozen=True, gc=False, kw_only=True):
     attributes_class: str
     claim_ref: ClaimRef | None
     #: Where it can be reached from; None for everywhere.
-    reach: wire.NodeSelector | None
+    reach: Reach | None
     by_controller: bool
     #: Whether its phase lets it be bound.
     available: bool
@@ -113,7 +114,7 @@ class ClassInfo(Record, frozen=True, gc=False, kw_only=True):
     #: None if the object does not say, which the API server does not let happen.
     binding_mode: str | None
     #: Where its volumes may be made; None for everywhere.
-    reach: wire.NodeSelector | None
+    reach: Reach | None
 
 
 class CSINodeInfo(Record, frozen=True, gc=False, kw_only=True):
@@ -133,7 +134,7 @@ class CapacityInfo(Record, frozen=True, gc=False, kw_only=True):
     #: The largest volume that can be made, in bytes; -1 where none can.
     limit: int
     #: The nodes that have access; None for all.
-    reach: wire.NodeSelector | None
+    reach: Reach | None
 
 
 class AttachmentInfo(Record, frozen=True, gc=False, kw_only=True):
@@ -192,16 +193,15 @@ def volume_info(volume: storage.PersistentVolume) -> VolumeInfo:
 def class_info(each: storage.StorageClass) -> ClassInfo:
     reach = None
     if each.allowed_topologies:
-        reach = wire.NodeSelector(
-            [
-                wire.NodeSelectorTerm(
-                    [wire.Requirement(part.key, "In", part.values) for part in term.match_label_expressions]
-                )
-                for term in each.allowed_topologies
-                # A term that says nothing, or that no value satisfies, allows nothing.
-                if term.match_label_expressions and all(part.values for part in term.match_label_expressions)
-            ]
-        )
+        terms = [
+            wire.NodeSelectorTerm(
+                [wire.Requirement(part.key, "In", part.values) for part in term.match_label_expressions]
+            )
+            for term in each.allowed_topologies
+            # A term that says nothing, or that no value satisfies, allows nothing.
+            if term.match_label_expressions and all(part.values for part in term.match_label_expressions)
+        ]
+        reach = reach_of(wire.NodeSelector(terms))
     return ClassInfo(
         **_identity(each.metadata),
         provisioner=each.provisioner,
@@ -236,7 +236,7 @@ def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
         **_identity(capacity.metadata),
         class_name=capacity.storage_class_name,
         limit=-1 if unreachable or limit is None else _bytes(limit, -1),
-        reach=_as_node_selector(selector) if selector is not None and selector.requirements else None,
+        reach=_label_reach(selector) if selector is not None and selector.requirements else None,
     )
 
 
@@ -302,21 +302,16 @@ def _selector(selector: wire.LabelSelector | None, place: str) -> LabelSelector 
         return _NOTHING
 
 
-def _as_node_selector(selector: LabelSelector) -> wire.NodeSelector:
-    """The same of nodes: a node selector has all operators of a label selector."""
-    return wire.NodeSelector(
-        [
-            wire.NodeSelectorTerm(
-                [
-                    wire.Requirement(key, operator, sorted(values) or None)
-                    for key, operator, values in selector.requirements
-                ]
-            )
-        ]
-    )
+def _label_reach(selector: LabelSelector) -> Reach:
+    """A node selector has all operators of a label selector."""
+    requirements = [
+        wire.Requirement(key, operator, sorted(values) or None)
+        for key, operator, values in selector.requirements
+    ]
+    return reach_of(wire.NodeSelector([wire.NodeSelectorTerm(requirements)]))
 
 
-def _readable(selector: wire.NodeSelector | None) -> wire.NodeSelector | None:
+def _readable(selector: wire.NodeSelector | None) -> Reach | None:
     """Without the terms that have no meaning: such a term matches no node, and the others still may."""
     if selector is None:
         return None
@@ -327,4 +322,4 @@ def _readable(selector: wire.NodeSelector | None) -> wire.NodeSelector | None:
         except SpecError:
             continue
         terms.append(term)
-    return wire.NodeSelector(terms)
+    return reach_of(wire.NodeSelector(terms))

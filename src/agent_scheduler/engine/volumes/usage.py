@@ -26,6 +26,8 @@ class VolumeUse:
         self.version = 0
         self._placed: dict[str, Placed] = {}
         self._on: dict[str, dict[str, PodVolumes]] = {}
+        #: Node -> volumes of its pods that a driver may count, a mount each.
+        self._counts: dict[str, int] = {}
         #: Claim -> UIDs of the pods on nodes that have it.
         self._users: dict[ClaimKey, set[str]] = {}
         #: (kind, name) of an inline disk -> UIDs of the pods on nodes that have it.
@@ -39,6 +41,7 @@ class VolumeUse:
         self.remove(uid)
         self._placed[uid] = placed
         self._on.setdefault(node_name, {})[uid] = volumes
+        self._counts[node_name] = self.count(node_name) + _attached(volumes)
         for use in volumes.claims:
             self._users.setdefault(use.key, set()).add(uid)
         for disk in volumes.disks:
@@ -52,8 +55,9 @@ class VolumeUse:
             return
         there = self._on[placed.node_name]
         del there[uid]
+        self._counts[placed.node_name] -= _attached(placed.volumes)
         if not there:
-            del self._on[placed.node_name]
+            del self._on[placed.node_name], self._counts[placed.node_name]
         for use in placed.volumes.claims:
             _discard(self._users, use.key, uid)
         for disk in placed.volumes.disks:
@@ -63,6 +67,10 @@ class VolumeUse:
     def on(self, node_name: str) -> Mapping[str, PodVolumes]:
         """UID -> volumes of the pods on a node that have any."""
         return self._on.get(node_name, {})
+
+    def count(self, node_name: str) -> int:
+        """How many volumes the pods on a node mount at most, those that they share counted for each."""
+        return self._counts.get(node_name, 0)
 
     def users(self, claim: ClaimKey) -> Mapping[str, Placed]:
         """UID -> placement of the pods that have a claim."""
@@ -79,9 +87,13 @@ class VolumeUse:
             anew.set(uid, *placed)
         return [
             f"{index} is out of step with the placements"
-            for index in ("_on", "_users", "_disk_users")
+            for index in ("_on", "_counts", "_users", "_disk_users")
             if getattr(self, index) != getattr(anew, index)
         ]
+
+
+def _attached(volumes: PodVolumes) -> int:
+    return len(volumes.claims) + len(volumes.in_tree)
 
 
 def _discard(index: dict[ClaimKey, set[str]], key: tuple[str, str], uid: str) -> None:

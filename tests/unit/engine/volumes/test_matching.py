@@ -11,7 +11,7 @@ from agent_scheduler.engine.volumes.binding import Plan, judge, plan
 from agent_scheduler.engine.volumes.claims import Refused
 from agent_scheduler.engine.volumes.matching import choose, matched, wanted
 from agent_scheduler.engine.volumes.podvolumes import pod_volumes
-from agent_scheduler.engine.volumes.reach import counted, reached, reaches
+from agent_scheduler.engine.volumes.reach import Shelf, reached, reaches
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
 from tests.unit.stateful import SOAKING
 
@@ -85,10 +85,12 @@ def test_affinities_are_counted_as_they_are_read(found: list[list[Json] | None])
         volume("v", nodeAffinity=None if terms is None else {"required": {"nodeSelectorTerms": terms}}).reach
         for terms in found
     ]
-    counts = counted(affinities, storage.columns, storage.rows)
+    shelf = Shelf(affinities)
+    counts = shelf.counts(storage.columns, storage.rows)
     for name, count in zip(HOSTS, counts.tolist(), strict=True):
         plain = [plain_reach(terms, storage.node(name).labels) for terms in found]
         assert count == sum(plain)
+        assert shelf.at(storage.node(name)) == [position for position, yes in enumerate(plain) if yes]
         assert [reaches(each, storage.node(name)) for each in affinities] == plain
     for each, terms in zip(affinities, found, strict=True):
         expected = [name for name in HOSTS if plain_reach(terms, storage.node(name).labels)]
@@ -172,7 +174,7 @@ def test_a_value_that_an_affinity_names_twice_counts_once() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [twice]}]}
     storage = cluster()
     reach = volume("v", nodeAffinity={"required": terms}).reach
-    assert counted([reach], storage.columns, storage.rows).tolist() == [1, 0, 0]
+    assert Shelf([reach]).counts(storage.columns, storage.rows).tolist() == [1, 0, 0]
 
 
 def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
@@ -182,7 +184,7 @@ def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
     }
     storage = cluster()
     reach = volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [term]}}).reach
-    assert counted([reach], storage.columns, storage.rows).tolist() == [0, 1, 0]
+    assert Shelf([reach]).counts(storage.columns, storage.rows).tolist() == [0, 1, 0]
     assert [reaches(reach, storage.node(name)) for name in HOSTS] == [False, True, False]
 
 
@@ -200,3 +202,13 @@ def test_each_of_a_thousand_local_volumes_lets_its_node_have_the_claim() -> None
     assert isinstance(planned, Plan)
     found = judge(planned, storage.catalogue, storage.columns, storage.rows).feasible
     assert storage.names(found) == [f"n{index}" for index in range(0, 1000, 2)]
+
+
+def test_of_two_claims_and_a_thousand_local_volumes_one_is_left_over_on_every_node() -> None:
+    storage = Storage(*(node(f"n{index}") for index in range(1000)))
+    storage.add(storage_class(), claim("c"), claim("d"))
+    storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(1000)), volume("w", on="n7"))
+    planned = plan(pod("c", "d"), storage.catalogue)
+    assert isinstance(planned, Plan)
+    found = judge(planned, storage.catalogue, storage.columns, storage.rows).feasible
+    assert storage.names(found) == ["n7"]

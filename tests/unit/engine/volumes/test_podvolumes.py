@@ -20,6 +20,7 @@ def read(raw: bytes) -> PodVolumes | None:
     [
         {},
         {"a": {"secret": {"secretName": "s"}}},
+        {"a": {"csi": {"driver": "secrets-store.csi.k8s.io"}}},
         {"a": {"emptyDir": {}}, "b": {"projected": {"sources": [{"configMap": {"name": "rbd"}}]}}},
     ],
 )

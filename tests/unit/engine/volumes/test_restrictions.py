@@ -138,6 +138,12 @@ class UseMachine(RuleBasedStateMachine):
             assert self.use.on(name) == {
                 uid: volumes for uid, (there, volumes) in self.pods.items() if there == name
             }
+            mounts = [
+                len(volumes.claims) + len(volumes.in_tree)
+                for there, volumes in self.pods.values()
+                if there == name
+            ]
+            assert self.use.count(name) == sum(mounts)
         for key in (("default", "c1"), ("default", "c2")):
             assert self.use.users(key) == {
                 uid: each for uid, each in self.pods.items() if key in each[1].keys
