@@ -7,6 +7,7 @@ pods with inline CSI volumes: no rule asks about those, and no driver counts the
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,17 +21,11 @@ from .records import ClaimKey
 
 _volumes = msgspec.json.Decoder(list[storage.PodVolume] | None)
 
-#: One of these stands in the bytes of every spec that has something for us. The API server writes keys plainly.
-_TELLTALES: Final = (
-    b'"persistentVolumeClaim"',
-    b'"ephemeral"',
-    b'"gcePersistentDisk"',
-    b'"awsElasticBlockStore"',
-    b'"azureDisk"',
-    b'"cinder"',
-    b'"iscsi"',
-    b'"rbd"',
-)
+#: Found in the bytes of every spec that has something for us. The API server writes keys plainly. One expression
+#: costs half of what a search for each key does.
+_telltale: Final = re.compile(
+    rb'"(?:persistentVolumeClaim|ephemeral|gcePersistentDisk|awsElasticBlockStore|azureDisk|cinder|iscsi|rbd)"'
+).search
 
 
 class ClaimUse(NamedTuple):
@@ -60,13 +55,7 @@ class PodVolumes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> PodVolumes | None:
     """None for a pod whose volumes are no matter of the node. Raises `SpecError` naming `spec.volumes`."""
     data = bytes(raw)
-    if not data:
-        return None
-    # Plain loop: this runs once a pod.
-    for telltale in _TELLTALES:
-        if telltale in data:
-            break
-    else:
+    if not data or _telltale(data) is None:
         return None
     claims: dict[ClaimKey, ClaimUse] = {}
     disks: list[Disk] = []
