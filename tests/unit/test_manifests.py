@@ -28,6 +28,8 @@ REQUESTS = {
     ("", "pods", "get"): "kube.bind, to learn of an outcome",
     ("", "nodes", "list"): "kube.reflector",
     ("", "nodes", "watch"): "kube.reflector",
+    ("", "namespaces", "list"): "kube.reflector",
+    ("", "namespaces", "watch"): "kube.reflector",
     ("", "pods/binding", "create"): "kube.bind",
     ("", "pods/status", "patch"): "kube.status",
     ("events.k8s.io", "events", "create"): "kube.recorder",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .columns import Bools, Columns, Rows
+from .columns import Bools, Columns, Ints, Rows
 from .decide import ClassView, CompiledFilter
 
 
@@ -59,7 +59,9 @@ def explain(view: ClassView, columns: Columns, *, limit: int = 3) -> Explanation
     """Of a class on the snapshot that `view` was refreshed with. `limit`: near misses a plugin, and best nodes."""
     rows = np.flatnonzero(columns.present[: columns.size])
     answers = [entry.feasible(columns, rows) for entry in view.filters]
-    refusals = np.sum([~each for each in answers], axis=0) if answers else np.zeros(rows.shape[0])
+    refusals: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+    for each in answers:
+        refusals += ~each
     plugins = tuple(
         _answer(entry, columns, rows, passed, refusals, limit)
         for entry, passed in zip(view.filters, answers, strict=True)
@@ -76,7 +78,7 @@ def explain(view: ClassView, columns: Columns, *, limit: int = 3) -> Explanation
 
 
 def _answer(
-    entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Bools, limit: int
+    entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints, limit: int
 ) -> PluginAnswer:
     refused = rows[~passed]
     alone = rows[~passed & (refusals == 1)]

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.namespaces import Namespaces
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing import events
@@ -39,11 +40,11 @@ class Cluster:
         profiles: Collection[str],
         observer: ClusterObserver,
         settled: Callable[[PodInfo], None],
-        handle: Handle | None = None,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one."""
         self.ledger = ledger
-        self.handle = handle or Handle(ledger)
+        self.namespaces = Namespaces()
+        self.handle = Handle(ledger, namespaces=self.namespaces)
         self.queue = queue
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}

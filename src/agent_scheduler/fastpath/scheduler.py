@@ -12,15 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Protocol
-
-import msgspec
 
 from agent_scheduler.engine.decide import ClassViews
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
@@ -30,12 +26,11 @@ from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.bind import BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.reflector import Change, ChangeType, Reflector
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.status import StatusWriter
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.objects import wire
 
+from . import picture
 from .binder import Binder, BinderObserver
 from .cluster import Cluster, ClusterObserver
 from .failure import AttemptObserver, FailureHandler
@@ -48,23 +43,11 @@ from .worker import Worker, WorkerObserver
 _FLUSH_SECONDS = 30.0
 _SHORTEST_PAUSE = 0.005
 
-#: What the API server is asked for: a pod that finished holds nothing, so it leaves the watch as DELETED.
-_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
-
-class FastPathObserver(WorkerObserver, BinderObserver, AttemptObserver, ClusterObserver, Protocol):
+class FastPathObserver(
+    WorkerObserver, BinderObserver, AttemptObserver, ClusterObserver, picture.PictureObserver, Protocol
+):
     """Everything that the fast path reports about itself."""
-
-    def watched(self, kind: str, what: str) -> None:
-        """A reflector's count; see `Reflector`."""
-
-    def received(
-        self, kind: str, changes: list[Change[PodInfo]] | list[Change[NodeInfo]], began: float
-    ) -> None:
-        """A batch of changes was handled, from clock `began` until now."""
-
-    def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        """A change could not be taken in. The picture lacks it; the changes behind it go on."""
 
     def status_write(self, what: str) -> None:
         """See `StatusWriter`."""
@@ -173,25 +156,13 @@ class FastPath:
             )
             for index in range(settings.workers)
         ]
-        node_decoder = msgspec.json.Decoder(wire.Node)
-        self._nodes: Reflector[NodeInfo] = Reflector(
-            transport,
-            "/api/v1/nodes",
-            lambda raw: node_info(node_decoder.decode(raw)),
-            self._node_changes,
-            times=settings.watch_times,
-            timing=timing,
-            count=partial(observer.watched, "Node"),
-        )
-        self._pods: Reflector[PodInfo] = Reflector(
-            transport,
-            "/api/v1/pods",
-            PodReader(PodClasses()),
-            self._pod_changes,
-            query=_PODS,
-            times=settings.watch_times,
-            timing=timing,
-            count=partial(observer.watched, "Pod"),
+        kinds = [
+            picture.nodes(self.cluster),
+            picture.pods(self.cluster, PodReader(PodClasses())),
+            picture.namespaces(self.cluster),
+        ]
+        self._picture = picture.Picture(
+            kinds, transport=transport, times=settings.watch_times, timing=timing, observer=observer
         )
 
     def _views(self, profiles: Mapping[str, Profile]) -> dict[str, ClassViews]:
@@ -236,48 +207,19 @@ class FastPath:
 
     async def watch(self) -> None:
         """Keep the picture of the cluster until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._nodes.run())
-            tasks.create_task(self._pods.run())
+        await self._picture.run()
 
     async def synced(self) -> None:
         """Returns once all that existed at the start has been seen."""
-        await self._nodes.synced.wait()
-        await self._pods.synced.wait()
+        await self._picture.synced()
 
     async def renew(self) -> None:
         """Take the picture anew; when this returns, it has all that was true when this was called. Needs `watch`."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._nodes.renew())
-            tasks.create_task(self._pods.renew())
+        await self._picture.renew()
 
     @property
     def is_synced(self) -> bool:
-        return self._nodes.synced.is_set() and self._pods.synced.is_set()
-
-    def _node_changes(self, changes: list[Change[NodeInfo]]) -> None:
-        began = self._timing.clock()
-        for change in changes:
-            try:
-                if change.type is ChangeType.DELETED:
-                    self.cluster.delete_node(change.object.name)
-                else:
-                    self.cluster.set_node(change.object)
-            except Exception as error:
-                self._observer.change_failed("Node", change.object.name, error)
-        self._observer.received("Node", changes, began)
-
-    def _pod_changes(self, changes: list[Change[PodInfo]]) -> None:
-        began = self._timing.clock()
-        for change in changes:
-            try:
-                if change.type is ChangeType.DELETED:
-                    self.cluster.delete_pod(change.object.uid)
-                else:
-                    self.cluster.set_pod(change.object)
-            except Exception as error:
-                self._observer.change_failed("Pod", change.object.key, error)
-        self._observer.received("Pod", changes, began)
+        return self._picture.is_synced
 
     # ---- decisions and writes
 

@@ -64,3 +64,22 @@ async def test_a_pod_that_was_kept_away_is_bound_when_the_other_is_gone() -> Non
 
 async def _is_placed(cluster: Any, name: str) -> bool:
     return name in await cluster.placed()
+
+
+async def test_a_term_may_choose_namespaces_by_their_labels() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.ask(
+            "POST", "/api/v1/namespaces", {"metadata": {"name": "theirs", "labels": {"team": "x"}}}
+        )
+        await cluster.add_node("n1", labels={HOST: "n1"})
+        affinity = apart_from("web", HOST)
+        term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+        term["namespaceSelector"] = {"matchLabels": {"team": "x"}}
+        spec = {"schedulerName": "agent-scheduler", "containers": [{"name": "c", "image": "i"}]}
+        body = {"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec}
+        await cluster.ask("POST", "/api/v1/namespaces/theirs/pods", body)
+        await until(lambda: running.reports.attempts["scheduled"])
+        await cluster.add_pod("shy", affinity=affinity)
+        await until(lambda: running.reports.attempts["unschedulable"])
+        condition = await until(lambda: cluster.condition("shy"))
+        assert "didn't match pod anti-affinity rules" in condition["message"]
