@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from .columns import Interns
 from .ledger import Ledger
 from .namespaces import Namespaces
+from .owners import Owned, Owners
 from .podclass import PodClass
 from .podcounts import Countable, PodsMatching
 from .podterms import PodMatch
@@ -22,6 +23,10 @@ class Source(Protocol):
         """Rises whenever an answer may have changed."""
 
 
+class Waiting(Countable, Owned, Protocol):
+    """What is read of a pod that waits."""
+
+
 class Handle:
     """The same for all workers, on the live state.
 
@@ -29,9 +34,12 @@ class Handle:
     from is written down as they are read, so that it is compiled anew when one of these has changed, and only then.
     """
 
-    def __init__(self, ledger: Ledger, *, namespaces: Namespaces | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, *, namespaces: Namespaces | None = None, owners: Owners | None = None
+    ) -> None:
         self._ledger = ledger
         self._namespaces = namespaces or Namespaces()
+        self._owners = owners or Owners()
         self._read: dict[Source, int] = {}
         #: Kinds that somebody counts. Weak: what no view asks for any more is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
@@ -67,7 +75,7 @@ class Handle:
         self._ledger.track(kind)
         return kind
 
-    def class_of(self, pod: Countable, *, beside: Iterable[Countable] = ()) -> PodClass:
+    def class_of(self, pod: Waiting, *, beside: Iterable[Countable] = ()) -> PodClass:
         """The class that a pod is decided in, while others run that have something to say about it.
 
         `beside`: pods that are thought of as running, too. Columns for terms that only these have are the caller's
@@ -81,4 +89,5 @@ class Handle:
                 term for term in said if term.term.match.matches(pod.namespace, pod.labels, self._namespaces)
             )
             faces = (*faces, *new)
-        return pod.cls.facing(faces) if faces else pod.cls
+        siblings = self._owners.siblings(pod)
+        return pod.cls.facing(faces, siblings) if faces or siblings else pod.cls

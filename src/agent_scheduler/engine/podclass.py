@@ -22,6 +22,7 @@ import msgspec
 from agent_scheduler.objects import wire
 
 from .labelselector import Labels
+from .owners import Siblings
 from .podspec import SpecError, check_node_affinity, check_tolerations, decode_part
 from .podterms import (
     NO_TERMS,
@@ -78,6 +79,7 @@ class PodClass:
         "node_selector",
         "nonzero",
         "requests",
+        "siblings",
         "spread",
         "terms",
         "tolerations",
@@ -98,6 +100,7 @@ class PodClass:
         namespace: str = "",
         labels: Labels = _NO_LABELS,
         faces: tuple[ExistingTerm, ...] = (),
+        siblings: Siblings | None = None,
         node_name: str = "",
         error: str = "",
     ) -> None:
@@ -120,21 +123,29 @@ class PodClass:
         self.labels = labels
         #: Terms of pods that run, as far as they speak of this one.
         self.faces = faces
-        self._facing: WeakValueDictionary[tuple[ExistingTerm, ...], PodClass] | None = None
+        #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
+        self.siblings = siblings
+        self._facing: (
+            WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None], PodClass] | None
+        ) = None
         #: The one node that it may go to; empty for any.
         self.node_name = node_name
         #: Why no node may be chosen for it; empty for a sound spec.
         self.error = error
 
-    def facing(self, terms: tuple[ExistingTerm, ...]) -> PodClass:
-        """This class as it is decided while `terms` speak of its pods. Two calls give the same object."""
-        if terms == self.faces:
+    def facing(self, terms: tuple[ExistingTerm, ...], siblings: Siblings | None = None) -> PodClass:
+        """This class as it is decided while `terms` speak of its pods, which have `siblings`. Two calls give the same
+        object."""
+        if self.spread:
+            siblings = None
+        if terms == self.faces and siblings == self.siblings:
             return self
         if self._facing is None:
             self._facing = WeakValueDictionary()
-        found = self._facing.get(terms)
+        key = (terms, siblings)
+        found = self._facing.get(key)
         if found is None:
-            found = self._facing[terms] = PodClass(
+            found = self._facing[key] = PodClass(
                 requests=self.requests,
                 nonzero=self.nonzero,
                 host_ports=self.host_ports,
@@ -147,6 +158,7 @@ class PodClass:
                 namespace=self.namespace,
                 labels=self.labels,
                 faces=terms,
+                siblings=siblings,
                 node_name=self.node_name,
                 error=self.error,
             )

@@ -13,6 +13,7 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.salvage import salvage
 
+from .owners import Controller, controller_of
 from .podclass import PodClass, PodClasses
 from .requests import Amounts
 
@@ -44,6 +45,7 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     #: (status, reason, message) of the PodScheduled condition that the API server holds, or None.
     condition: tuple[str, str, str] | None
     created: str
+    controller: Controller | None = None
     #: Whether others may be evicted for it.
     preempts: bool = True
     #: Whether it was chosen to be evicted for another pod.
@@ -133,6 +135,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         finished=status.phase in FINISHED,
         condition=condition,
         created=metadata.creation_timestamp or "",
+        controller=controller_of(metadata.owner_references) if metadata.owner_references else None,
         preempts=spec.preemption_policy != "Never",
         preempted=preempted,
         started=status.start_time or "",

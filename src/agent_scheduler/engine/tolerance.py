@@ -1,4 +1,4 @@
-"""Which taints a pod tolerates: shared by NodeUnschedulable and TaintToleration.
+"""Which taints a pod tolerates: shared by NodeUnschedulable, TaintToleration and PodTopologySpread.
 
 The rule is `Toleration.ToleratesTaint` of k8s.io/api: an empty key or effect in the toleration matches any, the
 operator is Equal unless said otherwise, and Lt and Gt compare integers (KEP-5471).
@@ -6,7 +6,7 @@ operator is Equal unless said otherwise, and Lt and Gt compare integers (KEP-547
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from agent_scheduler.objects.wire import Taint, Toleration
 
@@ -31,3 +31,10 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def schedulable(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
+    """Whether every taint that keeps pods away is tolerated."""
+    return all(
+        tolerated(taint, tolerations) for taint in taints if taint.effect in ("NoSchedule", "NoExecute")
+    )

@@ -20,7 +20,7 @@ from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..tolerance import tolerated
+from ..tolerance import schedulable, tolerated
 
 REASON = "node(s) had untolerated taint(s)"
 
@@ -48,13 +48,6 @@ class TaintAnswers:
             self.untolerated = np.append(
                 self.untolerated, [_untolerated_preferences(taints, self.preferring) for taints in fresh]
             )
-
-
-def schedulable(taints: Taints, tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether every taint that keeps pods away is tolerated."""
-    return all(
-        tolerated(taint, tolerations) for taint in taints if taint.effect in ("NoSchedule", "NoExecute")
-    )
 
 
 def _untolerated_preferences(taints: Taints, tolerations: tuple[Toleration, ...]) -> int:

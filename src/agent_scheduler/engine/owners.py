@@ -1,0 +1,140 @@
+"""What services and controllers select: the pods that a pod is spread among where it does not say so itself.
+
+kube-scheduler asks so for its default constraints of topology spread (`helper.DefaultSelector`): the selectors of all
+services that select the pod, and that of the controller that made it, as one. What comes of it is part of the class
+that the pod is decided in (`PodClass.facing`), so a changed selector makes another class, and nothing kept is outdated.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from agent_scheduler.objects import wire
+
+from .labelselector import EVERYTHING, Labels, LabelSelector, Requirement
+
+#: Combined selectors kept.
+_KEPT: Final = 4096
+
+
+class OwnerKind(enum.Enum):
+    SERVICE = "Service"
+    REPLICATION_CONTROLLER = "ReplicationController"
+    REPLICA_SET = "ReplicaSet"
+    STATEFUL_SET = "StatefulSet"
+
+
+_CONTROLLERS: Final = {
+    ("v1", "ReplicationController"): OwnerKind.REPLICATION_CONTROLLER,
+    ("apps/v1", "ReplicaSet"): OwnerKind.REPLICA_SET,
+    ("apps/v1", "StatefulSet"): OwnerKind.STATEFUL_SET,
+}
+
+
+class Controller(NamedTuple):
+    """Who made a pod, in the pod's namespace."""
+
+    kind: OwnerKind
+    name: str
+
+
+class Siblings(NamedTuple):
+    """The pods that a pod's services and controller select."""
+
+    namespace: str
+    selector: LabelSelector
+    #: Whether the pod is one of them.
+    itself: bool
+
+
+class Owned(Protocol):
+    """What is read of a pod that waits."""
+
+    @property
+    def scheduler_name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def labels(self) -> Labels: ...
+    @property
+    def controller(self) -> Controller | None: ...
+
+
+def controller_of(references: Sequence[wire.OwnerReference]) -> Controller | None:
+    """The controller among the owners, if it is of a kind that has a selector to read."""
+    for each in references:
+        if each.controller:
+            kind = _CONTROLLERS.get((each.api_version, each.kind))
+            return None if kind is None else Controller(kind, each.name)
+    return None
+
+
+class Owners:
+    """Owner of those selectors as last seen, by kind, namespace and name."""
+
+    def __init__(self, schedulers: Collection[str] = ()) -> None:
+        """`schedulers`: names of the profiles that spread pods by default; to others' pods this has nothing to say."""
+        self._schedulers = frozenset(schedulers)
+        self._selectors: dict[tuple[OwnerKind, str, str], LabelSelector] = {}
+        #: (namespace, a label that the selector asks for) -> services by name.
+        self._services: dict[tuple[str, tuple[str, str]], dict[str, LabelSelector]] = {}
+        #: What has been combined of which selectors; emptied with every change.
+        self._combined: dict[tuple[LabelSelector, ...], LabelSelector] = {}
+
+    def set(self, kind: OwnerKind, namespace: str, name: str, selector: LabelSelector | None) -> None:
+        """An object is there, with this selector. One that says nothing is as if the object were not there."""
+        self.delete(kind, namespace, name)
+        if selector is None or not selector.requirements:
+            return
+        self._selectors[kind, namespace, name] = selector
+        if kind is OwnerKind.SERVICE:
+            assert selector.pins is not None, "a service selects by labels and values"
+            self._services.setdefault((namespace, selector.pins), {})[name] = selector
+
+    def delete(self, kind: OwnerKind, namespace: str, name: str) -> None:
+        selector = self._selectors.pop((kind, namespace, name), None)
+        self._combined.clear()
+        if selector is not None and kind is OwnerKind.SERVICE and selector.pins is not None:
+            place = (namespace, selector.pins)
+            del self._services[place][name]
+            if not self._services[place]:
+                del self._services[place]
+
+    def siblings(self, pod: Owned) -> Siblings | None:
+        """None where nothing selects the pod, or its profile spreads nobody by default."""
+        if not self._selectors or pod.scheduler_name not in self._schedulers:
+            return None
+        namespace, labels = pod.namespace, pod.labels
+        found = [
+            selector
+            for label in labels.items()
+            for selector in self._services.get((namespace, label), {}).values()
+            if selector.matches(labels)
+        ]
+        controller = pod.controller
+        own = self._selectors.get((controller.kind, namespace, controller.name)) if controller else None
+        if own is None:
+            if not found:
+                return None
+        elif controller and controller.kind is OwnerKind.REPLICATION_CONTROLLER:
+            # Its labels take the place of the services', should these say otherwise.
+            keys = {requirement.key for requirement in own.requirements}
+            found = [_without(selector, keys) for selector in found]
+        selector = self._of_all((*found, own or EVERYTHING))
+        return Siblings(namespace, selector, selector.matches(labels))
+
+    def _of_all(self, selectors: tuple[LabelSelector, ...]) -> LabelSelector:
+        combined = self._combined.get(selectors)
+        if combined is None:
+            combined = EVERYTHING.also(*(each for selector in selectors for each in selector.requirements))
+            if len(self._combined) >= _KEPT:
+                self._combined.clear()
+            self._combined[selectors] = combined
+        return combined
+
+
+def _without(selector: LabelSelector, keys: Collection[str]) -> LabelSelector:
+    kept: list[Requirement] = [each for each in selector.requirements if each.key not in keys]
+    return EVERYTHING.also(*kept)

@@ -1,0 +1,232 @@
+"""PodTopologySpread: keeps the pods of a kind evenly spread over zones, nodes or other domains.
+
+Constraints that are required (DoNotSchedule) refuse nodes whose domain would be ahead of the least one by more than
+maxSkew; the others (ScheduleAnyway) rank. Rules and formulas are kube-scheduler's (`podtopologyspread`, `filtering.go`
+and `scoring.go`). Pods without constraints may get some by default (`DefaultSpread`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ..columns import Bools, Columns, Ints, Rows
+from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
+from ..handle import Handle
+from ..labelselector import Labels
+from ..nodeinfo import NodeInfo
+from ..podclass import PodClass
+from ..podinfo import PodInfo
+from ..podterms import SpreadConstraint
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..spreading import (
+    HOSTNAME,
+    SYSTEM_DEFAULTS,
+    DefaultSpread,
+    Spreading,
+    matching,
+    spreading,
+    sums,
+)
+from ..topology import Domains
+from .args import PodTopologySpreadArgs
+
+REASON = "node(s) didn't match pod topology spread constraints"
+REASON_MISSING = f"{REASON} (missing required label)"
+
+# What becomes of a row: the first constraint that refuses it says why.
+_PASSES: Final = 0
+_MISSING: Final = 1
+_SKEWED: Final = 2
+
+#: The raw score of a node that lacks a key, which ranks last.
+_IGNORED: Final = -1
+
+
+def default_spread(args: PodTopologySpreadArgs) -> DefaultSpread:
+    if args.defaulting_type == "System":
+        return SYSTEM_DEFAULTS
+    return DefaultSpread(
+        tuple(
+            SpreadConstraint(
+                max_skew=each.max_skew,
+                topology_key=each.topology_key,
+                required=each.when_unsatisfiable == "DoNotSchedule",
+                selector=None,
+                min_domains=each.min_domains or 1,
+                honors_affinity=each.node_affinity_policy != "Ignore",
+                honors_taints=each.node_taints_policy == "Honor",
+            )
+            for each in args.default_constraints
+        )
+    )
+
+
+class PodTopologySpread(Filter):
+    """The filter. `PodTopologySpreadScore` ranks; either has nothing to say where the other does."""
+
+    name = "PodTopologySpread"
+    depends = Depends.CLUSTER
+
+    def __init__(self, defaults: DefaultSpread = SYSTEM_DEFAULTS) -> None:
+        self.defaults = defaults
+
+    def prepare(self, pod: PodClass, handle: Handle) -> Spreading | None:
+        return spreading(pod, handle, self.defaults, required=True)
+
+    def feasible(self, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
+        passes: Bools = self._verdicts(state, nodes, rows) == _PASSES
+        return passes
+
+    @staticmethod
+    def _verdicts(state: Spreading, nodes: Columns, rows: Rows) -> Ints:
+        carriers = state.carriers(nodes)
+        verdicts: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        for each in state.counted:
+            constraint = each.constraint
+            domains = Domains(nodes, constraint.topology_key)
+            included = state.included(each, carriers, nodes)
+            counts = sums(each, included, domains, nodes)
+            known = counts[domains.sums(included.astype(np.int64)) > 0]
+            least = int(known.min()) if known.shape[0] >= constraint.min_domains else 0
+            here = domains.of[rows]
+            skewed = counts[here] > constraint.max_skew + least - each.itself
+            verdict = np.where(here == 0, _MISSING, np.where(skewed, _SKEWED, _PASSES))
+            verdicts = np.where(verdicts == _PASSES, verdict, verdicts)
+        return verdicts
+
+    def reasons(self, state: Spreading, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        missing = int(np.count_nonzero(self._verdicts(state, nodes, rows) == _MISSING))
+        counts = {REASON_MISSING: missing, REASON: rows.shape[0] - missing}
+        return {reason: count for reason, count in counts.items() if count}
+
+    def curable(self, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
+        """Pods that go change the skew; a label that is missing stays so."""
+        skewed: Bools = self._verdicts(state, nodes, rows) == _SKEWED
+        return skewed
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        others = ActionType.ADD | ActionType.UPDATE_POD_LABEL | ActionType.DELETE
+        own = ActionType.UPDATE_POD_LABEL | ActionType.UPDATE_POD_TOLERATION
+        changes = (
+            ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT
+        )
+        return (
+            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, others), _other_pod),
+            ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, own), _own_change),
+            ClusterEventWithHint(ClusterEvent(Resource.NODE, changes), _node),
+        )
+
+
+def _required(pod: PodInfo) -> list[SpreadConstraint]:
+    """Empty for a pod that was refused by default constraints: whom these count is not known here."""
+    return [each for each in pod.cls.spread if each.required]
+
+
+def _means(constraint: SpreadConstraint, pod: PodInfo | None) -> bool:
+    selector = constraint.selector
+    return pod is not None and selector is not None and selector.matches(pod.labels)
+
+
+def _other_pod(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    """A pod on a node came, went or changed its labels, and is now counted, or no longer is."""
+    assert isinstance(pod, PodInfo)
+    before, after = (each if isinstance(each, PodInfo) else None for each in (old, new))
+    if any(each is not None and each.namespace != pod.namespace for each in (before, after)):
+        return QueueingHint.SKIP
+    required = _required(pod)
+    counts = any(_means(each, before) != _means(each, after) for each in required)
+    return QueueingHint.QUEUE if counts or not required else QueueingHint.SKIP
+
+
+def _own_change(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    """Its labels say otherwise whether it counts or whom it counts, or it tolerates other nodes that count."""
+    assert isinstance(pod, PodInfo) and isinstance(old, PodInfo) and isinstance(new, PodInfo)
+    if new.uid != pod.uid:
+        return QueueingHint.SKIP
+    required = _required(new)
+    helps = (
+        (old.labels != new.labels and (not required or required != _required(old)))
+        or any(_means(each, old) != _means(each, new) for each in required)
+        or (old.tolerations != new.tolerations and any(each.honors_taints for each in required))
+    )
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
+def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    """A node that counts came, went or moved to another domain, or whether it counts is another question now."""
+    assert isinstance(pod, PodInfo)
+    before, after = (each if isinstance(each, NodeInfo) else None for each in (old, new))
+    required = _required(pod)
+    if not required:
+        return QueueingHint.QUEUE
+    keys = [each.topology_key for each in required]
+    was, now = _carries(before, keys), _carries(after, keys)
+    helps = was is not now
+    if not helps and now and before is not None and after is not None:
+        helps = (
+            any(before.labels.get(key) != after.labels.get(key) for key in keys)
+            or (before.taints != after.taints and any(each.honors_taints for each in required))
+            or (before.labels != after.labels and _chooses_nodes(pod.cls, required))
+        )
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
+def _carries(node: NodeInfo | None, keys: Sequence[str]) -> bool:
+    labels: Labels = {} if node is None else node.labels
+    return all(key in labels for key in keys)
+
+
+def _chooses_nodes(pod: PodClass, required: Sequence[SpreadConstraint]) -> bool:
+    """Whether labels other than the keys may say which nodes count."""
+    chooses = bool(pod.node_selector) or (pod.affinity is not None and pod.affinity.required is not None)
+    return chooses and any(each.honors_affinity for each in required)
+
+
+def _fewest_first(scores: Ints) -> Ints:
+    ranked = scores != _IGNORED
+    if not ranked.any():
+        return np.zeros_like(scores)
+    most, least = int(scores[ranked].max()), int(scores[ranked].min())
+    if most == 0:
+        return np.where(ranked, MAX_NODE_SCORE, 0)
+    return np.where(ranked, MAX_NODE_SCORE * (most + least - scores) // most, 0)
+
+
+class PodTopologySpreadScore(Score):
+    """The ranking half. It is asked about all feasible nodes at once: how many domains these have is a weight."""
+
+    name = "PodTopologySpread"
+    depends = Depends.CLUSTER
+    normalize = staticmethod(_fewest_first)
+
+    def __init__(self, defaults: DefaultSpread = SYSTEM_DEFAULTS) -> None:
+        self.defaults = defaults
+
+    def prepare(self, pod: PodClass, handle: Handle) -> Spreading | None:
+        return spreading(pod, handle, self.defaults, required=False)
+
+    def score(self, state: Spreading, nodes: Columns, rows: Rows) -> Ints:
+        carriers = state.carriers(nodes)
+        ranked = carriers[rows]
+        total = np.zeros(rows.shape[0])
+        for each in state.counted:
+            constraint = each.constraint
+            domains = Domains(nodes, constraint.topology_key)
+            here = domains.of[rows]
+            if constraint.topology_key == HOSTNAME:
+                # A node of its own, whatever the policies say of it.
+                size = int(np.count_nonzero(ranked))
+                counts = matching(each, nodes)[rows]
+            else:
+                size = int(np.count_nonzero(np.bincount(here[ranked])))
+                counts = sums(each, state.included(each, carriers, nodes), domains, nodes)[here]
+            # In this order: the last digit of a double decides what an integer becomes.
+            total += np.where(here == 0, 0.0, counts * math.log(size + 2) + (constraint.max_skew - 1))
+        whole = np.floor(total)
+        whole += total - whole >= 0.5
+        return np.where(ranked, whole.astype(np.int64), _IGNORED)

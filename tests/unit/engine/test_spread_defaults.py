@@ -1,0 +1,117 @@
+"""PodTopologySpread for pods that have no constraints of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.labelselector import label_selector
+from agent_scheduler.engine.owners import OwnerKind, Owners
+from agent_scheduler.engine.plugins.args import PodTopologySpreadArgs
+from agent_scheduler.engine.plugins.pod_topology_spread import (
+    PodTopologySpread,
+    PodTopologySpreadScore,
+    default_spread,
+)
+from agent_scheduler.engine.podclass import PodClass
+from agent_scheduler.objects import wire
+from tests.decisions import plain
+from tests.decisions.engine import Engine
+from tests.decisions.plain import Obj
+
+from .spread_world import (
+    HOSTNAME,
+    ZONE,
+    constraint,
+    nodes,
+    place,
+    placed,
+    pod_with,
+    ranks,
+    refusals,
+    zones,
+)
+from .world import World, pod_json, read_pod
+
+
+def by_default(world: World, body: dict[str, Any]) -> tuple[PodClass, Handle]:
+    """The class of a pod while a service selects all with its label `app`."""
+    owners = Owners(["agent-scheduler"])
+    selected = wire.LabelSelector(match_labels={"app": body["metadata"]["labels"]["app"]})
+    owners.set(OwnerKind.SERVICE, "default", "s", label_selector(selected, ""))
+    handle = Handle(world.ledger, owners=owners)
+    return handle.class_of(read_pod(body, world.classes)), handle
+
+
+DEFAULT = {"topologyKey": ZONE, "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
+SOFT = {
+    "topologyKey": "rack",
+    "maxSkew": 3,
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "nodeAffinityPolicy": "Ignore",
+    "nodeTaintsPolicy": "Honor",
+}
+
+
+def args(**given: Any) -> PodTopologySpreadArgs:
+    return msgspec.convert(given, PodTopologySpreadArgs)
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes=nodes(), pods=st.lists(placed(), max_size=12), app=st.sampled_from(["web", "db"]))
+def test_constraints_by_default_are_as_if_the_pod_had_them(
+    nodes: tuple[Obj, ...], pods: list[Obj], app: str
+) -> None:
+    engine = Engine(plain.World(nodes, tuple(pods)))
+    world = World()
+    world.ledger, world.classes = engine.ledger, engine.classes
+    spread = default_spread(args(defaultingType="List", defaultConstraints=[DEFAULT, SOFT]))
+    chooses = {"nodeSelector": {"disk": "ssd"}}
+    selector = {"labelSelector": {"matchLabels": {"app": app}}}
+    explicit = read_pod(pod_with(DEFAULT | selector, SOFT | selector, app=app, **chooses), world.classes).cls
+    without = pod_json(**chooses)
+    without["metadata"]["labels"] = {"app": app}
+    pod, handle = by_default(world, without)
+    columns, every = world.ledger.columns, list(range(len(nodes)))
+    assert refusals(pod, handle, columns, PodTopologySpread(spread)) == refusals(explicit, handle, columns)
+    ranked = ranks(pod, handle, columns, every, PodTopologySpreadScore(spread))
+    assert ranked is not None and ranked == ranks(explicit, handle, columns, every)
+
+
+def test_by_the_system_s_default_pods_are_spread_over_hostnames_and_zones_where_these_are_known() -> None:
+    world = zones("z1", "z2", "")
+    for name in ("a", "b", "b", "c"):
+        place(world, name)
+    body = pod_with()
+    pod, handle = by_default(world, body)
+    columns = world.ledger.columns
+    assert PodTopologySpread().prepare(pod, handle) is None
+    # Three hostnames and three zones, one of them without a name; a node outside of zones is not judged by them.
+    weight = math.log(5)
+    raw = [round(count * weight + 2 + (zone * weight + 4)) for count, zone in ((1, 1), (2, 2))]
+    raw.append(round(weight + 2))
+    most, least = max(raw), min(raw)
+    assert ranks(pod, handle, columns, [0, 1, 2]) == [100 * (most + least - each) // most for each in raw]
+    explicit = [
+        constraint(HOSTNAME, skew=3, whenUnsatisfiable="ScheduleAnyway"),
+        constraint(skew=5, whenUnsatisfiable="ScheduleAnyway"),
+    ]
+    strict = read_pod(pod_with(*explicit), world.classes).cls
+    assert ranks(strict, handle, columns, [0, 1]) == ranks(pod, handle, columns, [0, 1])
+    ranked = ranks(strict, handle, columns, [0, 1, 2])
+    assert ranked is not None and ranked[2] == 0
+
+
+def test_without_defaults_and_without_siblings_nobody_is_spread() -> None:
+    world = zones("z1")
+    pod, handle = by_default(world, pod_with())
+    nothing = default_spread(args(defaultingType="List"))
+    assert PodTopologySpread(nothing).prepare(pod, handle) is None
+    assert PodTopologySpreadScore(nothing).prepare(pod, handle) is None
+    alone = read_pod(pod_with(app="nobody"), world.classes).cls
+    assert PodTopologySpreadScore().prepare(alone, handle) is None
