@@ -13,7 +13,7 @@ changed a row. Candidates are tried in order under one of two policies:
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .columns import Columns
@@ -45,21 +45,16 @@ def judge(
     policy: ConflictPolicy,
     *,
     seen: int = -1,
-    held: Callable[[Candidate], bool] | None = None,
 ) -> Verdict:
     """The first candidate that may be taken now. Changes nothing; the caller assumes at once or not at all.
 
     `seen`: the ledger's sequence at the time of the decision. If it has gone on, filters that look at other rows are
-    asked again even where the candidate's own row is as it was. `held` says of a candidate whether its
-    room is kept for a pod that is nominated there.
+    asked again even where the candidate's own row is as it was.
     """
     columns = ledger.columns
     elsewhere = ledger.sequence != seen and any(entry.plugin.depends is Depends.CLUSTER for entry in filters)
     revalidated = outdated = 0
     for index, candidate in enumerate(candidates):
-        if held is not None and held(candidate):
-            outdated += 1
-            continue
         row = candidate.row
         node = columns.nodes[row]
         if node is None or node.name != candidate.node_name:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
@@ -173,12 +172,7 @@ class Binder:
         ledger = cluster.ledger
         try:
             verdict = judge(
-                ledger,
-                result.placement.candidates,
-                result.filters,
-                self._policy,
-                seen=result.placement.seen,
-                held=partial(self._is_held, result) if cluster.queue.nominator else None,
+                ledger, self._free(result), result.filters, self._policy, seen=result.placement.seen
             )
         except Exception as error:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
@@ -196,12 +190,17 @@ class Binder:
         self._open += 1
         self._accepted.put_nowait((result, candidate.node_name))
 
-    def _is_held(self, result: ScheduleResult, candidate: Candidate) -> bool:
-        """Whether the pod would take room that is kept for one that is nominated to the candidate's node."""
-        nominations = self._nominations
-        rivals = nominations.on(candidate.node_name, result.pod) if nominations is not None else ()
+    def _free(self, result: ScheduleResult) -> Sequence[Candidate]:
+        """The candidates whose room is not kept for pods that are nominated there."""
+        candidates, nominations = result.placement.candidates, self._nominations
+        if nominations is None or not self._cluster.queue.nominator:
+            return candidates
+        return [each for each in candidates if not self._is_held(result, each, nominations)]
+
+    def _is_held(self, result: ScheduleResult, candidate: Candidate, nominations: Nominations) -> bool:
         ledger = self._cluster.ledger
-        if nominations is None or not rivals or ledger.rows.get(candidate.node_name) != candidate.row:
+        rivals = nominations.on(candidate.node_name, result.pod)
+        if not rivals or ledger.rows.get(candidate.node_name) != candidate.row:
             return False
         return not nominations.leave_room(
             result.pod, result.cls, result.filters, ledger.columns, candidate.row, rivals

@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
 from agent_scheduler.engine.nodeinfo import NodeInfo
 from agent_scheduler.engine.podclass import PodClasses
@@ -110,34 +109,6 @@ def test_a_neighbour_that_has_not_come_yet_is_not_counted_on() -> None:
     world = Cluster(node("a"), node("b"))
     world.nominator.add(world.labelled("db", priority=10), "a")
     assert world.fits_on(world.labelled("web", affinity=near("podAffinity", "db"))) == set()
-
-
-def test_the_binder_passes_over_a_node_that_somebody_was_nominated_to_meanwhile() -> None:
-    world = Cluster(node("a", cpu="4"), node("b", cpu="4"))
-    pod = world.pod(requests={"cpu": "2"})
-    decision = world.decide(pod)
-    assert isinstance(decision, Placement)
-    first, second = decision.candidates
-    world.nominate(first.node_name, requests={"cpu": "3"}, priority=10)
-    view = world.views.of(pod.cls)
-
-    def held(candidate: Any) -> bool:
-        rivals = world.nominations.on(candidate.node_name, pod)
-        columns = world.ledger.columns
-        return bool(rivals) and not world.nominations.leave_room(
-            pod, pod.cls, view.filters, columns, candidate.row, rivals
-        )
-
-    verdict = judge(
-        world.ledger,
-        decision.candidates,
-        view.filters,
-        ConflictPolicy.REVALIDATE,
-        seen=decision.seen,
-        held=held,
-    )
-    assert verdict.candidate == second
-    assert (verdict.conflicts, verdict.outdated) == (1, 1)
 
 
 def near(kind: str, app: str) -> dict[str, Any]:
