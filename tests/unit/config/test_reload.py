@@ -148,6 +148,13 @@ def test_flags_lie_over_what_is_loaded_again(tmp_path: Path) -> None:
     assert world.in_effect[-1].client_connection.qps == 7
 
 
+def test_what_was_applied_is_what_the_next_change_is_compared_with(world: World) -> None:
+    for count in (7, 8, 3):
+        world.write(f"candidateNodeCount: {count}\n")
+        world.settle()
+    assert world.changes == [["candidateNodeCount"]] * 3
+
+
 def test_a_mistake_is_told_once_and_the_old_configuration_stays(world: World) -> None:
     world.write("candidateNodeCount: many\n")
     for _ in range(3):
