@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.config import add_run_arguments, load
+from agent_scheduler.config import add_run_arguments, load, load_text
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 #: A plan of faults, which is for the embedded cluster; its own tests read it.
 FAULTS = CONFIG / "samples" / "faults.yaml"
-MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - {FAULTS})
-SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - {FAULTS})
+#: Configurations of the scheduler, one in each form.
+CONFIGURATIONS = (CONFIG / "samples" / "scheduler.yaml", CONFIG / "samples" / "volcano.yaml")
+MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - {FAULTS, *CONFIGURATIONS})
+SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - {FAULTS, *CONFIGURATIONS})
 
 #: Every request that the product makes: (API group, resource, verb) -> whose code makes it.
 REQUESTS = {
@@ -130,6 +132,13 @@ def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: P
     assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [[election.resource_name]]
     # The reviews' role is needed just then.
     assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.name)
+def test_samples_of_configurations_are_read_and_all_of_them_has_an_effect(path: Path) -> None:
+    told: list[str] = []
+    load_text(path.read_text(), source=path.name, warn=told.append)
+    assert told == []
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
