@@ -177,6 +177,13 @@ def test_a_value_that_an_affinity_names_twice_counts_once() -> None:
     assert Shelf([reach]).counts(storage.columns, storage.rows).tolist() == [1, 0, 0]
 
 
+def test_a_node_without_the_label_is_not_one_whose_label_is_empty() -> None:
+    empty = {"key": ZONE_KEY, "operator": "In", "values": [""]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [empty]}]}
+    shelf = Shelf([volume("v", nodeAffinity={"required": terms}).reach])
+    assert [list(shelf.at(node("n", labels=labels))) for labels in ({}, {ZONE_KEY: ""})] == [[], [0]]
+
+
 def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
     term = {
         "matchExpressions": [{"key": ZONE_KEY, "operator": "In", "values": ["z1", "z2"]}],

@@ -50,6 +50,20 @@ def test_a_claim_that_is_named_and_ephemeral_has_to_be_the_pods_own() -> None:
     assert pod("web-scratch", name="web", ephemeral=("scratch",)).claims[0].ephemeral
 
 
+@pytest.mark.parametrize(
+    ("source", "driver"),
+    [
+        ({"gcePersistentDisk": {"pdName": "d"}}, "pd.csi.storage.gke.io"),
+        ({"awsElasticBlockStore": {"volumeID": "d"}}, "ebs.csi.aws.com"),
+        ({"azureDisk": {"diskURI": "d"}}, "disk.csi.azure.com"),
+        ({"cinder": {"volumeID": "d"}}, "cinder.csi.openstack.org"),
+    ],
+)
+def test_an_in_tree_volume_is_known_to_the_driver_that_took_over(source: Json, driver: str) -> None:
+    [found] = pod(v=source).in_tree
+    assert found.driver == driver and found.handle.endswith("d")
+
+
 def test_pods_with_the_same_claim_have_equal_volumes() -> None:
     one, other = pod("c", name="p1", uid="1"), pod("c", name="p2", uid="2")
     assert one == other and hash(one) == hash(other)
