@@ -46,7 +46,7 @@ class Engine:
         for name, labels in world.namespaces.items():
             self.namespaces.set(name, labels)
         for node in world.nodes:
-            self.ledger.set_node(node_info(msgspec.convert(node, wire.Node)))
+            self.ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
         for number, pod in enumerate(world.pods):
             self.ledger.set_pod(self.read(pod, f"placed-{number}"), pod["spec"]["nodeName"])
         self.snapshot = Snapshot(self.ledger, Handle(self.ledger, namespaces=self.namespaces))

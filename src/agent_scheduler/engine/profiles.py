@@ -23,8 +23,10 @@ from .plugins.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PluginArgs,
+    PodTopologySpreadArgs,
 )
 from .plugins.balanced_allocation import BalancedAllocation
+from .plugins.image_locality import ImageLocality
 from .plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from .plugins.node_affinity import NodeAffinity, NodeAffinityScore
 from .plugins.node_name import NodeName
@@ -32,6 +34,7 @@ from .plugins.node_ports import NodePorts
 from .plugins.node_resources_fit import NodeResourcesFit
 from .plugins.node_resources_fit_score import LeastAllocated, MostAllocated, RequestedToCapacityRatio
 from .plugins.node_unschedulable import NodeUnschedulable
+from .plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadScore, default_spread
 from .plugins.scheduling_gates import SchedulingGates
 from .plugins.taint_toleration import TaintToleration
 from .points import ALL, MULTI_POINT, NOTHING, POINTS, PluginSet, PluginSets, expanded, merged, weight_of
@@ -95,6 +98,14 @@ def _inter_pod_affinity(args: InterPodAffinityArgs) -> Score:
     )
 
 
+def _spread(args: PodTopologySpreadArgs) -> object:
+    return PodTopologySpread(default_spread(args))
+
+
+def _spread_score(args: PodTopologySpreadArgs) -> Score:
+    return PodTopologySpreadScore(default_spread(args))
+
+
 #: Every plugin of the scheduler itself.
 REGISTRY: Final = Registry(
     (
@@ -111,6 +122,8 @@ REGISTRY: Final = Registry(
         Registration(
             "NodeResourcesBalancedAllocation", {"score": _balanced}, NodeResourcesBalancedAllocationArgs
         ),
+        Registration("ImageLocality", {"score": _plain(ImageLocality)}),
+        Registration("PodTopologySpread", {"filter": _spread, "score": _spread_score}, PodTopologySpreadArgs),
         Registration(
             "InterPodAffinity",
             {"filter": _plain(InterPodAffinity), "score": _inter_pod_affinity},
