@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.decide import Placement, decide
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
+from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
 from agent_scheduler.engine.preemption.message import with_preemption
@@ -54,7 +55,7 @@ def replay(case: PreemptionCase) -> Outcome:
             pod,
             view,
             view.refused(columns),
-            DefaultPreemptionArgs(),
+            wanted=DefaultPreemption(DefaultPreemptionArgs()).wanted,
             offset=lambda nodes, start=start: start % nodes,
         )
         message = with_preemption(decision.message, found.message)

@@ -294,13 +294,17 @@ class ControlPlane:
         return self.placed()
 
     async def refused(self, name: str, *, message: str | None = None) -> str:
-        """The message of a pod's refusal, once it is (once it has exactly this `message`, if given)."""
+        """The message of a pod's refusal, once it is (once it has exactly this `message`, if given).
+
+        Without what preemption adds.
+        """
 
         def told() -> str:
             condition = self.condition(name) or {}
             if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
                 return ""
-            return str(condition["message"]) if message in (None, condition["message"]) else ""
+            said, _, _ = str(condition["message"]).partition(" no new claims to deallocate, ")
+            return said if message in (None, said) else ""
 
         return await self.pods.until(told, f"the refusal of {name}, {message or 'whatever it says'}")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.fastpath.binder import ScheduleResult
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import BindResult, Doubt
@@ -70,8 +71,8 @@ def millicores(ledger: Ledger, node: str) -> int:
 
 
 async def refusal(cluster: EmbeddedCluster, name: str) -> str:
-    """Why a pod has no node, as soon as its condition says so."""
+    """Why a pod has no node, as soon as its condition says so, without what preemption adds."""
     condition = await until(lambda: cluster.condition(name))
     assert condition["status"] == "False", condition
     message: str = condition["message"]
-    return message
+    return message.partition(f" {NO_CLAIMS}")[0]

@@ -132,6 +132,17 @@ class PreEnqueue(Protocol):
         """Why the pod has to wait, or None."""
 
 
+class PostFilter(Protocol):
+    """What allows the pods of a profile to have others evicted, and says how hard to look for whom."""
+
+    name: str
+
+    def wanted(self, nodes: int) -> int:
+        """How many candidates are enough of so many nodes on which evictions might help."""
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]: ...
+
+
 def default_normalize(scores: Ints) -> Ints:
     """Scale so that the best has 100; all zero stays zero (kube-scheduler, `DefaultNormalizeScore`)."""
     top = int(scores.max(initial=0))
@@ -160,6 +171,8 @@ class Profile:
     filters: tuple[Filter, ...]
     scores: tuple[WeightedScore, ...]
     pre_enqueue: tuple[PreEnqueue, ...] = ()
+    #: None where nobody is evicted for pods that every node refused.
+    preemption: PostFilter | None = None
 
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
@@ -174,6 +187,8 @@ class Profile:
             events[plugin.name] = (
                 plugin.events_to_register() if isinstance(plugin, EnqueueExtensions) else None
             )
+        if self.preemption is not None:
+            events[self.preemption.name] = self.preemption.events_to_register()
         return HintMap(events)
 
 

@@ -19,6 +19,7 @@ from .bases import ABSENT, BASES, DEFAULT_PLUGINS, FIXED
 from .framework import Profile, Score, WeightedScore
 from .guard import PluginError, guarded
 from .plugins.args import (
+    DefaultPreemptionArgs,
     InterPodAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
@@ -26,6 +27,8 @@ from .plugins.args import (
     PodTopologySpreadArgs,
 )
 from .plugins.balanced_allocation import BalancedAllocation
+from .plugins.default_preemption import NAME as DEFAULT_PREEMPTION
+from .plugins.default_preemption import DefaultPreemption
 from .plugins.image_locality import ImageLocality
 from .plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from .plugins.node_affinity import NodeAffinity, NodeAffinityScore
@@ -129,6 +132,7 @@ REGISTRY: Final = Registry(
             {"filter": _plain(InterPodAffinity), "score": _inter_pod_affinity},
             InterPodAffinityArgs,
         ),
+        Registration("DefaultPreemption", {"postFilter": DefaultPreemption}, DefaultPreemptionArgs),
         Registration("DefaultBinder", {"bind": _built_in}),
     )
 )
@@ -176,7 +180,13 @@ def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
         WeightedScore(build.plugin(name, "score"), weight_of(name, sets["score"], multi))
         for name in at("score")
     )
-    return Profile(scheduler_name=spec.scheduler_name, scores=scores, **fields)
+    preemption = DEFAULT_PREEMPTION in at("postFilter")
+    return Profile(
+        scheduler_name=spec.scheduler_name,
+        scores=scores,
+        preemption=build.plugin(DEFAULT_PREEMPTION, "postFilter") if preemption else None,
+        **fields,
+    )
 
 
 class _Builder:

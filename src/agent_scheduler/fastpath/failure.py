@@ -23,8 +23,11 @@ SCHEDULER_ERROR = "SchedulerError"
 class Messenger(Protocol):
     """Tells the API server. Returns at once; what cannot be told is counted, never raised."""
 
-    def refused(self, pod: PodInfo, reason: str, message: str) -> None:
-        """PodScheduled=False with `reason` (if that is news), and a FailedScheduling event."""
+    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
+        """PodScheduled=False with `reason` (if that is news), and a FailedScheduling event.
+
+        `nominated`: the node that it waits for from now on, "" for none any more, None for as before.
+        """
 
     def binding(self, pod: PodInfo) -> None:
         """A bind is about to be sent: what waits to be said about a refusal must not be said after it."""
@@ -51,12 +54,23 @@ class FailureHandler:
         self._messenger = messenger
         self._observer = observer
 
-    def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> None:
-        """Every node was refused, or there is none."""
+    def unschedulable(
+        self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float, nominated: str | None = None
+    ) -> bool:
+        """Every node was refused, or there is none. `nominated` as for `Messenger.refused`.
+
+        Returns whether the pod still waits.
+        """
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=refusal.plugins or {NO_NODES})
         self._observer.attempted(pod.scheduler_name, "unschedulable", started)
-        if place is not None:
-            self._messenger.refused(pod, UNSCHEDULABLE, refusal.message)
+        if place is None:
+            return False
+        if nominated:
+            self._queue.nominator.add(pod, nominated)
+        elif nominated is not None:
+            self._queue.nominator.delete(pod.uid)
+        self._messenger.refused(pod, UNSCHEDULABLE, refusal.message, nominated=nominated)
+        return True
 
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """The spec says something that has no meaning; trying again cannot help until the pod changes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, PodKey, StatusWriter
@@ -18,13 +19,27 @@ class KubeMessenger:
         self._status = status
         self._recorder = recorder
 
-    def refused(self, pod: PodInfo, reason: str, message: str) -> None:
+    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
         message = shortened(message)
-        known = PodCondition(*pod.condition) if pod.condition else None
-        self._status.report(_key(pod), PodCondition("False", reason, message), known=known)
+        self._status.report(
+            _key(pod), PodCondition("False", reason, message), known=_known(pod), nominated=nominated
+        )
         if self._recorder is not None:
             self._recorder.event(
                 _reference(pod), type=WARNING, reason="FailedScheduling", action="Scheduling", note=message
+            )
+
+    def nominated(self, pod: PodInfo, node_name: str) -> None:
+        self._status.nominate(_key(pod), node_name, known=_known(pod))
+
+    def preempted(self, victim: Countable, preemptor: PodInfo, node_name: str) -> None:
+        if self._recorder is not None:
+            self._recorder.event(
+                _reference(victim),
+                type=NORMAL,
+                reason="Preempted",
+                action="Preempting",
+                note=f"Preempted by pod {preemptor.uid} on node {node_name}",
             )
 
     def binding(self, pod: PodInfo) -> None:
@@ -49,7 +64,11 @@ def _key(pod: PodInfo) -> PodKey:
     return PodKey(pod.namespace, pod.name, pod.uid)
 
 
-def _reference(pod: PodInfo) -> ObjectReference:
+def _known(pod: PodInfo) -> PodCondition | None:
+    return PodCondition(*pod.condition) if pod.condition else None
+
+
+def _reference(pod: Countable) -> ObjectReference:
     return ObjectReference("Pod", pod.namespace, pod.name, pod.uid)
 
 

@@ -16,11 +16,13 @@ import msgspec
 
 from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.podinfo import PodReader
+from agent_scheduler.engine.preemption.budgets import Budgets, budget
 from agent_scheduler.kube.reflector import Change, ChangeType, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Decode
 from agent_scheduler.objects import wire
+from agent_scheduler.objects.policy import PodDisruptionBudget
 
 from .cluster import Cluster
 
@@ -139,6 +141,18 @@ def pods(cluster: Cluster, read: PodReader) -> Kind:
         cluster.set_pod,
         lambda pod: cluster.delete_pod(pod.uid),
         query=_LIVING_PODS,
+    )
+
+
+def budgets(found: Budgets) -> Kind:
+    """For preemption, which breaks as few as it can."""
+    decode = msgspec.json.Decoder(PodDisruptionBudget).decode
+    return Kind(
+        "PodDisruptionBudget",
+        "/apis/policy/v1/poddisruptionbudgets",
+        lambda raw: budget(decode(raw)),
+        found.set,
+        lambda each: found.delete(each.namespace, each.name),
     )
 
 

@@ -10,24 +10,29 @@ new leader starts warm; `schedule` decides and writes, and runs only while this 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
 from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.framework import PreEnqueue, Profile
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.bind import BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.errors import Failure
+from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.status import StatusWriter
+from agent_scheduler.kube.status import PodKey, StatusWriter
 from agent_scheduler.kube.transport import Transport
 
 from . import picture
@@ -36,6 +41,7 @@ from .cluster import Cluster, ClusterObserver
 from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
 from .messenger import KubeMessenger
+from .preemption import EVICTION_CONCURRENCY, Gate, Preemption, PreemptionObserver
 from .settings import FastPathSettings, RateLimit
 from .worker import Worker, WorkerObserver
 
@@ -45,7 +51,13 @@ _SHORTEST_PAUSE = 0.005
 
 
 class FastPathObserver(
-    WorkerObserver, BinderObserver, AttemptObserver, ClusterObserver, picture.PictureObserver, Protocol
+    WorkerObserver,
+    BinderObserver,
+    AttemptObserver,
+    ClusterObserver,
+    PreemptionObserver,
+    picture.PictureObserver,
+    Protocol,
 ):
     """Everything that the fast path reports about itself."""
 
@@ -73,7 +85,7 @@ class FastPath:
         self._observer = observer
         self._timing = timing
         profiles = {profile.scheduler_name: profile for profile in settings.profiles}
-        self._profiles = frozenset(profiles)
+        self._profiles: Mapping[str, Profile] = profiles
         self._status_budget = _budget(settings.status_writes, timing)
         self._event_budget = None if settings.events is None else _budget(settings.events, timing)
         self._status = StatusWriter(
@@ -100,12 +112,13 @@ class FastPath:
             else None
         )
         messenger = KubeMessenger(status=self._status, recorder=self._events)
+        self._gate = Gate()
         self._feed = Feed()
         self._deadline_moved = asyncio.Event()
         self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
             clock=timing.clock,
             hint_maps={name: profile.hint_map() for name, profile in profiles.items()},
-            pre_enqueue={name: profile.pre_enqueue for name, profile in profiles.items()},
+            pre_enqueue=self._pre_enqueue(profiles),
             backoff=_backoff(settings),
             max_in_unschedulable=settings.max_in_unschedulable,
             max_urgent_retries=settings.max_urgent_retries,
@@ -124,6 +137,22 @@ class FastPath:
             settled=messenger.settled,
         )
         failures = FailureHandler(queue=self.queue, messenger=messenger, observer=observer)
+        self.snapshot = Snapshot(self.ledger, self.cluster.handle)
+        nominations = Nominations(self.queue.nominator, self.ledger, self.snapshot, self._profile)
+        self._disruption_budgets = Budgets()
+        self._eviction_budget = Budget(concurrency=EVICTION_CONCURRENCY, timing=timing)
+        self.preemption = Preemption(
+            cluster=self.cluster,
+            snapshot=self.snapshot,
+            budgets=self._disruption_budgets,
+            nominations=nominations,
+            gate=self._gate,
+            evict=self._evict,
+            messenger=messenger,
+            observer=observer,
+            rng=timing.rng,
+            profiles=profiles,
+        )
         # Their number at a time is that of the binder's tasks.
         self._bind_budget = Budget(qps=settings.binds.qps or None, burst=settings.binds.burst, timing=timing)
         self.binder = Binder(
@@ -137,8 +166,8 @@ class FastPath:
             clock=timing.clock,
             sleep=timing.sleep,
             observer=observer,
+            nominations=nominations,
         )
-        self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         views = self._views(profiles)
         self._workers = [
             Worker(
@@ -153,6 +182,7 @@ class FastPath:
                 candidates=settings.candidates,
                 clock=timing.clock,
                 observer=observer,
+                preemption=self.preemption,
             )
             for index in range(settings.workers)
         ]
@@ -160,6 +190,7 @@ class FastPath:
             picture.nodes(self.cluster),
             picture.pods(self.cluster, PodReader(PodClasses())),
             picture.namespaces(self.cluster),
+            picture.budgets(self._disruption_budgets),
         ]
         self._picture = picture.Picture(
             kinds, transport=transport, times=settings.watch_times, timing=timing, observer=observer
@@ -167,6 +198,15 @@ class FastPath:
 
     def _views(self, profiles: Mapping[str, Profile]) -> dict[str, ClassViews]:
         return {name: ClassViews(profile, self.snapshot) for name, profile in profiles.items()}
+
+    def _profile(self, name: str) -> Profile:
+        return self._profiles[name]
+
+    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
+        return {
+            name: (*profile.pre_enqueue, *((self._gate,) if profile.preemption is not None else ()))
+            for name, profile in profiles.items()
+        }
 
     def reconfigure(self, settings: FastPathSettings) -> None:
         """Go on with other settings, between cycles: profiles, candidates, conflict policy, backoff, urgent retries
@@ -179,7 +219,7 @@ class FastPath:
         profiles = {profile.scheduler_name: profile for profile in settings.profiles}
         # Whatever can fail comes first.
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
-        pre_enqueue = {name: profile.pre_enqueue for name, profile in profiles.items()}
+        pre_enqueue = self._pre_enqueue(profiles)
         backoff, views = _backoff(settings), self._views(profiles)
         self.queue.reconfigure(
             hint_maps=hint_maps,
@@ -197,7 +237,8 @@ class FastPath:
         self._status_budget.set_rate(settings.status_writes.qps, settings.status_writes.burst)
         if settings.events is not None and self._event_budget is not None:
             self._event_budget.set_rate(settings.events.qps, settings.events.burst)
-        self._profiles = frozenset(profiles)
+        self.preemption.reconfigure(profiles)
+        self._profiles = profiles
         self.settings = settings
 
     # ---- the picture
@@ -232,6 +273,7 @@ class FastPath:
             service = [
                 tasks.create_task(self.binder.run()),
                 tasks.create_task(self._status.run()),
+                tasks.create_task(self.preemption.run()),
                 tasks.create_task(self._flush()),
             ]
             if self._events is not None:
@@ -264,6 +306,18 @@ class FastPath:
             doubt=doubt,
             budget=self._bind_budget,
             policy=self.settings.bind_policy,
+            timing=self._timing,
+        )
+
+    async def _evict(
+        self, victim: Countable, *, message: str, wanted: Callable[[], bool]
+    ) -> tuple[Evicted, Failure | None]:
+        return await evict(
+            self._transport,
+            PodKey(victim.namespace, victim.name, victim.uid),
+            message=message,
+            wanted=wanted,
+            budget=self._eviction_budget,
             timing=self._timing,
         )
 

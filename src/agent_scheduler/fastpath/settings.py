@@ -10,6 +10,8 @@ from agent_scheduler.engine.framework import Profile
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
 
+from .preemption import EVICTION_CONCURRENCY
+
 #: Events sent at a time. Their rate is what is configured; this only has to be enough to reach it.
 _EVENT_CONCURRENCY = 4
 
@@ -50,7 +52,7 @@ class FastPathSettings:
     def requests_at_a_time(self) -> int:
         """Requests that may be under way at once, lists and watches not counted."""
         events = self.events.concurrency if self.events is not None else 0
-        return self.binds.concurrency + self.status_writes.concurrency + events
+        return self.binds.concurrency + self.status_writes.concurrency + events + EVICTION_CONCURRENCY
 
 
 def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:

@@ -13,17 +13,19 @@ worker. Whatever a cycle raises is that pod's failure: the pod backs off as afte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from agent_scheduler.engine.decide import ClassView, ClassViews, Placement, Refusal, decide
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.nominated import NO_RIVALS
 from agent_scheduler.engine.snapshot import Snapshot
 
 from .binder import Binder, ScheduleResult
 from .cluster import Cluster
 from .failure import FailureHandler
 from .feed import Entry, Feed
+from .preemption import Attempt, Preemption
 
 
 class WorkerObserver(Protocol):
@@ -53,7 +55,9 @@ class Worker:
         candidates: int,
         clock: Callable[[], float],
         observer: WorkerObserver,
+        preemption: Preemption | None = None,
     ) -> None:
+        """Without `preemption` nobody is evicted, and nobody's nomination is looked at."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -63,6 +67,7 @@ class Worker:
         self._candidates = candidates
         self._clock = clock
         self._observer = observer
+        self._preemption = preemption
         self._snapshot = snapshot
         self._views = views
 
@@ -98,21 +103,39 @@ class Worker:
         self._observer.decided(self._index, pod.scheduler_name, self._clock() - started)
         if isinstance(decision, Refusal):
             self._failures.unschedulable(entry, pod, decision, started=started)
+        elif isinstance(decision, Attempt):
+            self._refuse(entry, pod, decision, started)
         else:
             self._binder.submit(ScheduleResult(entry, pod, view.pod, decision, view.filters, started))
 
-    def _decide(self, pod: PodInfo) -> tuple[ClassView, Placement | Refusal]:
+    def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
+        candidate, preemption = attempt.candidate, self._preemption
+        if candidate is not None and preemption is not None:
+            preemption.shut(pod)
+        waits = self._failures.unschedulable(
+            entry, pod, attempt.refusal, started=started, nominated=attempt.nominated
+        )
+        if candidate is not None and preemption is not None:
+            preemption.start(pod, candidate, waits=waits)
+
+    def _decide(self, pod: PodInfo) -> tuple[ClassView, Placement | Refusal | Attempt]:
         self._snapshot.refresh()
         columns = self._snapshot.columns
         view = self._views[pod.scheduler_name].of(self._snapshot.handle.class_of(pod))
-        nominated = (
-            self._cluster.ledger.rows.get(pod.nominated_node_name) if pod.nominated_node_name else None
-        )
+        preemption = self._preemption
+        against = NO_RIVALS if preemption is None else preemption.nominations.against(pod)
+        taken: Sequence[int] = ()
+        if against and preemption is not None:
+            taken = preemption.nominations.taken(pod, view, columns, against)
+        node_name = self._cluster.queue.nominator.node_of(pod.uid)
         decision = decide(
             view,
             columns,
             candidates=self._candidates,
             offset=self._index * columns.size // self._workers,
-            nominated=nominated,
+            nominated=self._cluster.ledger.rows.get(node_name) if node_name else None,
+            taken=taken,
         )
+        if isinstance(decision, Refusal) and preemption is not None:
+            return view, preemption.attempt(pod, view, against)
         return view, decision

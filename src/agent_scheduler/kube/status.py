@@ -127,6 +127,14 @@ class StatusWriter:
         self._last[pod.uid] = report
         self._dispatcher.put(pod, report)
 
+    def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
+        """Sets nominatedNodeName, "" removes it, and says nothing else of the pod. `known` as for `report`."""
+        last = self._last.get(pod.uid)
+        condition = last.condition if last is not None else known
+        if condition is not None:
+            # Without one nothing was ever said of the pod, a nomination neither.
+            self.report(pod, condition, known=known, nominated=node_name)
+
     def forget(self, pod: PodKey) -> None:
         """The pod was bound or is gone: nothing more is to be said about it, and what waits is dropped."""
         self._last.pop(pod.uid, None)

@@ -211,6 +211,18 @@ class Metrics:
             "Duration of a bind, repeated requests and looking up an unknown outcome included.",
             bounds=_ATTEMPT_SECONDS,
         )
+        self.preemption_attempts_total = make.counter(
+            "scheduler_preemption_attempts_total", "Refused pods for which others to evict were looked for."
+        )
+        self.preemption_victims = make.histogram(
+            "scheduler_preemption_victims",
+            "Pods chosen to be evicted for one pod.",
+            bounds=exponential(1, 2, 7),
+        )
+        self.evictions_failed_total = make.counter(
+            "agent_scheduler_evictions_failed_total",
+            "Victims of a preemption that could not be evicted.",
+        )
         self.binds_in_flight = make.gauge("agent_scheduler_binds_in_flight", "Binds that are not over.")
 
     def _api(self) -> None:

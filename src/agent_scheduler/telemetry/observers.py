@@ -112,6 +112,9 @@ class FastPathObserver:
         self._fits = metrics.revalidations_total.labels("fits")
         self._refused = metrics.revalidations_total.labels("refused")
         self._bind_seconds = metrics.bind_duration_seconds.labels()
+        self._preemptions = metrics.preemption_attempts_total.labels()
+        self._victims = metrics.preemption_victims.labels()
+        self._evictions_failed = metrics.evictions_failed_total.labels()
         for kind in ("Pod", "Node"):
             metrics.malformed_objects_total.labels(kind)
         # Series by what is reported, so that a report costs one lookup.
@@ -182,6 +185,18 @@ class FastPathObserver:
         held = self._once.admit(f"bind {problem[:60]}")
         if held is not None:
             self._log.warning("bind failed", pod=pod.key, node=node_name, problem=problem, held_back=held)
+
+    def preemption_attempted(self) -> None:
+        self._preemptions.inc()
+
+    def preempted(self, victims: int) -> None:
+        self._victims.observe(victims)
+
+    def eviction_failed(self, victim: str, problem: str) -> None:
+        self._evictions_failed.inc()
+        held = self._once.admit(f"eviction {problem[:60]}")
+        if held is not None:
+            self._log.warning("eviction failed", victim=victim, problem=problem, held_back=held)
 
     def malformed(self, kind: str, key: str, problem: str) -> None:
         self._metrics.malformed_objects_total.labels(kind).inc()

@@ -185,7 +185,7 @@ class Messages:
     world: World
     scheduled_uids: list[str] = field(default_factory=list)
 
-    def refused(self, pod: PodInfo, reason: str, message: str) -> None:
+    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
         assert self.world.cluster.waits(pod.uid), f"{pod.uid} is called refused and does not wait"
 
     def binding(self, pod: PodInfo) -> None:

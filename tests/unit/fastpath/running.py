@@ -51,6 +51,15 @@ class Reports:
     def bind_failed(self, pod: Any, node_name: str, problem: str) -> None:
         self.problems.append(problem)
 
+    def preemption_attempted(self) -> None:
+        self.counts["preemption attempts"] += 1
+
+    def preempted(self, victims: int) -> None:
+        self.counts["victims"] += victims
+
+    def eviction_failed(self, victim: str, problem: str) -> None:
+        self.problems.append(f"{victim}: {problem}")
+
     def malformed(self, kind: str, key: str, problem: str) -> None:
         self.problems.append(f"{kind} {key}: {problem}")
 

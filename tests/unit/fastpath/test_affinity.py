@@ -31,7 +31,9 @@ async def test_a_pod_does_not_join_one_that_was_placed_after_its_decision_and_wi
         assert await cluster.placed() == {"keeps-away": "n1"}
         condition = await until(lambda: cluster.condition("web"))
         assert condition["message"] == (
-            "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
+            "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules. "
+            "no new claims to deallocate, "
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
         )
 
 

@@ -54,7 +54,10 @@ async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_c
             condition = await cluster.condition("large")
             assert condition is not None
             assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-            assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+            assert condition["message"] == (
+                "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+                "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            )
 
 
 async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:

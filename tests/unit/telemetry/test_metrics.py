@@ -32,6 +32,8 @@ KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...] | None]] = {
     ),
     "scheduler_inflight_events": ({"event"}, None),
     "scheduler_pod_scheduled_after_flush_total": (set(), None),
+    "scheduler_preemption_attempts_total": (set(), None),
+    "scheduler_preemption_victims": (set(), exponential(1, 2, 7)),
     "scheduler_cache_size": ({"type"}, None),
 }
 

@@ -26,7 +26,6 @@ from ..columns import NOBODY, Columns, Rows
 from ..decide import ClassView, CompiledFilter, Refused, count_reasons, first_refusing, fit_error
 from ..framework import Depends
 from ..ledger import Ledger
-from ..plugins.args import DefaultPreemptionArgs
 from ..podcounts import Countable
 from ..podinfo import PodInfo
 from .budgets import Budgets
@@ -111,14 +110,15 @@ class Selection:
         pod: PodInfo,
         view: ClassView,
         refused: Refused,
-        args: DefaultPreemptionArgs,
         *,
+        wanted: Callable[[int], int],
         offset: Callable[[int], int],
         nominated: str = "",
         against: Mapping[int, Rivals] = NO_RIVALS,
         leaving: Collection[str] = NOBODY,
     ) -> Preemption:
-        """For a pod that every node refused, decided in `view`. `offset(n)` is a number below n to begin at.
+        """For a pod that every node refused, decided in `view`. Of n nodes `wanted(n)` candidates are enough, and
+        `offset(n)`, below n, is where to begin.
 
         `nominated`: the node that the pod waits for, if any. `against`: see `Nominations.against`. `leaving`: UIDs of
         pods that were evicted, whether or not the API server was seen to know it.
@@ -133,9 +133,8 @@ class Selection:
         rows = refused.curable
         if rows.size:
             lesser = self._lesser.than(pod.priority)
-            wanted = _wanted(rows.shape[0], args)
-            start = offset(rows.shape[0])
-            candidates = search.candidates(np.roll(rows, -start), lesser, wanted)
+            rows = np.roll(rows, -offset(rows.shape[0]))
+            candidates = search.candidates(rows, lesser, wanted(rows.shape[0]))
             if candidates:
                 return Preemption(best_of(candidates))
         counts = search.counts
@@ -153,12 +152,6 @@ class Selection:
             and (placement.uid in leaving or (placement.pod.deleting and placement.pod.preempted))
             for placement in self._ledger.pods_on(nominated)
         )
-
-
-def _wanted(nodes: int, args: DefaultPreemptionArgs) -> int:
-    """How many candidates are enough."""
-    share = nodes * args.min_candidate_nodes_percentage // 100
-    return min(max(share, args.min_candidate_nodes_absolute), nodes)
 
 
 class _Search:

@@ -44,11 +44,11 @@ class Nominator(Generic[PodT]):
     def update(self, old: PodT, new: PodT) -> None:
         """`old` became `new`.
 
-        Where neither's status names a node, a nomination made in memory stays: its status write may still be
-        on the way.
+        Where that did not change what the status names, a nomination made in memory stays: its status write may
+        still be on the way. (kube-scheduler keeps it only where the status names none, and goes back to an old one.)
         """
         kept = ""
-        if not old.nominated_node_name and not new.nominated_node_name:
+        if old.nominated_node_name == new.nominated_node_name:
             kept = self._node_of.get(old.uid, "")
             if not kept:
                 return

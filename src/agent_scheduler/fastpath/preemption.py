@@ -1,0 +1,245 @@
+"""Room for a pod that every node refused, by evicting pods of lower priority: chosen at once, carried out beside.
+
+    refused ──> Selection: whom, from where ──> gate shut, nomination kept ──> victims evicted, a task each
+                   └─ nobody: why not, in the message                             ├─ all sent: gate open
+                                                                                  └─ one failed: nomination dropped
+
+A worker asks `attempt` within its cycle, on the very snapshot that refused the pod, and goes on; the requests are sent
+by tasks of `run`. Meanwhile the pod waits behind `gate` (kube-scheduler's asynchronous preemption, KEP-4832), since a
+try would only find victims that are about to leave. It is woken by their end like any refused pod, and the nomination
+keeps others from the room until then.
+
+Guarantees: nobody is evicted for a pod that no longer waits for that node; a pod has one preemption under way; victims
+that were evicted and are not yet seen to be count as leaving, so nobody else is evicted in their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from agent_scheduler.engine.decide import ClassView, Refusal
+from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
+from agent_scheduler.engine.podcounts import Countable
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.engine.preemption.message import with_preemption
+from agent_scheduler.engine.preemption.nominated import Nominations, Rivals
+from agent_scheduler.engine.preemption.select import Candidate, Selection
+from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.kube.errors import Failure
+from agent_scheduler.kube.eviction import Evicted
+
+from .cluster import Cluster
+
+#: Requests of evictions under way at a time.
+EVICTION_CONCURRENCY = 8
+
+
+class EvictCall(Protocol):
+    """Evicts one pod; `wanted` is asked before each request. Never raises for what network or server do."""
+
+    async def __call__(
+        self, victim: Countable, *, message: str, wanted: Callable[[], bool]
+    ) -> tuple[Evicted, Failure | None]: ...
+
+
+class PreemptionMessenger(Protocol):
+    """Tells the API server. Returns at once."""
+
+    def nominated(self, pod: PodInfo, node_name: str) -> None:
+        """status.nominatedNodeName is `node_name` from now on, or, where that is empty, nothing."""
+
+    def preempted(self, victim: Countable, preemptor: PodInfo, node_name: str) -> None:
+        """A Preempted event on the victim."""
+
+
+class PreemptionObserver(Protocol):
+    def preemption_attempted(self) -> None:
+        """It was looked for victims, found or not."""
+
+    def preempted(self, victims: int) -> None:
+        """So many pods are to be evicted for one."""
+
+    def eviction_failed(self, victim: str, problem: str) -> None:
+        """`victim` (namespace/name) could not be evicted."""
+
+
+class Gate:
+    """Keeps pods out of the queue while others are evicted for them. Owner of who they are: `Preemption`."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self.shut_for: set[str] = set()
+
+    def pre_enqueue(self, pod: PodInfo) -> str | None:
+        return WAITING if pod.uid in self.shut_for else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    pod: PodInfo
+    candidate: Candidate
+
+
+class Attempt(NamedTuple):
+    """`refusal` with what preemption has to say. `nominated`: where to, "" for nowhere any more, None for as before."""
+
+    refusal: Refusal
+    nominated: str | None = None
+    candidate: Candidate | None = None
+
+
+class Preemption:
+    """Owner of the preemptions under way."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        snapshot: Snapshot,
+        budgets: Budgets,
+        nominations: Nominations,
+        gate: Gate,
+        evict: EvictCall,
+        messenger: PreemptionMessenger,
+        observer: PreemptionObserver,
+        rng: Callable[[], float],
+        profiles: Mapping[str, Profile],
+    ) -> None:
+        """`rng` gives numbers in [0, 1)."""
+        self._cluster = cluster
+        self._columns = snapshot.columns
+        self.nominations = nominations
+        self._selection = Selection(cluster.ledger, snapshot.columns, budgets, nominations)
+        self._gate = gate
+        self._evict = evict
+        self._messenger = messenger
+        self._observer = observer
+        self._rng = rng
+        self._profiles = profiles
+        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        #: UIDs of pods that were chosen as victims and are not yet seen to be leaving.
+        self._leaving: set[str] = set()
+
+    def reconfigure(self, profiles: Mapping[str, Profile]) -> None:
+        """From the next cycle on choose by these."""
+        self._profiles = profiles
+
+    # ---- in a worker's cycle
+
+    def attempt(self, pod: PodInfo, view: ClassView, against: Mapping[int, Rivals]) -> Attempt:
+        """What to tell and do of a pod that every node refused. Changes nothing of the cluster; see `start`."""
+        refused = self.nominations.refused(pod, view, self._columns, against)
+        refusal = view.refusal(self._columns, refused)
+        plugin = self._profiles[pod.scheduler_name].preemption
+        if plugin is None or not refusal.plugins:
+            return Attempt(refusal)
+        self._observer.preemption_attempted()
+        nominated = self._cluster.queue.nominator.node_of(pod.uid)
+        found = self._selection.preempt(
+            pod,
+            view,
+            refused,
+            wanted=plugin.wanted,
+            offset=lambda nodes: int(self._rng() * nodes),
+            nominated=nominated,
+            against=against,
+            leaving=self._unseen(),
+        )
+        if found.candidate is not None:
+            return Attempt(refusal, found.candidate.node_name, found.candidate)
+        told = refusal._replace(message=with_preemption(refusal.message, found.message))
+        useless = found.clear and (nominated or pod.nominated_node_name)
+        return Attempt(told, "" if useless else None)
+
+    def shut(self, pod: PodInfo) -> None:
+        """From now on `pod` waits for its preemption; before it is put back into the queue."""
+        self._gate.shut_for.add(pod.uid)
+
+    def start(self, pod: PodInfo, candidate: Candidate, *, waits: bool) -> None:
+        """Evict the victims, beside. `waits`: whether the pod has gone back to the queue; it is gone otherwise."""
+        if not waits:
+            self._gate.shut_for.discard(pod.uid)
+            return
+        self._observer.preempted(len(candidate.victims))
+        self._leaving.update(victim.uid for victim in candidate.victims)
+        self._displace(pod, candidate.node_name)
+        self._jobs.put_nowait(_Job(pod, candidate))
+
+    def _unseen(self) -> set[str]:
+        pods = self._cluster.pods
+        if self._leaving:
+            self._leaving = {uid for uid in self._leaving if uid in pods and not pods[uid].deleting}
+        return self._leaving
+
+    def _displace(self, pod: PodInfo, node_name: str) -> None:
+        """Pods of lower priority may not fit on the node any more; they look for another one now."""
+        queue = self._cluster.queue
+        displaced = self.nominations.below(node_name, pod)
+        for other in displaced:
+            self._drop_nomination(other)
+        queue.activate(other.uid for other in displaced)
+
+    def _drop_nomination(self, pod: PodInfo) -> None:
+        self._cluster.queue.nominator.delete(pod.uid)
+        self._messenger.nominated(pod, "")
+
+    # ---- beside
+
+    async def run(self) -> None:
+        """Carry preemptions out until cancelled. What was not evicted by then is not."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    job = await self._jobs.get()
+                    tasks.create_task(self._carry_out(job))
+        finally:
+            self._gate.shut_for.clear()
+            self._leaving.clear()
+
+    async def _carry_out(self, job: _Job) -> None:
+        victims = [victim for victim in job.candidate.victims if not victim.deleting]
+        async with asyncio.TaskGroup() as tasks:
+            evictions = [tasks.create_task(self._evict_one(job, victim)) for victim in victims]
+        done = all(eviction.result() for eviction in evictions)
+        queue, uid = self._cluster.queue, job.pod.uid
+        self._gate.shut_for.discard(uid)
+        if not done and self._is_wanted(job):
+            self._drop_nomination(job.pod)
+            queue.activate((uid,))
+        elif queue.where(uid) is Place.GATED:
+            # A victim left while the gate was shut, and perhaps there is none whose end is still to come.
+            queue.activate((uid,))
+
+    async def _evict_one(self, job: _Job, victim: Countable) -> bool:
+        """Whether the victim leaves, or is gone."""
+        message = f"{job.pod.scheduler_name}: preempting to accommodate a higher priority pod"
+
+        def wanted() -> bool:
+            return self._is_wanted(job)
+
+        try:
+            outcome, failure = await self._evict(victim, message=message, wanted=wanted)
+            problem = str(failure)
+        except Exception as error:
+            # Whatever broke, the other victims' tasks and the pod behind the gate must not suffer for it.
+            outcome, problem = Evicted.FAILED, f"{type(error).__name__}: {error}"
+        if outcome is Evicted.DELETED:
+            self._messenger.preempted(victim, job.pod, job.candidate.node_name)
+        if outcome in (Evicted.DELETED, Evicted.GONE):
+            return True
+        self._leaving.discard(victim.uid)
+        if outcome is Evicted.FAILED:
+            self._observer.eviction_failed(f"{victim.namespace}/{victim.name}", problem)
+        return False
+
+    def _is_wanted(self, job: _Job) -> bool:
+        """Whether the pod still waits, and for that node."""
+        cluster, uid = self._cluster, job.pod.uid
+        return cluster.waits(uid) and cluster.queue.nominator.node_of(uid) == job.candidate.node_name
