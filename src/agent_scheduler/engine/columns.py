@@ -9,7 +9,7 @@ Rows are reused after a node goes; `names[row]` is None in between and `present`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -23,6 +23,7 @@ from .podcounts import Countable, PodsMatching
 from .podterms import ExistingTerm
 
 Key = TypeVar("Key")
+T = TypeVar("T")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -39,6 +40,8 @@ NODE_NAME: Final = "\0metadata.name"
 LABELS_KEPT: Final = 256
 #: The same for images.
 IMAGES_KEPT: Final = 256
+#: The same for what is derived from them.
+DERIVED_KEPT: Final = 256
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 NOBODY: Final[frozenset[str]] = frozenset()
@@ -90,6 +93,7 @@ class Columns:
         "_labels",
         "absent",
         "allocatable",
+        "derived",
         "interns",
         "matching",
         "nodes",
@@ -134,6 +138,9 @@ class Columns:
         self.terms: dict[ExistingTerm, Ints] = {}
         #: UIDs of pods that are thought away for the time of a question, for plugins that know pods by name.
         self.absent: AbstractSet[str] = NOBODY
+        #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
+        #: `DERIVED_KEPT`, see `derive`.
+        self.derived: dict[Hashable, Any] = {}
         #: Label key -> value ids, made when a selector first asks for the key; at most `LABELS_KEPT`.
         self._labels: dict[str, Ints] = {}
         #: Image -> sizes, made when a pod with that image is first ranked; at most `IMAGES_KEPT`.
@@ -195,8 +202,18 @@ class Columns:
             self._images[name] = column
         return column
 
+    def derive(self, key: Hashable, work_out: Callable[[], T]) -> T:
+        """What `work_out` makes of the specs of all nodes, kept under `key` until one changes."""
+        found: T | None = self.derived.get(key)
+        if found is None:
+            if len(self.derived) >= DERIVED_KEPT:
+                self.derived.clear()
+            found = self.derived[key] = work_out()
+        return found
+
     def relabel(self, row: int, node: NodeInfo | None) -> None:
         """Bring the columns of labels and images in step with what now stands in `row`."""
+        self.derived.clear()
         for key, column in self._labels.items():
             column[row] = self._value(node, key)
         for name, column in self._images.items():

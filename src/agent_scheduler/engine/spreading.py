@@ -10,15 +10,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .columns import Bools, Columns, Ints
+from .columns import Bools, Columns, Ints, Rows
 from .handle import Handle
 from .nodeselection import match_labels, match_selector
 from .podclass import PodClass
 from .podcounts import PodsMatching
 from .podterms import PodMatch, SpreadConstraint
 from .tolerance import schedulable
-from .topology import Domains
+
+Floats = NDArray[np.float64]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -48,44 +50,86 @@ class Counted(NamedTuple):
     itself: bool
 
 
+class Layout(NamedTuple):
+    """The domains of one constraint, as the nodes are. Domains are value ids of the topology key; 0 is none."""
+
+    #: [row] the node's domain.
+    of: Ints
+    #: [row] the same, but 0 where the node does not count.
+    counted: Ints
+    #: Domains with a node that counts.
+    known: Rows
+    #: One more than the largest domain.
+    span: int
+
+    def sums(self, counts: Ints) -> Floats:
+        """[domain] sum of a column of counts; domain 0 has those of nodes that do not count.
+
+        Floats are exact here: no sum of pods comes near 2**53.
+        """
+        found: Floats = np.bincount(self.counted, weights=counts, minlength=self.span).astype(
+            np.float64, copy=False
+        )
+        return found
+
+
 class Spreading:
     """The constraints of a class that are looked at together: those that refuse, or those that rank."""
 
-    __slots__ = ("_admitted", "_pod", "counted", "lenient")
+    __slots__ = ("_keys", "_pod", "counted", "lenient")
 
     def __init__(self, pod: PodClass, counted: tuple[Counted, ...], *, lenient: bool) -> None:
         self._pod = pod
+        self._keys = () if lenient else tuple(each.constraint.topology_key for each in counted)
         self.counted = counted
         self.lenient = lenient
-        #: [taint list] whether the class tolerates it; grows with the interns, never changes an entry.
-        self._admitted: Bools = np.zeros(0, dtype=np.bool_)
 
     def carriers(self, nodes: Columns) -> Bools:
         """[row] whether it has the keys of all constraints, or need not."""
+        return nodes.derive(("carriers", self._keys), lambda: self._carriers(nodes))
+
+    def _carriers(self, nodes: Columns) -> Bools:
         mask = nodes.present[: nodes.size].copy()
-        if not self.lenient:
-            for each in self.counted:
-                mask &= nodes.label(each.constraint.topology_key)[: nodes.size] != 0
+        for key in self._keys:
+            mask &= nodes.label(key)[: nodes.size] != 0
         return mask
 
-    def included(self, each: Counted, carriers: Bools, nodes: Columns) -> Bools:
+    def layout(self, each: Counted, nodes: Columns) -> Layout:
+        constraint, pod = each.constraint, self._pod
+        chooses = constraint.honors_affinity and (
+            pod.node_selector or (pod.affinity and pod.affinity.required)
+        )
+        # Classes whose policies leave nothing out share one.
+        whose = pod if chooses or constraint.honors_taints else None
+        key = (
+            "layout",
+            whose,
+            constraint.honors_affinity,
+            constraint.honors_taints,
+            constraint.topology_key,
+            self._keys,
+        )
+        return nodes.derive(key, lambda: self._layout(constraint, nodes))
+
+    def _layout(self, constraint: SpreadConstraint, nodes: Columns) -> Layout:
+        of = nodes.label(constraint.topology_key)[: nodes.size]
+        counted = np.where(self._included(constraint, nodes), of, 0)
+        rows = np.bincount(counted)
+        rows[:1] = 0
+        return Layout(of, counted, np.flatnonzero(rows), int(of.max(initial=0)) + 1)
+
+    def _included(self, constraint: SpreadConstraint, nodes: Columns) -> Bools:
         """[row] which of the carriers count for one constraint."""
-        pod, mask = self._pod, carriers
-        if each.constraint.honors_affinity:
+        pod, mask = self._pod, self.carriers(nodes)
+        if constraint.honors_affinity:
             if pod.node_selector:
                 mask = mask & match_labels(pod.node_selector, nodes, nodes.all_rows())
             if pod.affinity is not None and pod.affinity.required is not None:
                 mask = mask & match_selector(pod.affinity.required, nodes, nodes.all_rows())
-        if each.constraint.honors_taints:
-            mask = mask & self._admitting(nodes)[nodes.taints[: nodes.size]]
+        if constraint.honors_taints:
+            admitted = [schedulable(taints, pod.tolerations) for taints in nodes.interns.taints]
+            mask = mask & np.array(admitted)[nodes.taints[: nodes.size]]
         return mask
-
-    def _admitting(self, nodes: Columns) -> Bools:
-        fresh = nodes.interns.taints[self._admitted.shape[0] :]
-        if fresh:
-            answers = [schedulable(taints, self._pod.tolerations) for taints in fresh]
-            self._admitted = np.append(self._admitted, answers)
-        return self._admitted
 
 
 def matching(each: Counted, nodes: Columns) -> Ints:
@@ -93,11 +137,6 @@ def matching(each: Counted, nodes: Columns) -> Ints:
     if each.kind is None:
         return np.zeros(nodes.size, dtype=np.int64)
     return nodes.matching[each.kind][: nodes.size]
-
-
-def sums(each: Counted, included: Bools, domains: Domains, nodes: Columns) -> Ints:
-    """[domain] how many pods the constraint counts there."""
-    return domains.sums(matching(each, nodes) * included)
 
 
 def spreading(pod: PodClass, handle: Handle, defaults: DefaultSpread, *, required: bool) -> Spreading | None:

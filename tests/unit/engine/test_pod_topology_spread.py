@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
+
+import msgspec
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.plugins.pod_topology_spread import (
-    REASON,
-    REASON_MISSING,
-)
+from agent_scheduler.engine.nodeinfo import node_info
+from agent_scheduler.engine.plugins.pod_topology_spread import REASON, REASON_MISSING
 from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.objects import wire
 from tests.decisions import plain, recording
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, pod_topology_spread
@@ -113,6 +115,23 @@ def test_nodes_that_the_pod_cannot_go_to_count_only_where_the_policies_say_so() 
     assert refused(world, pod_with(honors, tolerations=[{"key": "k", "operator": "Exists"}]))[0] == REASON
 
 
+def test_two_constraints_on_one_key_may_have_policies_of_their_own() -> None:
+    taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    ssd = {"disk": "ssd"}
+    world = World(
+        node("a", labels={ZONE: "z1", **ssd}),
+        node("b", labels={ZONE: "z1", **ssd}, taints=taint),
+        node("c", labels={ZONE: "z2", **ssd}),
+    )
+    place(world, "b")
+    soft = constraint(whenUnsatisfiable="ScheduleAnyway", nodeTaintsPolicy="Honor")
+    handle, columns = Handle(world.ledger), world.ledger.columns
+    pod = read_pod(pod_with(constraint(), soft, nodeSelector=ssd), world.classes).cls
+    assert [each is None for each in refusals(pod, handle, columns)] == [False, False, True]
+    # The pod in z1 is on a node that does not count in ranks.
+    assert ranks(pod, handle, columns, [0, 2]) == [100, 100]
+
+
 def test_pods_without_constraints_and_those_of_the_other_half_are_left_out() -> None:
     world = zones("z1")
     handle = Handle(world.ledger)
@@ -197,22 +216,60 @@ def test_drawn_clusters_are_decided_as_the_plain_reading_does(
     compare(Engine(world), pod, world, feasible)
 
 
-@pytest.mark.parametrize("soft", [False, True])
-def test_pods_come_and_go_between_decisions(soft: bool) -> None:
-    world = zones("z1", "z2", "z2", "z3")
-    when = "ScheduleAnyway" if soft else "DoNotSchedule"
-    pod = read_pod(pod_with(constraint(whenUnsatisfiable=when)), world.classes)
-    handle, columns = Handle(world.ledger), world.ledger.columns
-    kept = (SCORE if soft else FILTER).prepare(pod.cls, handle)
-    rows = columns.all_rows()
-    for step in range(30):
-        place(world, "abcd"[step * 7 % 4], uid=f"u{step % 11}")
-        fresh = (SCORE if soft else FILTER).prepare(pod.cls, Handle(world.ledger))
-        assert kept is not None and fresh is not None
-        if soft:
-            assert SCORE.score(kept, columns, rows).tolist() == SCORE.score(fresh, columns, rows).tolist()
-        else:
-            assert (
-                FILTER.feasible(kept, columns, rows).tolist()
-                == FILTER.feasible(fresh, columns, rows).tolist()
-            )
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("node"), nodes()),
+        st.tuples(st.just("no node"), st.integers(0, 5)),
+        st.tuples(st.just("pod"), placed()),
+        st.tuples(st.just("no pod"), st.integers(0, 20)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=STEPS, pod=pending())
+def test_a_state_that_is_kept_sees_every_change(steps: list[tuple[str, Any]], pod: Obj) -> None:
+    engine = Engine(plain.World((), ()))
+    info = engine.read(pod, "asked")
+    ledger, snapshot = engine.ledger, engine.snapshot
+    filters, scores = (plugin.prepare(info.cls, snapshot.handle) for plugin in (FILTER, SCORE))
+    here: dict[str, Obj] = {}
+    pods: dict[str, Obj] = {}
+    for number, (what, value) in enumerate(steps):
+        if what == "node":
+            for each in value:
+                here[each["metadata"]["name"]] = each
+                ledger.set_node(node_info(msgspec.convert(each, wire.Node)))
+        elif what == "no node":
+            here.pop(f"n{value}", None)
+            ledger.remove_node(f"n{value}")
+        elif what == "pod":
+            pods[f"u{number}"] = value
+            ledger.set_pod(engine.read(value, f"u{number}"), value["spec"]["nodeName"])
+        elif f"u{value}" in pods:
+            del pods[f"u{value}"]
+            ledger.remove_pod(f"u{value}")
+        snapshot.take_new_counts()
+        snapshot.refresh()
+        names = sorted(here, key=ledger.rows.__getitem__)
+        rows = np.array([ledger.rows[name] for name in names], dtype=np.intp)
+        world = plain.World(tuple(here[name] for name in names), tuple(pods.values()))
+        for columns in (ledger.columns, snapshot.columns):
+            if filters is not None:
+                expected = [pod_topology_spread.refuse(pod, each, world) is None for each in world.nodes]
+                assert FILTER.feasible(filters, columns, rows).tolist() == expected
+            if scores is not None and names:
+                ranked = pod_topology_spread.score(pod, world.nodes, world)
+                assert ranked is not None
+                found = SCORE.normalize(SCORE.score(scores, columns, rows))
+                assert found.tolist() == list(ranked.values())
+
+
+def test_an_empty_cluster_is_no_reason_to_fail() -> None:
+    world = World()
+    both = constraint(), constraint(whenUnsatisfiable="ScheduleAnyway")
+    pod, handle = read_pod(pod_with(*both), world.classes).cls, Handle(world.ledger)
+    assert refusals(pod, handle, world.ledger.columns) == []
+    assert ranks(pod, handle, world.ledger.columns, []) == []

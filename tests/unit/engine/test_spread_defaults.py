@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.labelselector import label_selector
+from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.owners import OwnerKind, Owners
 from agent_scheduler.engine.plugins.args import PodTopologySpreadArgs
 from agent_scheduler.engine.plugins.pod_topology_spread import (
@@ -36,7 +37,7 @@ from .spread_world import (
     refusals,
     zones,
 )
-from .world import World, pod_json, read_pod
+from .world import World, node, pod_json, read_pod
 
 
 def by_default(world: World, body: dict[str, Any]) -> tuple[PodClass, Handle]:
@@ -105,6 +106,19 @@ def test_by_the_system_s_default_pods_are_spread_over_hostnames_and_zones_where_
     assert ranks(strict, handle, columns, [0, 1]) == ranks(pod, handle, columns, [0, 1])
     ranked = ranks(strict, handle, columns, [0, 1, 2])
     assert ranked is not None and ranked[2] == 0
+
+
+def test_by_the_system_s_default_a_node_without_a_hostname_is_ranked_by_its_zone_alone() -> None:
+    world = World(node("a", labels={HOSTNAME: "a", ZONE: "z1"}))
+    unnamed = {"metadata": {"name": "b", "labels": {ZONE: "z2"}}, "status": {"allocatable": {"pods": "9"}}}
+    world.ledger.set_node(node_info(msgspec.convert(unnamed, wire.Node)))
+    for name in ("a", "b", "b"):
+        place(world, name)
+    pod, handle = by_default(world, pod_with())
+    named, zone = (1 * math.log(4) + 2) + (1 * math.log(4) + 4), 2 * math.log(4) + 4
+    most, least = round(named), round(zone)
+    found = ranks(pod, handle, world.ledger.columns, [0, 1])
+    assert found == [100 * least // most, 100 * most // most]
 
 
 def test_without_defaults_and_without_siblings_nobody_is_spread() -> None:

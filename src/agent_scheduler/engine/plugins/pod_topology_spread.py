@@ -26,13 +26,14 @@ from ..queueing.hints import ClusterEventWithHint, QueueingHint
 from ..spreading import (
     HOSTNAME,
     SYSTEM_DEFAULTS,
+    Counted,
     DefaultSpread,
+    Floats,
+    Layout,
     Spreading,
     matching,
     spreading,
-    sums,
 )
-from ..topology import Domains
 from .args import PodTopologySpreadArgs
 
 REASON = "node(s) didn't match pod topology spread constraints"
@@ -66,6 +67,16 @@ def default_spread(args: PodTopologySpreadArgs) -> DefaultSpread:
     )
 
 
+def _even(each: Counted, layout: Layout, nodes: Columns) -> Bools:
+    """[domain] whether it would be no further ahead of the least with the pod than it may be; not where it is none."""
+    constraint = each.constraint
+    counts = layout.sums(matching(each, nodes))
+    least = counts[layout.known].min() if layout.known.shape[0] >= constraint.min_domains else 0
+    even: Bools = counts <= constraint.max_skew + least - each.itself
+    even[0] = False
+    return even
+
+
 class PodTopologySpread(Filter):
     """The filter. `PodTopologySpreadScore` ranks; either has nothing to say where the other does."""
 
@@ -79,24 +90,22 @@ class PodTopologySpread(Filter):
         return spreading(pod, handle, self.defaults, required=True)
 
     def feasible(self, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
-        passes: Bools = self._verdicts(state, nodes, rows) == _PASSES
+        passes = np.ones(rows.shape[0], dtype=np.bool_)
+        for each in state.counted:
+            layout = state.layout(each, nodes)
+            passes &= _even(each, layout, nodes)[layout.of[rows]]
         return passes
 
     @staticmethod
     def _verdicts(state: Spreading, nodes: Columns, rows: Rows) -> Ints:
-        carriers = state.carriers(nodes)
+        """[row] what the first constraint that refuses it says."""
         verdicts: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for each in state.counted:
-            constraint = each.constraint
-            domains = Domains(nodes, constraint.topology_key)
-            included = state.included(each, carriers, nodes)
-            counts = sums(each, included, domains, nodes)
-            known = counts[domains.sums(included.astype(np.int64)) > 0]
-            least = int(known.min()) if known.shape[0] >= constraint.min_domains else 0
-            here = domains.of[rows]
-            skewed = counts[here] > constraint.max_skew + least - each.itself
-            verdict = np.where(here == 0, _MISSING, np.where(skewed, _SKEWED, _PASSES))
-            verdicts = np.where(verdicts == _PASSES, verdict, verdicts)
+            layout = state.layout(each, nodes)
+            here = layout.of[rows]
+            refusal = np.where(here == 0, _MISSING, _SKEWED)
+            refused = ~_even(each, layout, nodes)[here] & (verdicts == _PASSES)
+            verdicts[refused] = refusal[refused]
         return verdicts
 
     def reasons(self, state: Spreading, nodes: Columns, rows: Rows) -> Mapping[str, int]:
@@ -189,9 +198,10 @@ def _chooses_nodes(pod: PodClass, required: Sequence[SpreadConstraint]) -> bool:
 
 def _fewest_first(scores: Ints) -> Ints:
     ranked = scores != _IGNORED
-    if not ranked.any():
+    known = scores if ranked.all() else scores[ranked]
+    if not known.shape[0]:
         return np.zeros_like(scores)
-    most, least = int(scores[ranked].max()), int(scores[ranked].min())
+    most, least = int(known.max()), int(known.min())
     if most == 0:
         return np.where(ranked, MAX_NODE_SCORE, 0)
     return np.where(ranked, MAX_NODE_SCORE * (most + least - scores) // most, 0)
@@ -211,22 +221,34 @@ class PodTopologySpreadScore(Score):
         return spreading(pod, handle, self.defaults, required=False)
 
     def score(self, state: Spreading, nodes: Columns, rows: Rows) -> Ints:
-        carriers = state.carriers(nodes)
-        ranked = carriers[rows]
-        total = np.zeros(rows.shape[0])
+        ranked = state.carriers(nodes)[rows]
+        carriers = rows if ranked.all() else rows[ranked]
+        total = np.zeros(carriers.shape[0])
         for each in state.counted:
             constraint = each.constraint
-            domains = Domains(nodes, constraint.topology_key)
-            here = domains.of[rows]
+            layout = state.layout(each, nodes)
+            here = layout.of[carriers]
             if constraint.topology_key == HOSTNAME:
                 # A node of its own, whatever the policies say of it.
-                size = int(np.count_nonzero(ranked))
-                counts = matching(each, nodes)[rows]
+                worth = _worth(each, matching(each, nodes)[carriers], carriers.shape[0])
+                if state.lenient:
+                    worth[here == 0] = 0
+                total += worth
             else:
-                size = int(np.count_nonzero(np.bincount(here[ranked])))
-                counts = sums(each, state.included(each, carriers, nodes), domains, nodes)[here]
-            # In this order: the last digit of a double decides what an integer becomes.
-            total += np.where(here == 0, 0.0, counts * math.log(size + 2) + (constraint.max_skew - 1))
+                seen = np.zeros(layout.span, dtype=np.bool_)
+                seen[here] = True
+                worth = _worth(each, layout.sums(matching(each, nodes)), int(np.count_nonzero(seen)))
+                worth[0] = 0
+                total += worth[here]
         whole = np.floor(total)
         whole += total - whole >= 0.5
-        return np.where(ranked, whole.astype(np.int64), _IGNORED)
+        scores: Ints = np.full(rows.shape[0], _IGNORED, dtype=np.int64)
+        scores[ranked] = whole
+        return scores
+
+
+def _worth(each: Counted, counts: Ints | Floats, domains: int) -> Floats:
+    """What so many pods count where there are so many domains, in which it weighs more to have one too many."""
+    # In this order: the last digit of a double decides what an integer becomes.
+    weighed: Floats = np.multiply(counts, math.log(domains + 2), dtype=np.float64)
+    return weighed + (each.constraint.max_skew - 1)
