@@ -21,6 +21,7 @@ from .guard import PluginError, guarded
 from .plugins.args import (
     DefaultPreemptionArgs,
     InterPodAffinityArgs,
+    NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PluginArgs,
@@ -94,6 +95,14 @@ def _balanced(args: NodeResourcesBalancedAllocationArgs) -> Score:
     return BalancedAllocation(args.names)
 
 
+def _node_affinity(args: NodeAffinityArgs) -> object:
+    return NodeAffinity(args.added_affinity)
+
+
+def _node_affinity_score(args: NodeAffinityArgs) -> Score:
+    return NodeAffinityScore(args.added_affinity)
+
+
 def _inter_pod_affinity(args: InterPodAffinityArgs) -> Score:
     return InterPodAffinityScore(
         hard_pod_affinity_weight=args.hard_pod_affinity_weight,
@@ -119,7 +128,9 @@ REGISTRY: Final = Registry(
         Registration(
             "TaintToleration", {"filter": _plain(TaintToleration), "score": _plain(TaintToleration)}
         ),
-        Registration("NodeAffinity", {"filter": _plain(NodeAffinity), "score": _plain(NodeAffinityScore)}),
+        Registration(
+            "NodeAffinity", {"filter": _node_affinity, "score": _node_affinity_score}, NodeAffinityArgs
+        ),
         Registration("NodePorts", {"filter": _plain(NodePorts)}),
         Registration("NodeResourcesFit", {"filter": _fit, "score": _fit_score}, NodeResourcesFitArgs),
         Registration(

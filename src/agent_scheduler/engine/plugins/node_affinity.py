@@ -1,11 +1,17 @@
-"""NodeAffinity: `nodeSelector` and required terms refuse nodes, preferred terms rank them."""
+"""NodeAffinity: `nodeSelector` and required terms refuse nodes, preferred terms rank them.
+
+An affinity may be enforced on all pods of a profile (the argument `addedAffinity`): a node has to match it besides what
+the pod asks for, and its preferences count beside the pod's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from agent_scheduler.objects import wire
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 
 from ..columns import Bools, Columns, Interns, Ints, Rows
@@ -19,6 +25,15 @@ from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
+REASON_ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
+
+
+class Wanted(NamedTuple):
+    """What a node has to match, all of it."""
+
+    labels: Mapping[str, str]
+    required: NodeSelector | None
+    enforced: NodeSelector | None
 
 
 class NodeAffinity(Filter):
@@ -27,22 +42,32 @@ class NodeAffinity(Filter):
     name = "NodeAffinity"
     depends = Depends.NODE
 
-    def prepare(self, pod: PodClass, handle: Handle) -> tuple[Mapping[str, str], NodeSelector | None] | None:
-        return _wanted(pod)
+    def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
+        """`enforced` holds for every pod, besides its own."""
+        self._enforced = enforced.required if enforced else None
 
-    def feasible(
-        self, state: tuple[Mapping[str, str], NodeSelector | None], nodes: Columns, rows: Rows
-    ) -> Bools:
-        labels, required = state
-        mask = match_labels(labels, nodes, rows)
-        if required is not None:
-            mask &= match_selector(required, nodes, rows)
+    def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
+        return self._wanted(pod)
+
+    def _wanted(self, pod: PodClass) -> Wanted | None:
+        required = pod.affinity.required if pod.affinity else None
+        if not pod.node_selector and required is None and self._enforced is None:
+            return None
+        return Wanted(pod.node_selector, required, self._enforced)
+
+    def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+        mask = match_labels(state.labels, nodes, rows)
+        for selector in (state.required, state.enforced):
+            if selector is not None:
+                mask &= match_selector(selector, nodes, rows)
         return mask
 
-    def reasons(
-        self, state: tuple[Mapping[str, str], NodeSelector | None], nodes: Columns, rows: Rows
-    ) -> Mapping[str, int]:
-        return {REASON: rows.shape[0]}
+    def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        enforced = 0
+        if state.enforced is not None:
+            enforced = int(np.count_nonzero(~match_selector(state.enforced, nodes, rows)))
+        counts = {REASON_ENFORCED: enforced, REASON: rows.shape[0] - enforced}
+        return {reason: count for reason, count in counts.items() if count}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -62,20 +87,21 @@ class NodeAffinity(Filter):
         alone.reserve(1)
         alone.size = 1
         alone.nodes[0] = node
-        state = _wanted(pod)
+        state = self._wanted(pod)
         # Label columns come first: they intern the values that the comparison then looks up.
         for key in node.labels:
             alone.label(key)
         return state is None or bool(self.feasible(state, alone, np.zeros(1, dtype=np.intp))[0])
 
 
-def _wanted(pod: PodClass) -> tuple[Mapping[str, str], NodeSelector | None] | None:
-    required = pod.affinity.required if pod.affinity else None
-    return (pod.node_selector, required) if pod.node_selector or required else None
-
-
 def _is_empty(term: NodeSelectorTerm) -> bool:
     return not term.match_expressions and not term.match_fields
+
+
+def _with_weight(affinity: wire.NodeAffinity | None) -> list[PreferredSchedulingTerm]:
+    """The preferences that can make a difference."""
+    preferred = (affinity.preferred if affinity else None) or ()
+    return [term for term in preferred if term.weight and not _is_empty(term.preference)]
 
 
 class NodeAffinityScore(Score):
@@ -83,13 +109,12 @@ class NodeAffinityScore(Score):
     depends = Depends.NODE
     normalize = staticmethod(default_normalize)
 
+    def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
+        """As for the filter."""
+        self._enforced = _with_weight(enforced)
+
     def prepare(self, pod: PodClass, handle: Handle) -> list[PreferredSchedulingTerm] | None:
-        terms = [
-            term
-            for term in ((pod.affinity.preferred if pod.affinity else None) or ())
-            if term.weight and not _is_empty(term.preference)
-        ]
-        return terms or None
+        return [*self._enforced, *_with_weight(pod.affinity)] or None
 
     def score(self, state: list[PreferredSchedulingTerm], nodes: Columns, rows: Rows) -> Ints:
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
