@@ -65,6 +65,11 @@ def test_a_change_of_the_pod_itself_wakes_it_where_it_matters() -> None:
     labelled = pod_with(by_version)
     labelled["metadata"]["labels"]["v"] = "2"
     assert own(pod_with(by_version), labelled)
+    # Others count now, even where it is none of them itself.
+    others = constraint(app="x", matchLabelKeys=["v"])
+    labelled = pod_with(others)
+    labelled["metadata"]["labels"]["v"] = "2"
+    assert own(pod_with(others), labelled)
     waiting = info(pod_with(constraint()))
     assert not hint(OWN, waiting, waiting, info(pod_with(constraint(), app="db")))
 
