@@ -16,9 +16,10 @@ from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
+from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.message import with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.select import Candidate, Selection
+from agent_scheduler.engine.preemption.select import Selection
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.objects.policy import PodDisruptionBudget
 from tests.decisions.engine import DEFAULT, Engine

@@ -26,9 +26,10 @@ from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
 from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.message import with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations, Rivals
-from agent_scheduler.engine.preemption.select import Candidate, Selection
+from agent_scheduler.engine.preemption.select import Selection
 from agent_scheduler.engine.queueing.views import Place
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.errors import Failure

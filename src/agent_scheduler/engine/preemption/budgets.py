@@ -70,11 +70,15 @@ class Budgets:
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, Budget]] = {}
+        #: Rises whenever an answer may have changed.
+        self.version = 0
 
     def set(self, found: Budget) -> None:
+        self.version += 1
         self._by_namespace.setdefault(found.namespace, {})[found.name] = found
 
     def delete(self, namespace: str, name: str) -> None:
+        self.version += 1
         there = self._by_namespace.get(namespace)
         if there is not None and there.pop(name, None) is not None and not there:
             del self._by_namespace[namespace]

@@ -1,4 +1,4 @@
-"""Which nodes have pods of lower priority, and what these take there: one look at a column instead of a walk over pods.
+"""Which nodes have pods of lower priority, who these are and what they take: columns instead of walks over pods.
 
 Kept for each priority that somebody asked about, and brought up to date when it is asked about again: the rows that
 changed since are counted anew from the pods on them. So a cluster in which nobody is refused pays nothing, and a
@@ -8,31 +8,62 @@ refused pod pays for what happened since the last one.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import Ints
+from ..columns import NOBODY, Ints
 from ..ledger import Ledger
 from ..podclass import PodClass
+from ..podcounts import Countable
+from .budgets import Budgets
 
 #: Priorities kept. A cluster has few, but anybody who may make priority classes chooses their number.
 _KEPT = 8
+
+#: Later than any start: who has not started is taken to start now.
+_NOT_YET: Final = "~"
+
+
+def started(pod: Countable) -> str:
+    """When it started; of two, the less is the longer running."""
+    return pod.started or _NOT_YET
+
+
+def importance(pod: Countable) -> tuple[int, str]:
+    """Of two pods, the less is the more important one: priority counts, then the longer running."""
+    return -pod.priority, started(pod)
+
+
+class Roster(NamedTuple):
+    """The pods of lower priority on a node, the most important first."""
+
+    pods: tuple[Countable, ...]
+    #: [pod] and [pod, 2, resource], the latter as `Ledger.amounts`.
+    priorities: Ints
+    amounts: Ints
 
 
 class Lesser:
     """Pods of a priority below `priority`, by row, as they were at the last `refresh`."""
 
-    __slots__ = ("_priority", "_sequence", "pods", "usage")
+    __slots__ = ("_broken", "_ledger", "_priority", "_rosters", "_sequence", "pods", "usage")
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self, priority: int, ledger: Ledger) -> None:
         self._priority = priority
+        self._ledger = ledger
         self._sequence = -1
+        #: Row -> (its version, who was there then). Only rows that were asked about.
+        self._rosters: dict[int, tuple[int, Roster]] = {}
+        #: Row -> ((its version, that of the budgets), what `broken` said then).
+        self._broken: dict[int, tuple[tuple[int, int], frozenset[str]]] = {}
         #: [row] how many there are.
         self.pods: Ints = np.zeros(0, dtype=np.int64)
         #: [2, resource, row] what they take, as `Columns.usage`.
         self.usage: Ints = np.zeros((2, 0, 0), dtype=np.int64)
 
-    def refresh(self, ledger: Ledger) -> None:
+    def refresh(self) -> None:
+        ledger = self._ledger
         if ledger.sequence == self._sequence:
             return
         shape = ledger.columns.usage.shape
@@ -40,25 +71,59 @@ class Lesser:
         if rows is None or shape != self.usage.shape:
             self.pods = np.zeros(shape[2], dtype=np.int64)
             self.usage = np.zeros(shape, dtype=np.int64)
+            self._rosters.clear()
+            self._broken.clear()
             rows = range(ledger.columns.size)
         self._sequence = ledger.sequence
         for row in rows:
-            self._count(ledger, row)
+            self._count(row)
 
-    def _count(self, ledger: Ledger, row: int) -> None:
-        node = ledger.columns.nodes[row]
+    def _count(self, row: int) -> None:
         classes: dict[PodClass, int] = {}
-        if node is not None:
-            for placement in ledger.pods_on(node.name):
-                if placement.pod.priority < self._priority:
-                    classes[placement.cls] = classes.get(placement.cls, 0) + 1
+        for pod in self._there(row):
+            classes[pod.cls] = classes.get(pod.cls, 0) + 1
         number = sum(classes.values())
         if not number and not self.pods.item(row):
             return
         self.pods[row] = number
         self.usage[:, :, row] = 0
         for cls, times in classes.items():
-            self.usage[:, :, row] += times * ledger.amounts(cls)
+            self.usage[:, :, row] += times * self._ledger.amounts(cls)
+
+    def _there(self, row: int) -> list[Countable]:
+        node = self._ledger.columns.nodes[row]
+        if node is None:
+            return []
+        priority = self._priority
+        return [
+            placement.pod
+            for placement in self._ledger.pods_on(node.name)
+            if placement.pod.priority < priority
+        ]
+
+    def roster(self, row: int) -> Roster:
+        """Who is on a row that has any."""
+        version = self._ledger.columns.version.item(row)
+        found = self._rosters.get(row)
+        if found is None or found[0] != version:
+            pods = tuple(sorted(self._there(row), key=importance))
+            roster = Roster(
+                pods,
+                np.array([pod.priority for pod in pods], dtype=np.int64),
+                np.array([self._ledger.amounts(pod.cls) for pod in pods], dtype=np.int64),
+            )
+            found = self._rosters[row] = version, roster
+        return found[1]
+
+    def broken(self, row: int, budgets: Budgets) -> frozenset[str]:
+        """UIDs of those on a row whose eviction some budget no longer allows, should all go."""
+        if not budgets:
+            return NOBODY
+        version = self._ledger.columns.version.item(row), budgets.version
+        found = self._broken.get(row)
+        if found is None or found[0] != version:
+            found = self._broken[row] = version, budgets.broken_by(self.roster(row).pods)
+        return found[1]
 
 
 class LesserPods:
@@ -72,10 +137,10 @@ class LesserPods:
         """True for the ledger as it is now."""
         found = self._kept.get(priority)
         if found is None:
-            found = self._kept[priority] = Lesser(priority)
+            found = self._kept[priority] = Lesser(priority, self._ledger)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(priority)
-        found.refresh(self._ledger)
+        found.refresh()
         return found

@@ -1,0 +1,110 @@
+"""What is kept of pods of lower priority is what a walk over the pods would find, whatever has happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from agent_scheduler.engine.labelselector import LabelSelector, Requirement
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.budgets import Budget, Budgets
+from agent_scheduler.engine.preemption.lesser import LesserPods, importance
+
+from ..world import World, node, pod_json, read_pod
+
+NODES = ("a", "b", "c")
+PRIORITIES = (-5, 0, 10, 20)
+
+
+class Machine(RuleBasedStateMachine):
+    """Pods and nodes come and go; now and then somebody asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.lesser = LesserPods(self.world.ledger)
+        self.budgets = Budgets()
+        self.pods: dict[str, tuple[PodInfo, str]] = {}
+
+    @rule(name=st.sampled_from(NODES), gpu=st.booleans())
+    def node_comes_or_changes(self, name: str, gpu: bool) -> None:
+        self.world.ledger.set_node(node(name, extended={"example.com/gpu": "4"} if gpu else {}))
+
+    @rule(name=st.sampled_from(NODES))
+    def node_goes(self, name: str) -> None:
+        self.world.ledger.remove_node(name)
+
+    @rule(
+        uid=st.sampled_from([f"p{number}" for number in range(8)]),
+        name=st.sampled_from(NODES),
+        priority=st.sampled_from(PRIORITIES),
+        cpu=st.sampled_from(["0", "100m", "1"]),
+        second=st.integers(0, 3),
+    )
+    def pod_comes(self, uid: str, name: str, priority: int, cpu: str, second: int) -> None:
+        if uid in self.pods:
+            self.pod_goes(uid)
+        requests = {"cpu": cpu, "example.com/gpu": "1"}
+        body: dict[str, Any] = pod_json(uid, requests=requests, priority=priority)
+        body["metadata"] |= {"uid": uid, "labels": {"app": "x"}}
+        body["status"] = {"startTime": f"2026-01-01T00:00:0{second}Z" if second else None}
+        pod = read_pod(body, self.world.classes)
+        self.pods[uid] = pod, name
+        self.world.ledger.set_pod(pod, name)
+
+    @rule(uid=st.sampled_from([f"p{number}" for number in range(8)]))
+    def pod_goes(self, uid: str) -> None:
+        self.pods.pop(uid, None)
+        self.world.ledger.remove_pod(uid)
+
+    @rule(allowed=st.integers(0, 2))
+    def budget_changes(self, allowed: int) -> None:
+        self.budgets.set(budget_of(app="x", allowed=allowed))
+
+    @rule(priority=st.sampled_from(PRIORITIES))
+    def somebody_asks(self, priority: int) -> None:
+        lesser = self.lesser.than(priority)
+        columns = self.world.ledger.columns
+        assert lesser.usage.shape == columns.usage.shape
+        for row in range(columns.size):
+            info = columns.nodes[row]
+            there = [
+                pod
+                for pod, name in self.pods.values()
+                if info is not None and name == info.name and pod.priority < priority
+            ]
+            assert lesser.pods[row] == len(there)
+            amounts = sum((self.world.ledger.amounts(pod.cls) for pod in there), 0 * columns.usage[:, :, row])
+            assert np.array_equal(lesser.usage[:, :, row], amounts)
+            if there:
+                roster = lesser.roster(row)
+                assert {pod.uid for pod in roster.pods} == {pod.uid for pod in there}
+                assert list(roster.pods) == sorted(roster.pods, key=importance)
+                assert roster.priorities.tolist() == [pod.priority for pod in roster.pods]
+                assert lesser.broken(row, self.budgets) == self.budgets.broken_by(roster.pods)
+
+    @invariant()
+    def the_ledger_is_sound(self) -> None:
+        assert self.world.ledger.check() == []
+
+
+def budget_of(*, app: str, allowed: int) -> Budget:
+    selector = LabelSelector((Requirement("app", "In", frozenset((app,))),))
+    return Budget("default", "b", "b", "1", selector, allowed, frozenset())
+
+
+TestLesser = Machine.TestCase
+TestLesser.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_priorities_that_nobody_asks_about_any_more_are_dropped() -> None:
+    lesser = LesserPods(World(node("a")).ledger)
+    first = lesser.than(0)
+    for priority in range(1, 9):
+        lesser.than(priority)
+    assert lesser.than(8) is lesser.than(8)
+    assert lesser.than(0) is not first
