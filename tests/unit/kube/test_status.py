@@ -280,3 +280,17 @@ async def test_a_flood_of_reports_does_not_delay_a_bind() -> None:
             result = await bind(bench.transport, namespace="t", name="b", uid="b", node="n")
         assert result.outcome is BindOutcome.BOUND
         assert len(bench.server.seen("PATCH")) == 4
+
+
+async def test_a_nomination_is_removed_without_saying_anything_else_of_the_pod() -> None:
+    async with writing(Answer(), Answer()) as bench:
+        bench.writer.report(POD, UNFIT, nominated="n1")
+        await bench.writer.drain(5)
+        bench.writer.nominate(POD, "", known=OTHER)
+        await bench.writer.drain(5)
+        first, second = (each["status"] for each in bench.sent())
+        assert (first["nominatedNodeName"], second["nominatedNodeName"]) == ("n1", None)
+        assert second["conditions"][0]["message"] == UNFIT.message
+        bench.writer.nominate(POD, "")
+        bench.writer.nominate(PodKey("t", "unheard", "of"), "")
+        assert len(bench.sent()) == 2

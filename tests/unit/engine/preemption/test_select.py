@@ -262,6 +262,18 @@ def test_room_that_is_kept_for_a_nominated_pod_is_not_used_twice(ports: Any) -> 
     assert found.message == "0/1 nodes are available: 1 Insufficient cpu."
 
 
+def test_a_nominated_pod_is_not_counted_on_as_a_neighbour() -> None:
+    world = Cluster(node("a", cpu="4"))
+    world.run("low", "a", cpu="4")
+    body = pod_json(requests={"cpu": "1"}, priority=100)
+    body["metadata"]["labels"] = {"app": "db"}
+    world.nominator.add(read_pod(body, world.classes), "a")
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    found = world.preempt(high(world, "1", affinity=affinity))
+    assert found.message == "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
+
+
 def test_columns_are_as_they_were_after_a_search() -> None:
     world = Cluster(node("a", cpu="2"), node("b", cpu="2"))
     world.run("low", "a", cpu="2")

@@ -185,6 +185,21 @@ def test_case_49_the_nominator_follows_an_update_and_keeps_what_only_memory_know
     world.queue.check_invariants()
 
 
+def test_a_nomination_made_in_memory_outlives_updates_that_do_not_change_what_the_status_names():
+    world = World()
+    one = pod("a", nominated_node_name="node-0")
+    world.queue.add(one)
+    nominator = world.queue.nominator
+    nominator.add(one, "node-1")
+    newer = replace(one, resource_version="2", labels={"a": "b"})
+    world.queue.update(one, newer)
+    assert nominator.pods_for("node-1") == (newer,)
+    nominator.delete(one.uid)
+    world.queue.update(newer, replace(newer, resource_version="3"))
+    assert nominator.node_of(one.uid) == ""
+
+
+
 @pytest.mark.parametrize("place", ["active", "backoff", "unschedulable", "in_flight"])
 def test_case_49_the_nominator_follows_an_update_wherever_the_pod_is(place: str):
     world = World()

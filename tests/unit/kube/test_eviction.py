@@ -1,0 +1,89 @@
+"""An eviction says why before it deletes, names its pod by UID, repeats what may be repeated, and can be called off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.eviction import Evicted, evict
+from agent_scheduler.kube.status import PodKey
+
+from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, status
+
+POD = PodKey("t", "p", "u")
+
+
+def always() -> bool:
+    return True
+
+
+async def evicted(
+    *actions: Action, wanted: Callable[[], bool] = always
+) -> tuple[Evicted, list[Request], Any]:
+    time = FakeTime()
+    async with connected(in_order(*actions)) as (server, transport):
+        outcome, failure = await evict(transport, POD, message="why", wanted=wanted, timing=time.timing)
+        return outcome, server.requests, failure
+
+
+async def test_the_condition_is_written_and_then_the_pod_is_deleted_by_its_uid() -> None:
+    outcome, (patch, deletion), failure = await evicted(Answer(), Answer())
+    assert (outcome, failure) == (Evicted.DELETED, None)
+    assert (patch.method, patch.path) == ("PATCH", "/api/v1/namespaces/t/pods/p/status")
+    assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
+    (condition,) = patch.json["status"]["conditions"]
+    assert patch.json["metadata"] == {"uid": "u"}
+    assert condition.pop("lastTransitionTime").endswith("Z")
+    assert condition == {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "why",
+        "lastProbeTime": None,
+    }
+    assert (deletion.method, deletion.path) == ("DELETE", "/api/v1/namespaces/t/pods/p")
+    assert deletion.json == {"preconditions": {"uid": "u"}}
+
+
+ANOTHER_POD = status(422, "Invalid", causes=[{"reason": "FieldValueInvalid", "field": "metadata.uid"}])
+
+
+@pytest.mark.parametrize(
+    ("actions", "requests"),
+    [
+        ((status(404, "NotFound"),), 1),
+        ((ANOTHER_POD,), 1),
+        ((Answer(), status(404, "NotFound")), 2),
+        ((Answer(), status(409, "Conflict")), 2),
+    ],
+)
+async def test_a_pod_that_is_not_there_any_more_needs_no_eviction(actions: Any, requests: int) -> None:
+    outcome, sent, _ = await evicted(*actions)
+    assert outcome is Evicted.GONE
+    assert len(sent) == requests
+
+
+async def test_what_failed_for_now_is_sent_again() -> None:
+    outcome, sent, _ = await evicted(
+        status(503, "ServiceUnavailable"), status(409, "Conflict"), Answer(), Reset(), Answer()
+    )
+    assert outcome is Evicted.DELETED
+    assert [request.method for request in sent] == ["PATCH", "PATCH", "PATCH", "DELETE", "DELETE"]
+
+
+async def test_what_is_refused_for_good_or_too_often_has_failed() -> None:
+    outcome, sent, failure = await evicted(status(403, "Forbidden", "not yours"))
+    assert (outcome, len(sent)) == (Evicted.FAILED, 1)
+    assert "not yours" in str(failure)
+    outcome, sent, _ = await evicted(*(status(500, "InternalError") for _ in range(9)))
+    assert (outcome, len(sent)) == (Evicted.FAILED, 5)
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_an_eviction_that_nobody_wants_any_more_is_not_carried_out(sent: int) -> None:
+    answers = iter([True] * sent + [False])
+    outcome, requests, _ = await evicted(Answer(), Answer(), wanted=lambda: next(answers))
+    assert outcome is Evicted.CALLED_OFF
+    assert len(requests) == sent
