@@ -96,6 +96,10 @@ class Cluster:
             # Only a store that was restored from a backup takes a binding back.
             self.queue.assigned_pod_deleted(old)
         if self._is_ours(pod):
+            placement = self.ledger.placements.get(pod.uid)
+            if placement is not None and not placement.assumed:
+                # Its bind has been answered, and this was said before that: it waits for nothing any more.
+                return
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             self.queue.update(old, pod)

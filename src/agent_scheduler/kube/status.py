@@ -24,6 +24,9 @@ from agent_scheduler.kube.transport import Transport, TransportError
 from agent_scheduler.objects.times import time_text
 
 _log = structlog.get_logger(__name__)
+#: Seconds after a write in which the watch may still show what was before.
+_WATCH_LAG = 10.0
+
 _encode = msgspec.json.Encoder().encode
 
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -51,12 +54,15 @@ class PodCondition:
 
 @dataclass(slots=True)
 class _Report:
-    """`nominated` None leaves nominatedNodeName alone; "" removes it. `transition`: lastTransitionTime moves."""
+    """`nominated` None leaves nominatedNodeName alone; "" removes it. `transition`: lastTransitionTime moves.
+
+    `written_at`: when it was, on the writer's clock; None as long as it is not.
+    """
 
     condition: PodCondition
     nominated: str | None
     transition: bool
-    written: bool = False
+    written_at: float | None = None
 
 
 class StatusWriter:
@@ -108,10 +114,11 @@ class StatusWriter:
         """Takes note of a pod's condition; returns at once.
 
         `known` is the same condition as the watch last showed it, which saves the write for a pod that already had
-        it before we started. `nominated` sets nominatedNodeName, "" removes it, None leaves it alone.
+        it before we started, and tells of one that was overwritten: by somebody else, or by a write of ours that had
+        been given up and was carried out late. `nominated` sets nominatedNodeName, "" removes it, None leaves it alone.
         """
         last = self._last.get(pod.uid)
-        before = last.condition if last is not None else known
+        before = last.condition if last is not None and not self._overwritten(last, known) else known
         if condition == before and (nominated is None or (last is not None and last.nominated == nominated)):
             self._count("skipped")
             return
@@ -119,13 +126,22 @@ class StatusWriter:
             self._count("replaced")
         # As apimachinery's helpers do: lastTransitionTime moves only when the status does.
         transition = before is None or before.status != condition.status
-        if last is not None and not last.written:
+        if last is not None and last.written_at is None:
             # What it would have said besides must not be lost with it.
             transition = transition or last.transition
             nominated = last.nominated if nominated is None else nominated
         report = _Report(condition, nominated, transition)
         self._last[pod.uid] = report
         self._dispatcher.put(pod, report)
+
+    def _overwritten(self, last: _Report, known: PodCondition | None) -> bool:
+        """Whether the watch shows something else than was written, and has had the time to show that."""
+        return (
+            known is not None
+            and known != last.condition
+            and last.written_at is not None
+            and self._timing.clock() - last.written_at > _WATCH_LAG
+        )
 
     def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
         """Sets nominatedNodeName, "" removes it, and says nothing else of the pod. `known` as for `report`."""
@@ -175,7 +191,7 @@ class StatusWriter:
                 return
             if failure is None:
                 self._count("written")
-                report.written = True
+                report.written_at = self._timing.clock()
                 return
             if _is_about_another_pod(failure):
                 self._give_up("dropped", pod, report)

@@ -221,3 +221,16 @@ def test_every_change_of_a_waiting_pod_is_taken_in_at_every_stage() -> None:
     assert sum(world.queue.pending()) == 0
     assert not world.cluster.pods
     assert world.settled == ["a"]
+
+
+def test_a_pod_whose_bind_was_answered_is_not_queued_by_what_was_said_before_it() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"})
+    pod = world.assumed(body, "n1")
+    world.queue.done(pod.uid)
+    world.ledger.confirm(pod.uid)
+    world.seen(body, labels={"said": "before the bind"})
+    assert world.queue.where(pod.uid) is None
+    assert world.cpu("n1") == 1000
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 1000

@@ -294,3 +294,18 @@ async def test_a_nomination_is_removed_without_saying_anything_else_of_the_pod()
         bench.writer.nominate(POD, "")
         bench.writer.nominate(PodKey("t", "unheard", "of"), "")
         assert len(bench.sent()) == 2
+
+
+async def test_a_condition_that_was_overwritten_is_written_again_once_the_watch_has_caught_up() -> None:
+    async with writing(Answer()) as bench:
+        bench.writer.report(POD, UNFIT, known=OTHER)
+        await eventually(lambda: bench.counts.get("written") == 1)
+        # Just after the write the watch may be behind.
+        bench.writer.report(POD, UNFIT, known=OTHER)
+        assert bench.counts["skipped"] == 1
+        bench.time.now += 11
+        bench.writer.report(POD, UNFIT, known=UNFIT)
+        assert bench.counts["skipped"] == 2
+        bench.writer.report(POD, UNFIT, known=OTHER)
+        await eventually(lambda: bench.counts.get("written") == 2)
+        assert len(bench.sent()) == 2
