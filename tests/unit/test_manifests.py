@@ -35,6 +35,17 @@ REQUESTS = {
     ("", "pods", "delete"): "kube.eviction",
     ("policy", "poddisruptionbudgets", "list"): "kube.reflector",
     ("policy", "poddisruptionbudgets", "watch"): "kube.reflector",
+    **{
+        (group, plural, verb): "kube.reflector"
+        for verb in ("list", "watch")
+        for group, plurals in {
+            "": ("persistentvolumes", "persistentvolumeclaims"),
+            "storage.k8s.io": (
+                *("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
+            ),
+        }.items()
+        for plural in plurals
+    },
     ("", "pods/binding", "create"): "kube.bind",
     ("", "pods/status", "patch"): "kube.status",
     ("events.k8s.io", "events", "create"): "kube.recorder",

@@ -13,6 +13,8 @@ from .owners import Owned, Owners
 from .podclass import PodClass
 from .podcounts import Countable, PodsMatching
 from .podterms import PodMatch
+from .volumes.catalogue import Catalogue
+from .volumes.usage import VolumeUse
 
 
 class Source(Protocol):
@@ -35,11 +37,17 @@ class Handle:
     """
 
     def __init__(
-        self, ledger: Ledger, *, namespaces: Namespaces | None = None, owners: Owners | None = None
+        self,
+        ledger: Ledger,
+        *,
+        namespaces: Namespaces | None = None,
+        owners: Owners | None = None,
+        catalogue: Catalogue | None = None,
     ) -> None:
         self._ledger = ledger
         self._namespaces = namespaces or Namespaces()
         self._owners = owners or Owners()
+        self._catalogue = catalogue or Catalogue()
         self._read: dict[Source, int] = {}
         #: Kinds that somebody counts. Weak: what no view asks for any more is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
@@ -49,6 +57,17 @@ class Handle:
     @property
     def interns(self) -> Interns:
         return self._ledger.columns.interns
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The storage objects. What was compiled from them holds until one of them changes."""
+        self._reads(self._catalogue)
+        return self._catalogue
+
+    @property
+    def volume_use(self) -> VolumeUse:
+        """The volumes of the pods on nodes. Not to be compiled from: it changes with rows, and is asked about rows."""
+        return self._ledger.volume_use
 
     def reads(self) -> dict[Source, int]:
         """Begin a new record: the sources that are read from now on, with their versions."""

@@ -10,7 +10,8 @@ So two binds can never count on the same room, whatever the API server would acc
 nor that the node exists).
 
 Invariants, checked by `check`:
-- columns equal the sum over `placements`, for every resource, host ports and counts of other pods included;
+- columns equal the sum over `placements`, for every resource, host ports and counts of other pods included, and
+  `volume_use` has the volumes of just these pods;
 - every pod is placed at most once, keyed by UID: a pod deleted and made again is another pod;
 - a version is never given twice, so a candidate seen on a node that went and came back is seen as outdated.
 """
@@ -26,6 +27,7 @@ from .columns import CPU, MEMORY, NO_PORTS, Columns, Interns, Ints
 from .nodeinfo import NodeInfo, same_for_scheduling
 from .podclass import HostPort, PodClass
 from .podcounts import Countable, PodsMatching, TermIndex
+from .volumes.usage import VolumeUse
 
 #: Changes kept for snapshots that lag; one that lags more copies everything.
 _LOG_LIMIT = 1 << 16
@@ -77,6 +79,8 @@ class Ledger:
         self.terms = TermIndex()
         #: Rises whenever `columns` gets, or loses, a column of counts.
         self.counts_version = 0
+        #: Volumes of the pods in `placements`.
+        self.volume_use = VolumeUse()
 
     # ---- nodes
 
@@ -193,6 +197,8 @@ class Ledger:
                 self._recount_ports(row, placement.node_name)
             self._changed(row)
         self._count_others(placement, row, -1)
+        if placement.cls.volumes is not None:
+            self.volume_use.remove(uid)
         return placement
 
     def track(self, kind: PodsMatching) -> None:
@@ -275,6 +281,8 @@ class Ledger:
                 self.columns.ports[row] = taken.union(placement.cls.host_ports)
             self._changed(row)
         self._count_others(placement, row, 1)
+        if placement.cls.volumes is not None:
+            self.volume_use.set(placement.uid, placement.node_name, placement.cls.volumes)
 
     def _see_anew(self, placement: Placement, pod: Countable) -> None:
         """The pod of a placement takes the same room and may be something else to other pods."""
@@ -384,6 +392,10 @@ class Ledger:
             if columns.ports.get(row, NO_PORTS) != ports:
                 problems.append(f"node {name}: host ports are out of step with its pods")
         problems += self._miscounted_others()
+        problems += self.volume_use.check()
+        told = {uid for name in self._pods_on for uid in self.volume_use.on(name)}
+        if told != {uid for uid, each in self.placements.items() if each.cls.volumes is not None}:
+            problems.append("the volumes of pods are out of step")
         if self.assumed != sum(placement.assumed for placement in self.placements.values()):
             problems.append("the count of assumed pods is out of step")
         return problems

@@ -6,7 +6,8 @@ one pod to the next. The key is made of the bytes that the API server sent, so a
 parsing; pods that spell the same thing differently are merely two classes.
 
 Namespace and labels are part of the class only where the spec makes them matter: with terms about other pods, and
-with spread constraints. Agents that each carry a label of their own still are one class.
+with spread constraints. Agents that each carry a label of their own still are one class. Name and UID are, where it has
+ephemeral claims: these are made for one pod, and no other can share its class.
 
 A pod that cannot be read is a class too: its `error` names the field, and no worker ever places it.
 """
@@ -40,6 +41,7 @@ from .requests import (
     pod_requests,
     with_defaults,
 )
+from .volumes.podvolumes import PodVolumes, Recogniser, pod_volumes
 
 #: The counter of pods on a node, treated as one more resource.
 PODS = "pods"
@@ -83,6 +85,7 @@ class PodClass:
         "spread",
         "terms",
         "tolerations",
+        "volumes",
     )
 
     def __init__(
@@ -101,6 +104,7 @@ class PodClass:
         labels: Labels = _NO_LABELS,
         faces: tuple[ExistingTerm, ...] = (),
         siblings: Siblings | None = None,
+        volumes: PodVolumes | None = None,
         node_name: str = "",
         error: str = "",
     ) -> None:
@@ -125,6 +129,8 @@ class PodClass:
         self.faces = faces
         #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
         self.siblings = siblings
+        #: Its claims and disks; None where every node has all that it mounts.
+        self.volumes = volumes
         self._facing: (
             WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None], PodClass] | None
         ) = None
@@ -159,6 +165,7 @@ class PodClass:
                 labels=self.labels,
                 faces=terms,
                 siblings=siblings,
+                volumes=self.volumes,
                 node_name=self.node_name,
                 error=self.error,
             )
@@ -174,6 +181,7 @@ class PodClasses:
     def __init__(self, *, images: bool = False) -> None:
         """`images`: whether a plugin asks for them. Where none does, pods that differ in them alone are one class."""
         self._reads_images = images
+        self._volumes = Recogniser()
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
         #: Spelling of a plain spec -> its class. Invariant: what `_class` makes of such a spec is that very class.
         self._by_spelling: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
@@ -188,6 +196,8 @@ class PodClasses:
         node_name: str = "",
         status: wire.PodStatus | None = None,
         namespace: str = "",
+        name: str = "",
+        uid: str = "",
         labels: Labels = _NO_LABELS,
         problem: str = "",
     ) -> PodClass:
@@ -198,7 +208,7 @@ class PodClasses:
         what was wrong with the spec before it came here.
         """
         status = status or _NO_STATUS
-        owner = _Owner(namespace, labels)
+        owner = _Owner(namespace, name, uid, labels)
         spelling = None if problem else self._spelling(spec, status, node_name)
         if spelling is None:
             return self._class(spec, status, owner, node_name, problem)
@@ -228,7 +238,6 @@ class PodClasses:
             infeasible=infeasible,
         )
         pod_level, overhead = _pod_level_amounts(spec, problems), _overhead(spec, problems)
-        error = problems[0] if problems else ""
         for container in spec.containers or ():
             _host_ports(container, ports)
         for container in spec.init_containers or ():
@@ -249,6 +258,8 @@ class PodClasses:
         requests = {resource: amount for resource, amount in requests.items() if amount}
         requests[PODS] = 1
         images = self._images(spec)
+        volumes = _volumes(spec, owner, problems)
+        error = problems[0] if problems else ""
         speaks = _speaks_of_pods(spec)
         key = (
             tuple(sorted(requests.items())),
@@ -261,6 +272,7 @@ class PodClasses:
             (owner.namespace, tuple(sorted(owner.labels.items())), bytes(spec.topology_spread_constraints))
             if speaks
             else (),
+            volumes,
             node_name,
             error,
         )
@@ -273,6 +285,7 @@ class PodClasses:
                 host_ports=key[2],
                 images=images,
                 owner=owner if speaks else _NOBODY,
+                volumes=volumes,
                 node_name=node_name,
                 error=error,
             )
@@ -288,7 +301,7 @@ class PodClasses:
         """All that a class depends on, as it is written, for most pods that wait; None where there is more to it."""
         if spec.init_containers or status.container_statuses or status.init_container_statuses:
             return None
-        if _speaks_of_pods(spec):
+        if _speaks_of_pods(spec) or self._volumes.may_matter(bytes(spec.volumes)):
             return None
         requests = []
         for container in spec.containers or ():
@@ -312,10 +325,12 @@ class _Owner(NamedTuple):
     """Of what pod a spec is."""
 
     namespace: str
+    name: str
+    uid: str
     labels: Labels
 
 
-_NOBODY = _Owner("", _NO_LABELS)
+_NOBODY = _Owner("", "", "", _NO_LABELS)
 
 
 def _speaks_of_pods(spec: wire.PodSpec) -> bool:
@@ -359,6 +374,14 @@ def _overhead(spec: wire.PodSpec, problems: list[str]) -> Amounts:
         return {}
 
 
+def _volumes(spec: wire.PodSpec, owner: _Owner, problems: list[str]) -> PodVolumes | None:
+    try:
+        return pod_volumes(spec.volumes, namespace=owner.namespace, name=owner.name, uid=owner.uid)
+    except SpecError as error:
+        problems.append(str(error))
+        return None
+
+
 def _compile(
     spec: wire.PodSpec,
     requests: Amounts,
@@ -367,6 +390,7 @@ def _compile(
     host_ports: tuple[HostPort, ...],
     images: tuple[str, ...],
     owner: _Owner,
+    volumes: PodVolumes | None,
     node_name: str,
     error: str,
 ) -> PodClass:
@@ -399,6 +423,7 @@ def _compile(
         images=images,
         namespace=owner.namespace,
         labels=owner.labels,
+        volumes=volumes,
         node_name=node_name,
         error=error,
     )

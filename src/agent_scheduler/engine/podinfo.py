@@ -128,6 +128,8 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
             spec,
             status=status,
             namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
             labels=metadata.labels or _NO_LABELS,
             problem=problem,
         ),

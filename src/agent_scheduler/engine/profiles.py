@@ -26,6 +26,7 @@ from .plugins.args import (
     NodeResourcesFitArgs,
     PluginArgs,
     PodTopologySpreadArgs,
+    VolumeBindingArgs,
 )
 from .plugins.balanced_allocation import BalancedAllocation
 from .plugins.default_preemption import NAME as DEFAULT_PREEMPTION
@@ -38,9 +39,13 @@ from .plugins.node_ports import NodePorts
 from .plugins.node_resources_fit import NodeResourcesFit
 from .plugins.node_resources_fit_score import LeastAllocated, MostAllocated, RequestedToCapacityRatio
 from .plugins.node_unschedulable import NodeUnschedulable
+from .plugins.node_volume_limits import NodeVolumeLimits
 from .plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadScore, default_spread
 from .plugins.scheduling_gates import SchedulingGates
 from .plugins.taint_toleration import TaintToleration
+from .plugins.volume_binding import VolumeBinding
+from .plugins.volume_restrictions import VolumeRestrictions
+from .plugins.volume_zone import VolumeZone
 from .points import ALL, MULTI_POINT, NOTHING, POINTS, PluginSet, PluginSets, expanded, merged, weight_of
 from .registration import Factory, Registration, Registry
 
@@ -136,6 +141,10 @@ REGISTRY: Final = Registry(
         Registration(
             "NodeResourcesBalancedAllocation", {"score": _balanced}, NodeResourcesBalancedAllocationArgs
         ),
+        Registration("VolumeRestrictions", {"filter": _plain(VolumeRestrictions)}),
+        Registration("NodeVolumeLimits", {"filter": _plain(NodeVolumeLimits)}),
+        Registration("VolumeBinding", {"filter": VolumeBinding}, VolumeBindingArgs),
+        Registration("VolumeZone", {"filter": _plain(VolumeZone)}),
         Registration("ImageLocality", {"score": _plain(ImageLocality)}),
         Registration("PodTopologySpread", {"filter": _spread, "score": _spread_score}, PodTopologySpreadArgs),
         Registration(

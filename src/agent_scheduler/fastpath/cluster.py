@@ -21,6 +21,7 @@ from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing import events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.volumes.catalogue import Catalogue
 
 
 class ClusterObserver(Protocol):
@@ -44,7 +45,9 @@ class Cluster:
         """`settled` is called once for a pod of ours that got a node or went away without one."""
         self.ledger = ledger
         self.namespaces = Namespaces()
-        self.handle = Handle(ledger, namespaces=self.namespaces)
+        #: Storage as last seen, and what decisions assume of it.
+        self.catalogue = Catalogue()
+        self.handle = Handle(ledger, namespaces=self.namespaces, catalogue=self.catalogue)
         self.queue = queue
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}

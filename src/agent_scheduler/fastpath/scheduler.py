@@ -43,6 +43,7 @@ from .feed import Feed
 from .messenger import KubeMessenger
 from .preemption import EVICTION_CONCURRENCY, Gate, Preemption, PreemptionObserver
 from .settings import FastPathSettings, RateLimit
+from .storage import Storage
 from .worker import Worker, WorkerObserver
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
@@ -137,6 +138,7 @@ class FastPath:
             settled=messenger.settled,
         )
         failures = FailureHandler(queue=self.queue, messenger=messenger, observer=observer)
+        self.storage = Storage(self.cluster.catalogue, self.queue)
         self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         nominations = Nominations(self.queue.nominator, self.ledger, self.snapshot, self._profile)
         self._disruption_budgets = Budgets()
@@ -191,6 +193,7 @@ class FastPath:
             picture.pods(self.cluster, PodReader(PodClasses())),
             picture.namespaces(self.cluster),
             picture.budgets(self._disruption_budgets),
+            *self.storage.kinds(),
         ]
         self._picture = picture.Picture(
             kinds, transport=transport, times=settings.watch_times, timing=timing, observer=observer

@@ -19,11 +19,11 @@ import msgspec
 from sortedcontainers import SortedDict
 
 from .assumptions import Assumptions
+from .podvolumes import ClaimKey
 from .records import (
     AttachmentInfo,
     CapacityInfo,
     ClaimInfo,
-    ClaimKey,
     ClaimRef,
     ClassInfo,
     CSINodeInfo,
@@ -101,6 +101,12 @@ class Catalogue:
             if (ref := self.claim_ref(volume)) is not None and is_for(ref, claim)
         ]
         return sorted(found, key=_size)
+
+    def capacity(self, namespace: str, name: str) -> CapacityInfo | None:
+        return self._capacities.get((namespace, name))
+
+    def attachment(self, name: str) -> AttachmentInfo | None:
+        return self._attachments.get(name)
 
     def capacities(self, class_name: str) -> Iterable[CapacityInfo]:
         return self._capacities_of.get(class_name, {}).values()

@@ -33,8 +33,13 @@ VolumesOf = Callable[[PodInfo], PodVolumes | None]
 #: A hint of one rule: (volumes of the waiting pod, object before, object after).
 Hint = Callable[[PodVolumes, Any, Any], bool]
 
+
 _ADD_OR_UPDATE = ActionType.ADD | ActionType.UPDATE
 _NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
+
+
+def volumes_of(pod: PodInfo) -> PodVolumes | None:
+    return pod.cls.volumes
 
 
 def binding_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:

@@ -18,8 +18,9 @@ import numpy as np
 from ..columns import Bools, Columns, Rows
 from ..nodeinfo import NodeInfo
 from .catalogue import Catalogue
+from .podvolumes import ClaimKey
 from .reach import Shelf
-from .records import ClaimInfo, ClaimKey, VolumeInfo
+from .records import ClaimInfo, VolumeInfo
 
 
 class Wanted(NamedTuple):

@@ -19,6 +19,7 @@ from agent_scheduler.objects.salvage import salvage
 from ..labelselector import LabelSelector, Requirement, label_selector
 from ..podspec import SpecError, check_node_affinity
 from .inline import in_tree_volume
+from .podvolumes import ClaimKey
 from .reach import Reach, reach_of
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
@@ -33,9 +34,6 @@ READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 
 #: A selector that cannot be read selects nothing; no label key has a NUL.
 _NOTHING: Final = LabelSelector((Requirement("\0", "Exists", frozenset()),))
-
-#: (namespace, name) of a claim.
-ClaimKey = tuple[str, str]
 
 _NONE: Mapping[str, str] = {}
 

@@ -20,10 +20,10 @@ from .binding import NO_VOLUME, NODE_CONFLICT, NOTHING_TO_BIND, Plan, plan
 from .catalogue import Catalogue
 from .claims import Refused
 from .matching import choose
-from .podvolumes import PodVolumes
+from .podvolumes import ClaimKey, PodVolumes
 from .provisioning import can_make
 from .reach import reaches
-from .records import BOUND_BY_CONTROLLER, SELECTED_NODE, ClaimInfo, ClaimKey, VolumeInfo
+from .records import BOUND_BY_CONTROLLER, SELECTED_NODE, ClaimInfo, VolumeInfo
 
 VOLUMES: Final = "persistentvolumes"
 CLAIMS: Final = "persistentvolumeclaims"

@@ -16,8 +16,8 @@ from ..columns import Bools, Columns, Rows
 from .catalogue import Catalogue
 from .claims import Refused, not_found
 from .inline import Disk, conflicts
-from .podvolumes import PodVolumes
-from .records import READ_WRITE_ONCE_POD, ClaimKey
+from .podvolumes import ClaimKey, PodVolumes
+from .records import READ_WRITE_ONCE_POD
 from .usage import VolumeUse
 
 NAME: Final = "VolumeRestrictions"

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from .inline import Disk
-from .podvolumes import PodVolumes
-from .records import ClaimKey
+from .podvolumes import ClaimKey, PodVolumes
 
 
 class Placed(NamedTuple):

@@ -1,0 +1,167 @@
+"""Storage objects on their way in: from the watches to the catalogue, and from there to the pods that wait for them.
+
+Two kinds of pods wait: those that a volume rule refused, which the queue wakes by the hints of `engine.volumes.hints`,
+and those whose claims are being bound (`prebind`), each of which is told of changes of its own claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.volumes import records
+from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.engine.volumes.podvolumes import ClaimKey
+from agent_scheduler.engine.volumes.records import ClaimInfo, Record, VolumeInfo
+from agent_scheduler.engine.volumes.reservation import unreserve
+
+from .picture import Kind
+
+R = TypeVar("R", bound=Record)
+
+CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
+
+
+class Storage:
+    """Tells of changes. Owner of who waits for which claim; the objects are the catalogue's."""
+
+    def __init__(self, catalogue: Catalogue, queue: SchedulingQueue[PodInfo]) -> None:
+        self.catalogue = catalogue
+        self._queue = queue
+        self._waiting: dict[ClaimKey, set[asyncio.Event]] = {}
+
+    def kinds(self) -> list[Kind]:
+        """What is to be watched. A pod without claims costs these nothing but a connection each."""
+        c = self.catalogue
+        return [
+            self._kind(
+                Resource.STORAGE_CLASS,
+                f"{GROUP}/storageclasses",
+                records.read_class,
+                lambda each: c.classes.get(each.name),
+                c.set_class,
+                lambda each: c.delete_class(each.name),
+            ),
+            self._kind(
+                Resource.PERSISTENT_VOLUME,
+                f"{CORE}/persistentvolumes",
+                records.read_volume,
+                lambda each: c.volumes.get(each.name),
+                c.set_volume,
+                lambda each: c.delete_volume(each.name),
+                self._volume_changed,
+            ),
+            self._kind(
+                Resource.PERSISTENT_VOLUME_CLAIM,
+                f"{CORE}/persistentvolumeclaims",
+                records.read_claim,
+                lambda each: c.claims.get(each.key),
+                c.set_claim,
+                lambda each: c.delete_claim(each.namespace, each.name),
+                lambda each: self._wake(each.key),
+            ),
+            self._kind(
+                Resource.CSI_NODE,
+                f"{GROUP}/csinodes",
+                records.read_csi_node,
+                lambda each: c.csi_nodes.get(each.name),
+                c.set_csi_node,
+                lambda each: c.delete_csi_node(each.name),
+            ),
+            self._kind(
+                Resource.CSI_DRIVER,
+                f"{GROUP}/csidrivers",
+                records.read_driver,
+                lambda each: c.drivers.get(each.name),
+                c.set_driver,
+                lambda each: c.delete_driver(each.name),
+            ),
+            self._kind(
+                Resource.CSI_STORAGE_CAPACITY,
+                f"{GROUP}/csistoragecapacities",
+                records.read_capacity,
+                lambda each: c.capacity(each.namespace, each.name),
+                c.set_capacity,
+                lambda each: c.delete_capacity(each.namespace, each.name),
+            ),
+            self._kind(
+                Resource.VOLUME_ATTACHMENT,
+                f"{GROUP}/volumeattachments",
+                records.read_attachment,
+                lambda each: c.attachment(each.name),
+                c.set_attachment,
+                lambda each: c.delete_attachment(each.name),
+            ),
+        ]
+
+    def _kind(
+        self,
+        kind: Resource,
+        path: str,
+        read: Callable[[Any], R],
+        known: Callable[[R], R | None],
+        put: Callable[[R], bool],
+        drop: Callable[[R], bool],
+        told: Callable[[R], None] = lambda _: None,
+    ) -> Kind:
+        """`known` is what the catalogue has of an object, `told` is called after each change of it."""
+        added, updated, deleted = (
+            ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
+        )
+
+        def change(new: R) -> None:
+            old = known(new)
+            if put(new):
+                self._queue.move_all(added if old is None else updated, old, new)
+                told(new)
+
+        def delete(gone: R) -> None:
+            old = known(gone)
+            if drop(gone):
+                self._queue.move_all(deleted, old, None)
+                told(gone)
+
+        return Kind(kind.value, path, read, change, delete)
+
+    def give_back(self, uid: str) -> None:
+        """A pod no longer counts on what was reserved for it; others may have what nobody has written."""
+        self.tell(unreserve(self.catalogue, uid))
+
+    def tell(self, freed: Iterable[VolumeInfo | ClaimInfo]) -> None:
+        for each in freed:
+            kind = (
+                Resource.PERSISTENT_VOLUME
+                if isinstance(each, VolumeInfo)
+                else Resource.PERSISTENT_VOLUME_CLAIM
+            )
+            self._queue.move_all(ClusterEvent(kind, ActionType.UPDATE), None, each)
+
+    # ---- for those whose claims are being bound
+
+    @contextmanager
+    def changes_of(self, claims: Collection[ClaimKey]) -> Iterator[asyncio.Event]:
+        """An event that is set whenever one of the claims, or a volume that is for it, has changed."""
+        changed = asyncio.Event()
+        for key in claims:
+            self._waiting.setdefault(key, set()).add(changed)
+        try:
+            yield changed
+        finally:
+            for key in claims:
+                waiting = self._waiting[key]
+                waiting.discard(changed)
+                if not waiting:
+                    del self._waiting[key]
+
+    def _volume_changed(self, volume: VolumeInfo) -> None:
+        if volume.claim_ref is not None:
+            self._wake((volume.claim_ref.namespace, volume.claim_ref.name))
+
+    def _wake(self, key: ClaimKey) -> None:
+        for changed in self._waiting.get(key, ()):
+            changed.set()

@@ -1,0 +1,196 @@
+"""The volume plugins as a profile has them: what they read, what they keep, and what they say of victims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.whatif import WhatIf
+from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
+from agent_scheduler.engine.volumes.limits import REASON as TOO_MANY
+from agent_scheduler.engine.volumes.podvolumes import Recogniser
+from agent_scheduler.engine.volumes.restrictions import CLAIM_IN_USE, DISK_CONFLICT
+from agent_scheduler.engine.volumes.zone import REASON as NO_ZONE
+
+from ..world import pod_json, read_pod
+from .world import Storage, claim, csi_node, node, ref, spec, storage_class, volume
+
+PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+TOKEN = (
+    b'[{"name":"kube-api-access-%s","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}%s]'
+)
+
+
+class World(Storage):
+    """Storage with the views of a worker on top."""
+
+    def __init__(self, *nodes: Any) -> None:
+        super().__init__(*nodes)
+        self.classes = PodClasses()
+        handle = Handle(self.ledger, catalogue=self.catalogue)
+        self.snapshot = Snapshot(self.ledger, handle)
+        self.views = ClassViews(PROFILE, self.snapshot)
+
+    def pod(self, *claims: str, name: str = "", **more: Any) -> PodInfo:
+        body = pod_json(name)
+        volumes = [{"name": f"v-{each}", "persistentVolumeClaim": {"claimName": each}} for each in claims]
+        body["spec"]["volumes"] = [*volumes, *({"name": each, **source} for each, source in more.items())]
+        return read_pod(body, self.classes)
+
+    def decide(self, pod: PodInfo) -> Placement | Refusal:
+        self.snapshot.refresh()
+        view = self.views.of(self.snapshot.handle.class_of(pod))
+        return decide(view, self.snapshot.columns, candidates=9)
+
+    def chosen(self, pod: PodInfo) -> set[str]:
+        found = self.decide(pod)
+        assert isinstance(found, Placement), found
+        return {each.node_name for each in found.candidates}
+
+    def message(self, pod: PodInfo) -> str:
+        found = self.decide(pod)
+        assert isinstance(found, Refusal), found
+        return found.message
+
+    def bound(
+        self, name: str, *, meta: Any = None, modes: tuple[str, ...] = ("ReadWriteOnce",), **of: Any
+    ) -> None:
+        """A claim with its volume."""
+        self.add(
+            volume(f"pv-{name}", claim=ref(name), phase="Bound", meta=meta, **of),
+            claim(name, volume=f"pv-{name}", bound=True, accessModes=list(modes)),
+        )
+
+
+def test_a_pod_goes_where_its_volume_is() -> None:
+    world = World(node("a"), node("b"))
+    world.bound("data", on="b")
+    assert world.chosen(world.pod("data")) == {"b"}
+
+
+def test_pods_that_mount_the_same_claims_share_a_class_and_others_do_not() -> None:
+    world = World()
+    assert world.pod("data").cls is world.pod("data").cls
+    assert world.pod("data").cls is not world.pod("other").cls
+    assert world.pod().cls is world.pod(scratch={"emptyDir": {}}).cls
+
+
+def test_a_pod_with_a_claim_of_its_own_has_a_class_of_its_own() -> None:
+    world = World()
+    scratch = {"ephemeral": {"volumeClaimTemplate": {}}}
+    assert world.pod(name="p", scratch=scratch).cls is not world.pod(name="q", scratch=scratch).cls
+    assert world.pod(name="p", scratch=scratch).cls.volumes.keys == {("default", "p-scratch")}  # type: ignore[union-attr]
+
+
+def test_volumes_that_cannot_be_read_are_named() -> None:
+    body = pod_json()
+    body["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": 5}}]
+    assert "spec.volumes" in read_pod(body, PodClasses()).cls.error
+
+
+def test_an_answer_is_kept_until_storage_changes_and_only_where_storage_was_read() -> None:
+    world = World(node("a"), node("b"))
+    world.bound("data", on="b")
+    plain, mounts = world.pod(), world.pod("data")
+    views = [world.views.of(pod.cls) for pod in (plain, mounts)]
+    assert [world.views.of(pod.cls) for pod in (plain, mounts)] == views
+    world.add(storage_class("new"))
+    assert world.views.of(plain.cls) is views[0]
+    assert world.views.of(mounts.cls) is not views[1]
+
+
+def test_a_claim_that_is_missing_keeps_the_pod_from_every_node() -> None:
+    world = World(node("a"))
+    assert world.message(world.pod("data")) == (
+        '0/1 nodes are available: persistentvolumeclaim "data" not found.'
+    )
+    world.bound("data")
+    assert world.chosen(world.pod("data")) == {"a"}
+
+
+def test_each_rule_refuses_in_its_own_words() -> None:
+    zone = "topology.kubernetes.io/zone"
+    world = World(node("a", labels={zone: "east"}))
+    world.add(storage_class())
+    world.bound("elsewhere", on="b")
+    world.bound("west", meta={"labels": {zone: "west"}})
+    assert NODE_CONFLICT in world.message(world.pod("elsewhere"))
+    assert NO_ZONE in world.message(world.pod("west"))
+
+
+def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_would_cure_that() -> None:
+    world = World(node("a"), node("b"))
+    world.bound("mine", modes=("ReadWriteOncePod",))
+    first = world.pod("mine")
+    world.ledger.set_pod(first, "b")
+    waiting = world.pod("mine")
+    assert world.message(waiting) == f"0/2 nodes are available: 2 {CLAIM_IN_USE}."
+    view = world.views.of(waiting.cls)
+    assert view.refused(world.snapshot.columns).curable.size == 2
+    row = world.ledger.rows["b"]
+    with WhatIf(world.ledger, world.snapshot.columns, row) as there:
+        there.take(first)
+        assert row in view.feasible_rows(world.snapshot.columns)
+    world.ledger.remove_pod(first.uid)
+    assert world.chosen(waiting) == {"a", "b"}
+
+
+def test_a_disk_is_not_mounted_twice_on_a_node() -> None:
+    world = World(node("a"), node("b"))
+    disk = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+    world.ledger.set_pod(world.pod(disk=disk), "a")
+    assert world.chosen(world.pod(disk=disk)) == {"b"}
+    world.ledger.set_pod(world.pod(disk=disk), "b")
+    assert DISK_CONFLICT in world.message(world.pod(disk=disk))
+
+
+def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thought_away() -> None:
+    world = World(node("a"))
+    world.add(csi_node("a", ebs=1))
+    for name in ("one", "two"):
+        world.bound(name, csi={"driver": "ebs", "volumeHandle": name})
+    there_first = world.pod("one")
+    world.ledger.set_pod(there_first, "a")
+    assert world.chosen(world.pod("one")) == {"a"}
+    waiting = world.pod("two")
+    assert TOO_MANY in world.message(waiting)
+    view = world.views.of(waiting.cls)
+    columns, row = world.snapshot.columns, world.ledger.rows["a"]
+    with WhatIf(world.ledger, columns, row) as there:
+        there.take(there_first)
+        assert all(entry.feasible(columns, np.array([row])).all() for entry in view.filters)
+    assert TOO_MANY in world.message(waiting)
+    world.add(csi_node("a", ebs=2))
+    assert world.chosen(waiting) == {"a"}
+
+
+def test_the_ledger_knows_whose_volumes_are_where() -> None:
+    world = World(node("a"), node("b"))
+    pod = world.pod("data")
+    world.ledger.assume(pod, world.ledger.rows["a"])
+    assert world.ledger.volume_use.on("a").keys() == {pod.uid}
+    assert world.ledger.check() == []
+    world.ledger.set_pod(pod, "b")
+    assert not world.ledger.volume_use.on("a")
+    world.ledger.remove_pod(pod.uid)
+    assert not world.ledger.volume_use.on("b")
+    assert world.ledger.check() == []
+
+
+def test_a_token_is_recognised_whatever_its_name_ends_with() -> None:
+    tells = Recogniser()
+    assert not tells.may_matter(TOKEN % (b"abcde", b""))
+    assert not tells.may_matter(TOKEN % (b"fghij", b""))
+    claimed = b',{"name":"v","persistentVolumeClaim":{"claimName":"c"}}'
+    assert tells.may_matter(TOKEN % (b"abcde", claimed))
+    assert tells.may_matter(TOKEN % (b"fghij", claimed))
+    # Nothing that is cut out can hide what matters.
+    assert tells.may_matter(b'[{"name":"kube-api-access-","rbd":{"image":"i"}}]')
+    assert tells.may_matter(spec("kube-api-access-abcde"))
