@@ -30,6 +30,7 @@ from .protection import Protection
 from .resource import Object
 from .server import Server, calm_gc
 from .store import Store, random_uids
+from .volume_binding import VolumeBinding
 
 GPU = "nvidia.com/gpu"
 _ZONES = ("a", "b", "c")
@@ -173,7 +174,12 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
 def _controllers(api: Api, *, kubelets: bool) -> list[Controller]:
     """What a real cluster has beside its API server and scheduler. Without kubelets nothing says that a pod
     stopped, so that none is taken away for its node's absence either."""
-    started: list[Controller] = [Budgets(api.registry), Protection(api.registry), ServiceAccounts(api)]
+    started: list[Controller] = [
+        Budgets(api.registry),
+        Protection(api.registry),
+        ServiceAccounts(api),
+        VolumeBinding(api),
+    ]
     if kubelets:
         started += [kubelet.Kubelets(api.store), PodCollector(api.registry)]
     return started

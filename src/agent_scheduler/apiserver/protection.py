@@ -3,8 +3,8 @@
 Stands in for pkg/controller/volume/pvcprotection and pvprotection. A claim is in use while a pod of its namespace
 names it, or made it for an ephemeral volume, and has not ended. (A real controller leaves out pods that are on no
 node yet and counts ended ones until they are deleted; here a pod that can still run counts, and no other.) A
-volume is in use while the claim that it is reserved for is there and bound to it; since no volume controller runs
-here, a phase `Bound` whose claim is gone means nothing.
+volume is in use while the claim that it is reserved for is there and bound to it; a phase `Bound` whose claim is gone
+means nothing, since no volume controller may be running.
 
 Costs: pods are looked at only in namespaces where a claim is being deleted.
 """

@@ -1,0 +1,279 @@
+"""Binds claims to volumes and makes volumes, as a cluster's volume controller and its provisioners do.
+
+Stands in for pkg/controller/volume/persistentvolume and for every CSI provisioner: whatever a StorageClass names as its
+provisioner, but for `kubernetes.io/no-provisioner`, has room without end and makes a volume at once.
+
+    a volume nobody asked for ──> Available ──> Bound ──> the claim goes: Released, or deleted
+    a claim that may not wait ──> the volume meant for it, else the smallest that fits, else one that is made
+    a claim that waits for its consumer ──> the volume that a scheduler put it down for, or, once a node is selected,
+                                            one that is made for that node
+
+Costs: a claim looks at the volumes that are not bound yet; a claim that goes looks at all volumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
+
+import orjson
+
+from ..objects.quantity import value
+from .builtin.eviction import matches
+from .builtin.volumes import check_driver_name
+from .controllers import nobody
+from .deletion import delete_record
+from .handlers import Api
+from .resource import Object
+from .store import Event, Record
+from .subresources import NODES
+
+CLAIMS = ("", "persistentvolumeclaims")
+VOLUMES = ("", "persistentvolumes")
+CLASSES = ("storage.k8s.io", "storageclasses")
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+#: Where the volumes made for a node can be reached from: the first of these labels that the node has.
+_TOPOLOGY = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+
+
+class VolumeBinding:
+    """The claims and volumes of one server, a `Controller`."""
+
+    def __init__(self, api: Api) -> None:
+        self.wake: Callable[[], None] = nobody
+        self._api = api
+        self._registry = api.registry
+        self._claims = api.registry.stored(CLAIMS)
+        self._volumes = api.registry.stored(VOLUMES)
+        #: Keys to look at, in order of arrival.
+        self._noted_claims: dict[str, None] = {}
+        self._noted_volumes: dict[str, None] = {}
+        #: Claims that wait for a volume, and volumes that are not bound.
+        self._pending: dict[str, None] = {}
+        self._open: dict[str, None] = {}
+        for record in self._volumes.table.scan(""):
+            self._note_volume(record)
+        for record in self._claims.table.scan(""):
+            self._noted_claims[record.key] = None
+        self._claims.table.subscribers.append(self._claim_changed)
+        self._volumes.table.subscribers.append(self._volume_changed)
+        api.registry.stored(CLASSES).table.subscribers.append(self._class_changed)
+
+    def _claim_changed(self, event: Event) -> None:
+        self._noted_claims[event.record.key] = None
+        self.wake()
+
+    def _volume_changed(self, event: Event) -> None:
+        self._note_volume(event.record)
+        self.wake()
+
+    def _note_volume(self, record: Record) -> None:
+        self._noted_volumes[record.key] = None
+        self._open[record.key] = None
+
+    def _class_changed(self, event: Event) -> None:
+        self._noted_claims.update(self._pending)
+        self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`. Volumes are looked at before the claims that may have them."""
+        for _ in range(min(most, len(self._noted_volumes))):
+            self._see_volume(_first(self._noted_volumes))
+        if not self._noted_volumes:
+            for _ in range(min(most, len(self._noted_claims))):
+                self._see_claim(_first(self._noted_claims))
+        return -inf if self._noted_volumes or self._noted_claims else None
+
+    # ---- volumes
+
+    def _see_volume(self, key: str) -> None:
+        record = self._volumes.table.records.get(key)
+        if record is None:
+            self._open.pop(key, None)
+            return
+        volume = self._decoded(VOLUMES, record)
+        ref = volume["spec"].get("claimRef")
+        phase = (volume.get("status") or {}).get("phase")
+        if ref is None:
+            self._enter(record, volume, "Available")
+            self._noted_claims.update(self._pending)
+            return
+        claim = self._claims.table.records.get(f"{ref.get('namespace')}/{ref.get('name')}")
+        if claim is not None and ref.get("uid") in (None, "", claim.uid):
+            if phase == "Bound":
+                self._open.pop(key, None)
+            else:
+                self._noted_claims[claim.key] = None
+        elif not ref.get("uid"):
+            self._enter(record, volume, "Available")
+        elif not record.deleting:
+            self._open.pop(key, None)
+            if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
+                delete_record(self._registry, self._volumes, record, {})
+            else:
+                self._enter(record, volume, "Released")
+
+    def _enter(self, record: Record, volume: Object, phase: str) -> None:
+        if (volume.get("status") or {}).get("phase") != phase:
+            volume["status"] = {"phase": phase, "lastPhaseTransitionTime": self._registry.now()}
+            self._registry.store.replace(VOLUMES, record, volume)
+
+    # ---- claims
+
+    def _see_claim(self, key: str) -> None:
+        record = self._claims.table.records.get(key)
+        if record is None:
+            self._pending.pop(key, None)
+            self._noted_volumes.update((volume.key, None) for volume in self._volumes_for(key))
+            return
+        claim = self._decoded(CLAIMS, record)
+        if BIND_COMPLETED in (claim["metadata"].get("annotations") or {}):
+            self._pending.pop(key, None)
+            self._check_bound(record, claim)
+            return
+        self._pending[key] = None
+        if record.deleting:
+            return
+        name = claim["spec"].get("volumeName")
+        volume = self._volumes.table.records.get(name) if name else self._meant_for(record)
+        if volume is None and not name:
+            volume = self._other(claim)
+        if volume is not None and self._may_have(volume, record):
+            self._bind(record, claim, volume)
+
+    def _volumes_for(self, key: str) -> Iterator[Record]:
+        namespace, _, name = key.partition("/")
+        for record in self._volumes.table.scan(""):
+            ref = orjson.loads(record.data)["spec"].get("claimRef") or {}
+            if (ref.get("namespace"), ref.get("name")) == (namespace, name):
+                yield record
+
+    def _check_bound(self, record: Record, claim: Object) -> None:
+        lost = claim["spec"].get("volumeName") not in self._volumes.table.records
+        if lost and (claim.get("status") or {}).get("phase") != "Lost":
+            claim["status"] = {"phase": "Lost"}
+            self._registry.store.replace(CLAIMS, record, claim)
+
+    def _unbound(self) -> Iterator[tuple[Record, Object]]:
+        for name in tuple(self._open):
+            record = self._volumes.table.records.get(name)
+            if record is not None and not record.deleting:
+                yield record, orjson.loads(record.data)
+
+    def _meant_for(self, claim: Record) -> Record | None:
+        """The volume that names the claim."""
+        for record, volume in self._unbound():
+            if volume["spec"].get("claimRef") and self._may_have(record, claim):
+                return record
+        return None
+
+    def _may_have(self, volume: Record, claim: Record) -> bool:
+        ref = orjson.loads(volume.data)["spec"].get("claimRef")
+        return ref is None or (
+            (ref.get("namespace"), ref.get("name")) == (claim.namespace, claim.name)
+            and ref.get("uid") in (None, "", claim.uid)
+        )
+
+    def _other(self, claim: Object) -> Record | None:
+        """A volume that is free or made; None for a claim that has to wait."""
+        found = self._registry.object(CLASSES, claim["spec"].get("storageClassName") or "")
+        node = (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE)
+        waits = found is not None and found.get("volumeBindingMode") == "WaitForFirstConsumer"
+        if waits and not node:
+            return None
+        free = None if waits else self._smallest(claim)
+        if free is not None or found is None or found["provisioner"] == NO_PROVISIONER:
+            return free
+        return self._made(claim, found, node)
+
+    def _smallest(self, claim: Object) -> Record | None:
+        spec = claim["spec"]
+        fitting = [
+            (value(volume["spec"]["capacity"]["storage"]), record.name, record)
+            for record, volume in self._unbound()
+            if volume["spec"].get("claimRef") is None
+            and (volume["spec"].get("storageClassName") or "") == (spec.get("storageClassName") or "")
+            and volume["spec"].get("volumeMode") == spec.get("volumeMode")
+            and set(spec["accessModes"]) <= set(volume["spec"]["accessModes"])
+            and value(volume["spec"]["capacity"]["storage"]) >= _requested(spec)
+            and (spec.get("selector") is None or matches(spec["selector"], record.labels))
+        ]
+        return min(fitting)[2] if fitting else None
+
+    def _made(self, claim: Object, storage_class: Object, node: str | None) -> Record | None:
+        metadata, spec = claim["metadata"], claim["spec"]
+        name = f"pvc-{metadata['uid']}"
+        made: dict[str, Any] = {
+            "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+            "accessModes": spec["accessModes"],
+            "volumeMode": spec.get("volumeMode", "Filesystem"),
+            "storageClassName": spec["storageClassName"],
+            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
+            "claimRef": _reference(claim),
+        }
+        if check_driver_name(storage_class["provisioner"], ""):
+            # Not the name of a CSI driver.
+            made["hostPath"] = {"path": f"/var/simulated/{name}"}
+        else:
+            made["csi"] = {"driver": storage_class["provisioner"], "volumeHandle": name}
+        labels = (
+            (self._registry.object(NODES, node) or {}).get("metadata", {}).get("labels", {}) if node else {}
+        )
+        key = next((key for key in _TOPOLOGY if key in labels), None)
+        if key is not None:
+            term = {"matchExpressions": [{"key": key, "operator": "In", "values": [labels[key]]}]}
+            made["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+        annotations = {PROVISIONED_BY: storage_class["provisioner"]}
+        self._api.create(VOLUMES, {"metadata": {"name": name, "annotations": annotations}, "spec": made})
+        return self._volumes.table.records.get(name)
+
+    def _bind(self, claim_record: Record, claim: Object, volume_record: Record) -> None:
+        volume = self._decoded(VOLUMES, volume_record)
+        ref = volume["spec"].get("claimRef")
+        if ref is None:
+            volume["metadata"].setdefault("annotations", {})[BOUND_BY_CONTROLLER] = "yes"
+        volume["spec"]["claimRef"] = {**(ref or {}), **_reference(claim)}
+        volume["status"] = {"phase": "Bound", "lastPhaseTransitionTime": self._registry.now()}
+        self._registry.store.replace(VOLUMES, volume_record, volume)
+        annotations = claim["metadata"].setdefault("annotations", {})
+        annotations[BIND_COMPLETED] = "yes"
+        if not claim["spec"].get("volumeName"):
+            annotations[BOUND_BY_CONTROLLER] = "yes"
+        claim["spec"]["volumeName"] = volume_record.name
+        claim["status"] = {
+            "phase": "Bound",
+            "accessModes": volume["spec"]["accessModes"],
+            "capacity": volume["spec"]["capacity"],
+        }
+        self._registry.store.replace(CLAIMS, claim_record, claim)
+
+    def _decoded(self, name: tuple[str, str], record: Record) -> Object:
+        return self._registry.stored(name).stored.decode(record.data)
+
+
+def _reference(claim: Object) -> Object:
+    metadata = claim["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "resourceVersion": metadata["resourceVersion"],
+    }
+
+
+def _requested(spec: Object) -> int:
+    return value(((spec.get("resources") or {}).get("requests") or {}).get("storage", 0))
+
+
+def _first(keys: dict[str, None]) -> str:
+    key = next(iter(keys))
+    del keys[key]
+    return key

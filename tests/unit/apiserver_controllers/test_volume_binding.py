@@ -1,0 +1,168 @@
+"""Claims get their volumes, and volumes their phases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver.protection import Protection
+from agent_scheduler.apiserver.volume_binding import BIND_COMPLETED, SELECTED_NODE, VolumeBinding
+
+from .world import CLAIMS, VOLUMES, World
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.controllers = [VolumeBinding(world.api), Protection(world.api.registry)]
+    return world
+
+
+def add_class(world: World, name: str, *, waits: bool = False, provisioner: str = "example.com/made") -> None:
+    mode = "WaitForFirstConsumer" if waits else "Immediate"
+    body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
+    world.ok("POST", CLASSES, body)
+
+
+def add_claim(world: World, name: str = "c", *, size: str = "1Gi", **spec: Any) -> Any:
+    resources = {"requests": {"storage": size}}
+    body = {
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, **spec},
+    }
+    return world.ok("POST", CLAIMS, body)
+
+
+def add_volume(world: World, name: str, *, size: str = "1Gi", **spec: Any) -> None:
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/tmp"},
+            **spec,
+        },
+    }
+    world.ok("POST", VOLUMES, body)
+
+
+def phase(world: World, path: str) -> str:
+    found: str = world.ok("GET", path)["status"]["phase"]
+    return found
+
+
+def bound_to(world: World, name: str = "c") -> str | None:
+    claim = world.ok("GET", f"{CLAIMS}/{name}")
+    if BIND_COMPLETED not in claim["metadata"].get("annotations", {}):
+        assert claim["status"]["phase"] == "Pending"
+        return None
+    assert claim["status"]["phase"] == "Bound"
+    volume: str = claim["spec"]["volumeName"]
+    held = world.ok("GET", f"{VOLUMES}/{volume}")
+    assert held["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+    assert held["status"]["phase"] == "Bound"
+    return volume
+
+
+def test_a_claim_without_a_class_gets_the_smallest_volume_that_fits(world: World) -> None:
+    for name, size in (("small", "1Gi"), ("fits", "2Gi"), ("large", "9Gi")):
+        add_volume(world, name, size=size)
+    add_claim(world, size="2Gi", storageClassName="")
+    world.settle()
+    assert bound_to(world) == "fits"
+    assert phase(world, f"{VOLUMES}/large") == "Available"
+
+
+def test_a_claim_that_waits_for_a_volume_gets_it_when_it_comes(world: World) -> None:
+    add_claim(world, storageClassName="")
+    world.settle()
+    assert bound_to(world) is None
+    add_volume(world, "late")
+    world.settle()
+    assert bound_to(world) == "late"
+
+
+@pytest.mark.parametrize("provisioner", ["csi.example.com", "example.com/made"])
+def test_a_volume_is_made_for_a_claim_that_does_not_wait(world: World, provisioner: str) -> None:
+    add_class(world, "now", provisioner=provisioner)
+    uid = add_claim(world, storageClassName="now")["metadata"]["uid"]
+    world.settle()
+    assert bound_to(world) == f"pvc-{uid}"
+
+
+def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selected(world: World) -> None:
+    labels = {"topology.kubernetes.io/zone": "east"}
+    world.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n2", "labels": labels}})
+    add_class(world, "late", waits=True)
+    add_volume(world, "free", storageClassName="late")
+    add_claim(world, storageClassName="late")
+    world.settle()
+    assert bound_to(world) is None
+    patch = {"metadata": {"annotations": {SELECTED_NODE: "n2"}}}
+    world.ok("PATCH", f"{CLAIMS}/c", patch, kind="application/merge-patch+json")
+    world.settle()
+    made = bound_to(world)
+    assert made is not None
+    assert made.startswith("pvc-")
+    affinity = world.ok("GET", f"{VOLUMES}/{made}")["spec"]["nodeAffinity"]["required"]
+    assert affinity["nodeSelectorTerms"][0]["matchExpressions"] == [
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["east"]}
+    ]
+
+
+def test_a_claim_gets_the_volume_that_was_put_down_for_it(world: World) -> None:
+    add_class(world, "late", waits=True, provisioner="kubernetes.io/no-provisioner")
+    add_claim(world, storageClassName="late")
+    add_volume(world, "v", storageClassName="late", claimRef={"namespace": "default", "name": "c"})
+    world.settle()
+    assert bound_to(world) == "v"
+
+
+def test_a_volume_that_is_down_for_another_claim_is_not_given_away(world: World) -> None:
+    add_volume(world, "v", claimRef={"namespace": "default", "name": "other"})
+    add_claim(world, storageClassName="")
+    add_claim(world, "wants-it", storageClassName="", volumeName="v")
+    world.settle()
+    assert bound_to(world) is None
+    assert bound_to(world, "wants-it") is None
+
+
+def test_nothing_is_made_where_volumes_are_made_by_hand(world: World) -> None:
+    add_class(world, "hand", provisioner="kubernetes.io/no-provisioner")
+    add_claim(world, storageClassName="hand")
+    world.settle()
+    assert bound_to(world) is None
+
+
+@pytest.mark.parametrize(("policy", "there"), [("Retain", True), ("Delete", False)])
+def test_a_volume_whose_claim_is_gone_is_released_or_deleted(world: World, policy: str, there: bool) -> None:
+    add_volume(world, "v", persistentVolumeReclaimPolicy=policy)
+    add_claim(world, storageClassName="")
+    world.settle()
+    assert bound_to(world) == "v"
+    world.delete(f"{CLAIMS}/c")
+    world.settle()
+    assert world.is_there(f"{VOLUMES}/v") is there
+    if there:
+        assert phase(world, f"{VOLUMES}/v") == "Released"
+        add_claim(world, storageClassName="")
+        world.settle()
+        assert bound_to(world) is None
+
+
+def test_a_claim_whose_volume_is_gone_is_lost(world: World) -> None:
+    add_volume(world, "v")
+    add_claim(world, storageClassName="")
+    world.settle()
+    patch = {"metadata": {"finalizers": None}}
+    world.delete(f"{VOLUMES}/v")
+    world.ok("PATCH", f"{VOLUMES}/v", patch, kind="application/merge-patch+json")
+    add_volume(world, "another")
+    world.ok(
+        "PATCH", f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}}, kind="application/merge-patch+json"
+    )
+    world.settle()
+    assert phase(world, f"{CLAIMS}/c") == "Lost"
