@@ -203,6 +203,11 @@ class ClassView:
         return self._filters
 
     @property
+    def rejection(self) -> Rejection | None:
+        """The filter that has no node at all for the class, where there is one."""
+        return self._rejection
+
+    @property
     def is_outdated(self) -> bool:
         """Whether an object has changed since that a plugin read when it compiled the class."""
         # Mostly there is none, and this is asked once a pod.

@@ -67,6 +67,11 @@ def explain(view: ClassView, columns: Columns, *, limit: int = 3) -> Explanation
         for entry, passed in zip(view.filters, answers, strict=True)
         if not passed.all()
     )
+    if view.rejection is not None:
+        # It was the first to answer, so no other was compiled.
+        everything = rows.shape[0]
+        reasons = {view.rejection.message: everything}
+        plugins = (PluginAnswer(view.rejection.plugin, everything, everything, reasons, ()),)
     feasible = view.feasible_rows(columns)
     return Explanation(
         nodes=rows.shape[0],

@@ -15,6 +15,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
 from .feed import Entry
+from .history import History
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
@@ -48,11 +49,18 @@ class FailureHandler:
     """
 
     def __init__(
-        self, *, queue: SchedulingQueue[PodInfo], messenger: Messenger, observer: AttemptObserver
+        self,
+        *,
+        queue: SchedulingQueue[PodInfo],
+        messenger: Messenger,
+        observer: AttemptObserver,
+        history: History,
     ) -> None:
         self._queue = queue
         self._messenger = messenger
         self._observer = observer
+        #: For the binder, too, which knows of the attempts that succeed.
+        self.history = history
 
     def unschedulable(
         self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float, nominated: str | None = None
@@ -65,6 +73,7 @@ class FailureHandler:
         self._observer.attempted(pod.scheduler_name, "unschedulable", started)
         if place is None:
             return False
+        self.history.failed(pod.uid, "unschedulable", refusal.message, started=started)
         if nominated:
             self._queue.nominator.add(pod, nominated)
         elif nominated is not None:
@@ -77,11 +86,15 @@ class FailureHandler:
         place = self._queue.add_unschedulable(entry, unschedulable_plugins={POD_SPEC})
         self._observer.attempted(pod.scheduler_name, "error", started)
         if place is not None:
+            self.history.failed(pod.uid, "error", pod.cls.error, started=started)
             self._messenger.refused(pod, SCHEDULER_ERROR, pod.cls.error)
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """The attempt failed for a reason that lies outside the pod; it is tried again after a backoff."""
         place = self._queue.add_unschedulable(entry)
         self._observer.attempted(pod.scheduler_name, "error", started)
-        if tell and place is not None:
+        if place is None:
+            return
+        self.history.failed(pod.uid, "error", message, started=started)
+        if tell:
             self._messenger.refused(pod, SCHEDULER_ERROR, message)

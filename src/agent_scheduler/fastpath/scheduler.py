@@ -30,6 +30,7 @@ from agent_scheduler.kube.bind import BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted, evict
+from agent_scheduler.kube.merge_patch import Patched, patch_once
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.status import PodKey, StatusWriter
@@ -38,9 +39,12 @@ from agent_scheduler.kube.transport import Transport
 from . import picture
 from .binder import Binder, BinderObserver
 from .cluster import Cluster, ClusterObserver
+from .explaining import Explainer
 from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
+from .history import History
 from .messenger import KubeMessenger
+from .prebind import PREBIND_CONCURRENCY, PreBind
 from .preemption import EVICTION_CONCURRENCY, Gate, Preemption, PreemptionObserver
 from .settings import FastPathSettings, RateLimit
 from .storage import Storage
@@ -112,7 +116,8 @@ class FastPath:
             if settings.events is not None and self._event_budget is not None
             else None
         )
-        messenger = KubeMessenger(status=self._status, recorder=self._events)
+        messenger = self._messenger = KubeMessenger(status=self._status, recorder=self._events)
+        self.history = History(timing.clock)
         self._gate = Gate()
         self._feed = Feed()
         self._deadline_moved = asyncio.Event()
@@ -135,9 +140,11 @@ class FastPath:
             queue=self.queue,
             profiles=profiles,
             observer=observer,
-            settled=messenger.settled,
+            settled=self._settled,
         )
-        failures = FailureHandler(queue=self.queue, messenger=messenger, observer=observer)
+        failures = FailureHandler(
+            queue=self.queue, messenger=messenger, observer=observer, history=self.history
+        )
         self.storage = Storage(self.cluster.catalogue, self.queue)
         self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         nominations = Nominations(self.queue.nominator, self.ledger, self.snapshot, self._profile)
@@ -155,6 +162,17 @@ class FastPath:
             rng=timing.rng,
             profiles=profiles,
         )
+        self.explainer = Explainer(
+            cluster=self.cluster,
+            snapshot=self.snapshot,
+            nominations=nominations,
+            history=self.history,
+            profiles=lambda: self._profiles,
+            patience=lambda: self.settings.max_in_unschedulable,
+            clock=timing.clock,
+            now=timing.now,
+        )
+        self._claim_budget = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
         # Their number at a time is that of the binder's tasks.
         self._bind_budget = Budget(qps=settings.binds.qps or None, burst=settings.binds.burst, timing=timing)
         self.binder = Binder(
@@ -169,6 +187,13 @@ class FastPath:
             sleep=timing.sleep,
             observer=observer,
             nominations=nominations,
+            prebind=PreBind(
+                cluster=self.cluster,
+                storage=self.storage,
+                profile_of=self._profile,
+                patch=self._patch,
+                clock=timing.clock,
+            ),
         )
         views = self._views(profiles)
         self._workers = [
@@ -249,6 +274,10 @@ class FastPath:
     def _waits(self, uid: str) -> bool:
         return self.cluster.waits(uid)
 
+    def _settled(self, pod: PodInfo) -> None:
+        self._messenger.settled(pod)
+        self.history.leaves(pod.uid, gone=pod.uid not in self.cluster.pods)
+
     async def watch(self) -> None:
         """Keep the picture of the cluster until cancelled."""
         await self._picture.run()
@@ -312,6 +341,11 @@ class FastPath:
             timing=self._timing,
         )
 
+    async def _patch(self, path: str, body: bytes, *, wanted: Callable[[], bool]) -> Patched:
+        return await patch_once(
+            self._transport, path, body, wanted=wanted, budget=self._claim_budget, timing=self._timing
+        )
+
     async def _evict(
         self, victim: Countable, *, message: str, wanted: Callable[[], bool]
     ) -> tuple[Evicted, Failure | None]:
@@ -336,6 +370,7 @@ class FastPath:
                     await self._deadline_moved.wait()
             self.queue.flush_backoff()
             self.queue.flush_unschedulable_leftovers()
+            self.history.expire()
 
 
 def _backoff(settings: FastPathSettings) -> BackoffSettings:

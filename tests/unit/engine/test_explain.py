@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import pytest
 
 from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.explain import Explanation, NearMiss, explain
+from agent_scheduler.engine.explain import Explanation, NearMiss, PluginAnswer, explain
+from agent_scheduler.engine.framework import Depends, Filter, PodRejected
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.snapshot import Snapshot
@@ -61,6 +67,26 @@ def test_a_pod_that_fits_is_told_what_each_plugin_adds() -> None:
     assert [each.node for each in found.best] == ["empty", "full"]
     for ranking in found.best:
         assert ranking.total == sum(ranking.scores.values())
+
+
+class NoDisk:
+    """A plugin that rejects every pod before any node is looked at."""
+
+    name = "NoDisk"
+    depends = Depends.NODE
+
+    def prepare(self, pod: PodClass, handle: Handle) -> None:
+        raise PodRejected("there are no disks")
+
+
+def test_a_plugin_that_rejects_the_pod_before_any_node_is_told_as_refusing_all() -> None:
+    world = World(node("a"), node("b"))
+    snapshot = Snapshot(world.ledger)
+    profile = replace(PROFILE, filters=(*PROFILE.filters, cast(Filter, NoDisk())))
+    found = explain(ClassViews(profile, snapshot).of(world.pod().cls), snapshot.columns)
+    assert found.plugins == (PluginAnswer("NoDisk", 2, 2, {"there are no disks": 2}, ()),)
+    assert found.message == "0/2 nodes are available: there are no disks."
+    assert found.feasible == 0
 
 
 def test_without_nodes_there_is_nothing_to_say_of_any() -> None:

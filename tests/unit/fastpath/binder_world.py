@@ -25,6 +25,7 @@ from agent_scheduler.fastpath.binder import Binder
 from agent_scheduler.fastpath.cluster import Cluster
 from agent_scheduler.fastpath.failure import FailureHandler
 from agent_scheduler.fastpath.feed import Feed
+from agent_scheduler.fastpath.history import History
 from agent_scheduler.fastpath.worker import Worker
 from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
 from agent_scheduler.objects import wire
@@ -225,9 +226,12 @@ class World:
             queue=self.queue,
             profiles=[AGENT.scheduler_name],
             observer=self.reports,
-            settled=lambda pod: None,
+            settled=self._settled,
         )
-        failures = FailureHandler(queue=self.queue, messenger=messages, observer=self.reports)
+        self.history = History(self.clock)
+        failures = FailureHandler(
+            queue=self.queue, messenger=messages, observer=self.reports, history=self.history
+        )
         self.binder = Binder(
             cluster=self.cluster,
             feed=feed,
@@ -263,6 +267,9 @@ class World:
 
     def _waits(self, uid: str) -> bool:
         return self.cluster.waits(uid)
+
+    def _settled(self, pod: PodInfo) -> None:
+        self.history.leaves(pod.uid, gone=pod.uid not in self.cluster.pods)
 
     def clock(self) -> float:
         return self.now
@@ -348,6 +355,7 @@ class World:
                 waiter.set_result(None)
         self.queue.flush_backoff()
         self.queue.flush_unschedulable_leftovers()
+        self.history.expire()
 
     def end(self) -> None:
         """Stop the binder; nothing may be left of it."""

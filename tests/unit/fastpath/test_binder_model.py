@@ -293,6 +293,16 @@ class BinderMachine(RuleBasedStateMachine):
         assert sum(counts) - counts.in_flight == waiting, "the queue has a pod that does not exist"
 
     @invariant()
+    def attempts_are_remembered_of_pods_that_exist(self) -> None:
+        """Of those that wait for as long as they wait, and of others until a time that is set."""
+        world = self.world
+        leaving = world.history._leaving
+        assert sorted(leaving.values()) == list(leaving.values())
+        for uid in world.history._attempts:
+            assert uid in leaving or (world.cluster.waits(uid) and uid in world.cluster.pods), uid
+            assert uid in world.cluster.pods or leaving[uid] > world.now
+
+    @invariant()
     def what_we_bound_is_counted(self) -> None:
         """Whether we know that it is bound or not: its room is never given back while the pod stands there."""
         placements = self.world.ledger.placements

@@ -106,8 +106,26 @@ class ClusterEvent(Struct, frozen=True):
         """
         return bool(self.action & happened.action) and self.resource.overlaps(happened.resource)
 
+    def parts(self) -> tuple[str, ...]:
+        """What it is made of, for people: an object and one thing done to it, as in `NodeAdd` or `NodeUpdateLabel`.
+
+        Unlike labels these tell the pod itself (TargetPod) from others that wait. `All` is anything that happens.
+        """
+        if self.is_wildcard:
+            return ("All",)
+        done = [action for action in (ActionType.ADD, ActionType.DELETE) if action in self.action]
+        updates = self.action & ActionType.UPDATE
+        done += [ActionType.UPDATE] if updates == ActionType.UPDATE else list(updates)
+        return tuple(f"{self.resource}{_verb(action)}" for action in done)
+
     def __str__(self) -> str:
         return self.label
+
+
+def _verb(action: ActionType) -> str:
+    words = (action.name or "").split("_")
+    # The resource says already of what kind of object it is the update.
+    return "".join(word.capitalize() for word in words if word not in ("NODE", "POD"))
 
 
 def _derived_label(resource: Resource, action: ActionType) -> str:

@@ -195,6 +195,13 @@ class Places(Generic[PodT]):
             return None
         return Place.GATED if entry.gated else Place.UNSCHEDULABLE
 
+    def entry(self, uid: str) -> QueuedPodInfo[PodT] | None:
+        """The pod `uid`, wherever it waits or if it is in flight."""
+        flying = self.in_flight.get(uid)
+        if flying is not None:
+            return flying.entry
+        return self.active.get(uid) or self.backoff.get(uid) or self.pool.get(uid)
+
     def page(self, place: Place, limit: int, namespace: str | None = None) -> list[PodView]:
         """The first `limit` pods of `place`, of one namespace if that is named; active and backoff in their order."""
 

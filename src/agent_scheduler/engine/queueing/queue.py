@@ -30,7 +30,7 @@ from .places import Places
 from .pod_events import pod_change_events
 from .record import NullRecorder, QueueRecorder
 from .requeue import RequeueJudge, Strategy
-from .views import PendingCounts, Place, PodView
+from .views import PendingCounts, Place, PodView, WaitingPod, waiting_pod
 
 _NONE: frozenset[str] = frozenset()
 _LEFT_POOL = (Place.ACTIVE, Place.BACKOFF)
@@ -369,6 +369,11 @@ class SchedulingQueue(Generic[PodT]):
     def where(self, uid: str) -> Place | None:
         """Where `uid` is; None when it does not wait."""
         return self._places.where(uid)
+
+    def find(self, uid: str) -> WaitingPod | None:
+        """One pod that waits or is in flight; None when it does neither."""
+        entry = self._places.entry(uid)
+        return None if entry is None else waiting_pod(entry, self._hint_maps[entry.pod.scheduler_name])
 
     def dump(self, limit: int = 100) -> dict[Place, list[PodView]]:
         """The first `limit` pods of each place, active and backoff in their order; `pending` counts them all."""

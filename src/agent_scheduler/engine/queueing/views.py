@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from .entry import QueuedPodInfo
+from .hints import HintMap
 
 
 class Place(StrEnum):
@@ -45,6 +47,26 @@ class PodView(Struct, frozen=True):
     pending_plugins: tuple[str, ...]
     gating_plugin: str
     gating_message: str
+
+
+class WaitingPod(NamedTuple):
+    """One pod, and who would have to hear of what for it to be tried again."""
+
+    pod: PodView
+    #: Plugin -> the events after which it may let the pod pass, by name: of all plugins that refused the last attempt,
+    #: or of the one that gates it.
+    wakes: Mapping[str, tuple[str, ...]]
+
+
+def waiting_pod(entry: QueuedPodInfo[Any], hints: HintMap) -> WaitingPod:
+    plugins = (entry.gating_plugin,) if entry.gated else entry.rejectors
+    return WaitingPod(
+        view(entry),
+        {
+            plugin: tuple(dict.fromkeys(name for event in hints.events_of(plugin) for name in event.parts()))
+            for plugin in plugins
+        },
+    )
 
 
 def view(entry: QueuedPodInfo[Any]) -> PodView:

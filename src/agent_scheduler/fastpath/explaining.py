@@ -1,0 +1,166 @@
+"""Everything that this process knows about one pod, as plain data: where it is, what refuses it, what would wake it.
+
+Made for the one who asks, from the workers' snapshot but with a view of its own, so that nothing that is kept for
+decisions changes. It takes some milliseconds, in which nothing is scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from agent_scheduler.engine.decide import ClassView
+from agent_scheduler.engine.explain import Explanation, explain
+from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.queueing.views import Place, PodView
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.objects.times import time_text
+
+from .cluster import Cluster
+from .history import History
+
+#: Places of pods that the queue does not have, beside those of `queueing.views.Place`.
+BOUND = "bound"
+DELETING = "deleting"
+NOT_OURS = "not_ours"
+UNKNOWN = "unknown"
+
+
+class Explainer:
+    """Answers for one pod at a time; changes nothing that others read."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        snapshot: Snapshot,
+        nominations: Nominations,
+        history: History,
+        profiles: Callable[[], Mapping[str, Profile]],
+        patience: Callable[[], float],
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        """`profiles` are those in effect; `patience`: seconds after which a refused pod is tried again whatever
+        happens. `clock` is the queue's, and `now` what people call the same instant."""
+        self._cluster = cluster
+        self._snapshot = snapshot
+        self._nominations = nominations
+        self._history = history
+        self._profiles = profiles
+        self._patience = patience
+        self._clock = clock
+        self._now = now
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """docs/operations.md says what is in it. `place` is UNKNOWN for a pod that does not exist or has finished."""
+        found: dict[str, Any] = {"pod": f"{namespace}/{name}", "time": self._text(self._clock())}
+        pods = self._cluster.pods.values()
+        pod = next((each for each in pods if each.name == name and each.namespace == namespace), None)
+        if pod is None:
+            return {**found, "place": UNKNOWN, "why": "it does not exist, or it has finished"}
+        found |= {"uid": pod.uid, "scheduler_name": pod.scheduler_name, "priority": pod.priority}
+        place, node, why = self._where(pod)
+        found |= {"place": place, "node": node or None, "why": why}
+        waiting = self._cluster.queue.find(pod.uid)
+        if waiting is not None:
+            found["nominated_node"] = self._cluster.queue.nominator.node_of(pod.uid) or None
+            found["queue"] = self._queue(place, waiting.pod)
+            found["wakes"] = {plugin: list(events) for plugin, events in waiting.wakes.items()}
+        if waiting is not None and not node and not pod.cls.error:
+            found["decision"] = self._decision(pod)
+        found["attempts"] = self._attempts(pod)
+        return found
+
+    # ---- where
+
+    def _where(self, pod: PodInfo) -> tuple[str, str, str]:
+        """Its place, its node if it has one or is about to, and a word on that."""
+        cluster = self._cluster
+        if pod.node_name:
+            return BOUND, pod.node_name, ""
+        placement = cluster.ledger.placements.get(pod.uid)
+        at = "" if placement is None else placement.node_name
+        if placement is not None and not placement.assumed:
+            return BOUND, at, "the watch has not told of it yet"
+        if pod.deleting:
+            return DELETING, at, "it is being deleted, and nobody needs a node for it"
+        if pod.scheduler_name not in self._profiles():
+            names = ", ".join(sorted(self._profiles()))
+            return NOT_OURS, at, f"its schedulerName is {pod.scheduler_name!r}; the profiles here are {names}"
+        if at:
+            return Place.IN_FLIGHT.value, at, f"it is being bound to {at}"
+        place = cluster.queue.where(pod.uid)
+        if place is None:
+            return Place.IN_FLIGHT.value, "", "its bind has ended, and the watch has not told yet how"
+        return place.value, "", pod.cls.error and f"its spec cannot be used: {pod.cls.error}"
+
+    def _queue(self, place: str, pod: PodView) -> dict[str, Any]:
+        refused = place == Place.UNSCHEDULABLE
+        return {
+            "since": self._text(pod.timestamp),
+            "attempts": pod.attempts,
+            "backoff_until": self._text(pod.backoff_expiration) if place == Place.BACKOFF else None,
+            "retried_by": self._text(pod.timestamp + self._patience()) if refused else None,
+            "gated_by": pod.gating_plugin or None,
+            "gate": pod.gating_message or None,
+            "refused_by": [*pod.pending_plugins, *pod.unschedulable_plugins],
+            "urgent": bool(pod.urgent),
+        }
+
+    # ---- why
+
+    def _decision(self, pod: PodInfo) -> dict[str, Any]:
+        """What a cycle would say now. A plugin that raises leaves `problem` in place of all else."""
+        snapshot = self._snapshot
+        try:
+            snapshot.refresh()
+            cls = snapshot.handle.class_of(pod)
+            view = ClassView(self._profiles()[pod.scheduler_name], cls, snapshot)
+            view.refresh(snapshot)
+            told = _explanation(explain(view, snapshot.columns))
+            against = self._nominations.against(pod)
+            rows = self._nominations.taken(pod, view, snapshot.columns, against)
+        except Exception as error:
+            return {"problem": f"{type(error).__name__}: {error}"}
+        nodes = [snapshot.columns.nodes[row] for row in rows]
+        return {**told, "held": sorted(node.name for node in nodes if node is not None)}
+
+    # ---- when
+
+    def _attempts(self, pod: PodInfo) -> list[dict[str, Any]]:
+        """Newest first."""
+        return [
+            {
+                "time": self._text(attempt.began),
+                "seconds": round(attempt.seconds, 6),
+                "result": attempt.result,
+                "message": attempt.message,
+            }
+            for attempt in reversed(self._history.of(pod.uid))
+        ]
+
+    def _text(self, instant: float) -> str:
+        return time_text(self._now() - timedelta(seconds=self._clock() - instant))
+
+
+def _explanation(told: Explanation) -> dict[str, Any]:
+    return {
+        "nodes": told.nodes,
+        "feasible": told.feasible,
+        "message": told.message,
+        "plugins": [
+            {
+                "plugin": each.plugin,
+                "refused": each.refused,
+                "alone": each.alone,
+                "reasons": dict(each.reasons),
+                "near": [miss._asdict() for miss in each.near],
+            }
+            for each in told.plugins
+        ],
+        "best": [ranking._asdict() for ranking in told.best],
+    }

@@ -1,0 +1,74 @@
+"""What the queue says of one pod: where it is, and which events would wake it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+
+from .queue_world import World, on, pod, scheduling_gates
+
+
+def test_a_pod_is_found_wherever_it_waits_and_nowhere_else() -> None:
+    world = World({"foo": [on(ev.NODE_ADD)]})
+    one = pod("a")
+    assert world.queue.find(one.uid) is None
+    world.queue.add(one)
+    places = []
+
+    def note() -> None:
+        found = world.queue.find(one.uid)
+        assert found is not None and found.pod.uid == one.uid
+        places.append(world.queue.where(one.uid))
+
+    note()
+    entry = world.pop()
+    note()
+    world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"])
+    note()
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    note()
+    assert places == ["active", "in_flight", "unschedulable", "backoff"]
+    world.queue.delete(one.uid)
+    assert world.queue.find(one.uid) is None
+
+
+def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> None:
+    labels = ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL)
+    world = World(
+        {"labels": [on(labels)], "room": [on(ev.ASSIGNED_POD_DELETE), on(labels)], "other": [on(ev.NODE_ADD)]}
+    )
+    world.refuse(pod("a"), "room", pending=("labels",))
+    found = world.queue.find(pod("a").uid)
+    assert found is not None
+    assert found.wakes == {
+        "labels": ("NodeAdd", "NodeUpdateLabel"),
+        "room": ("AssignedPodDelete", "NodeAdd", "NodeUpdateLabel"),
+    }
+
+
+def test_a_gated_pod_is_woken_by_what_opens_its_gate_alone() -> None:
+    gate, registered = scheduling_gates()
+    world = World({"foo": [on(ev.NODE_ADD)], gate.name: registered}, gates=[gate])
+    world.queue.add(pod("a", gates=("hold",)))
+    found = world.queue.find(pod("a").uid)
+    assert found is not None
+    assert found.wakes == {gate.name: ("TargetPodUpdateSchedulingGatesEliminated",)}
+
+
+@pytest.mark.parametrize(
+    ("event", "names"),
+    [
+        (ev.ANY, ("All",)),
+        (ev.NODE_DELETE, ("NodeDelete",)),
+        (ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), ("TargetPodUpdate",)),
+        (ClusterEvent(Resource.CSI_NODE, ActionType.ALL), ("CSINodeAdd", "CSINodeDelete", "CSINodeUpdate")),
+        (
+            ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN),
+            ("AssignedPodDelete", "AssignedPodUpdateScaleDown"),
+        ),
+    ],
+)
+def test_an_event_is_told_by_what_it_is_made_of(event: ClusterEvent, names: tuple[str, ...]) -> None:
+    assert event.parts() == names
