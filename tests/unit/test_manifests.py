@@ -36,6 +36,11 @@ REQUESTS = {
     ("policy", "poddisruptionbudgets", "list"): "kube.reflector",
     ("policy", "poddisruptionbudgets", "watch"): "kube.reflector",
     **{
+        ("", plural, verb): "kube.merge_patch"
+        for plural in ("persistentvolumes", "persistentvolumeclaims")
+        for verb in ("get", "patch")
+    },
+    **{
         (group, plural, verb): "kube.reflector"
         for verb in ("list", "watch")
         for group, plurals in {
@@ -202,6 +207,7 @@ def test_methods_in_the_code_are_those_that_the_table_stands_for() -> None:
         "reflector": {"GET"},
         "bind": {"GET", "POST"},
         "status": {"PATCH"},
+        "merge_patch": {"GET", "PATCH"},
         "recorder": {"PATCH", "POST"},
         "lease": {"GET", "POST", "PUT"},
         "authorization": {"POST"},

@@ -3,6 +3,8 @@
     result ──> judge each candidate on the live ledger ──> assume ──> POST binding ──> confirm
                   └─ none left: urgent retry                             └─ refused: forget, and do what that means
 
+A pod with claims is judged with the volumes of its candidates, and has its claims bound before it is (`prebind`).
+
 Judging and assuming happen in one step without an await, in the order in which the results came, so of two pods
 that want the last room exactly one gets it. Binds are sent by a fixed number of tasks; results wait for a free
 one, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
@@ -23,11 +25,14 @@ from agent_scheduler.engine.decide import Candidate, CompiledFilter, Placement
 from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.reservation import Reservation
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
 from .feed import Entry, Feed
+from .prebind import PreBind
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
@@ -47,6 +52,16 @@ class ScheduleResult(NamedTuple):
     filters: Sequence[CompiledFilter]
     #: The worker's clock when the attempt began.
     started: float
+    #: The version of the storage that it was decided on.
+    catalogue_version: int = -1
+
+
+class Choice(NamedTuple):
+    """A node that may be taken now, with what was reserved there for the pod's claims, if anything."""
+
+    candidate: Candidate
+    reservation: Reservation | None
+    filters: Sequence[CompiledFilter]
 
 
 class BindCall(Protocol):
@@ -93,7 +108,9 @@ class Binder:
         sleep: Callable[[float], Awaitable[None]],
         observer: BinderObserver,
         nominations: Nominations | None = None,
+        prebind: PreBind | None = None,
     ) -> None:
+        """Without `prebind`, pods are bound whatever their claims are."""
         self._cluster = cluster
         self._feed = feed
         self._failures = failures
@@ -105,6 +122,7 @@ class Binder:
         self._sleep = sleep
         self._observer = observer
         self._nominations = nominations
+        self._prebind = prebind
         self._results: deque[ScheduleResult] = deque()
         self._accepted: asyncio.Queue[tuple[ScheduleResult, str]] = asyncio.Queue()
         self._arrived = asyncio.Event()
@@ -132,10 +150,12 @@ class Binder:
     @property
     def in_flight(self) -> int:
         """Results that are not yet bound, refused or requeued."""
-        return len(self._results) + self._open + self._in_doubt
+        claims = 0 if self._prebind is None else self._prebind.under_way
+        return len(self._results) + self._open + self._in_doubt + claims
 
     async def drained(self) -> None:
-        """Returns once nothing is under way but binds in doubt: these can only be waited for, up to a minute."""
+        """Returns once nothing is under way but what can only be waited for: binds in doubt, up to a minute, and
+        claims that others have to bind."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -143,6 +163,8 @@ class Binder:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._concurrency):
                 tasks.create_task(self._send(tasks))
+            if self._prebind is not None:
+                tasks.create_task(self._prebind.run(self._claims_ended))
             await self._judge()
 
     # ---- judging
@@ -169,27 +191,68 @@ class Binder:
             # about it: the decision was about another class.
             cluster.queue.requeue_urgent(entry)
             return
-        ledger = cluster.ledger
         try:
-            verdict = judge(
-                ledger, self._free(result), result.filters, self._policy, seen=result.placement.seen
-            )
+            choice = self._choose(result)
         except Exception as error:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
+            self._give_back(result)
             problem = f"{type(error).__name__}: {error}"
             self._observer.bind_failed(pod, result.placement.candidates[0].node_name, problem)
             self._failures.error(entry, pod, problem, started=result.started)
             return
-        candidate = verdict.candidate
-        self._observer.judged(verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None)
-        if candidate is None:
+        if choice is None:
             self._failures.history.outraced(pod.uid, started=result.started)
             cluster.queue.requeue_urgent(entry)
             return
-        ledger.assume(pod, candidate.row)
+        cluster.ledger.assume(pod, choice.candidate.row)
         self._messenger.binding(pod)
+        if choice.reservation is not None and self._prebind is not None:
+            self._prebind.start(result, choice.reservation, choice.filters)
+        else:
+            self._accept(result, choice.candidate.node_name)
+
+    def _accept(self, result: ScheduleResult, node_name: str) -> None:
         self._open += 1
-        self._accepted.put_nowait((result, candidate.node_name))
+        self._idle.clear()
+        self._accepted.put_nowait((result, node_name))
+
+    def _choose(self, result: ScheduleResult) -> Choice | None:
+        """The first candidate that is still good, its volumes reserved. What is returned has to be assumed at once."""
+        candidates = self._free(result)
+        filters: Sequence[CompiledFilter] | None = result.filters
+        prebind = self._prebind if result.cls.volumes is not None else None
+        if prebind is not None:
+            filters = prebind.filters(result)
+            candidates = prebind.fitting(result, candidates, filters) if filters is not None else ()
+        while True:
+            verdict = judge(
+                self._cluster.ledger, candidates, filters or (), self._policy, seen=result.placement.seen
+            )
+            candidate = verdict.candidate
+            reservation = None
+            if candidate is not None and filters is not None and prebind is not None:
+                reservation = prebind.reserve(result, candidate, filters)
+            if isinstance(reservation, Refused):
+                candidates = candidates[verdict.conflicts + 1 :]
+                continue
+            self._observer.judged(
+                verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
+            )
+            return None if candidate is None else Choice(candidate, reservation, filters or ())
+
+    def _give_back(self, result: ScheduleResult) -> None:
+        """The volumes that are reserved for a pod with claims are no longer, or are its own by now."""
+        if self._prebind is not None and result.cls.volumes is not None:
+            self._prebind.give_back(result.pod)
+
+    def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
+        """The pod's claims are bound, or will not be, and nothing is reserved any more."""
+        if not problem:
+            self._accept(result, node_name)
+            return
+        problem = f'running PreBind plugin "VolumeBinding": {problem}'
+        self._observer.bind_failed(result.pod, node_name, problem)
+        self._failures.error(result.entry, result.pod, problem, started=result.started)
 
     def _free(self, result: ScheduleResult) -> Sequence[Candidate]:
         """The candidates whose room is not kept for pods that are nominated there."""
@@ -271,6 +334,7 @@ class Binder:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
         entry, pod = result.entry, result.pod
         cluster = self._cluster
+        self._give_back(result)
         match answer.outcome:
             case BindOutcome.BOUND:
                 cluster.ledger.confirm(pod.uid)

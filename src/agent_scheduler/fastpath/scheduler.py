@@ -30,6 +30,7 @@ from agent_scheduler.kube.bind import BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted, evict
+from agent_scheduler.kube.merge_patch import Patched, patch_once
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.status import PodKey, StatusWriter
@@ -43,6 +44,7 @@ from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
 from .history import History
 from .messenger import KubeMessenger
+from .prebind import PREBIND_CONCURRENCY, PreBind
 from .preemption import EVICTION_CONCURRENCY, Gate, Preemption, PreemptionObserver
 from .settings import FastPathSettings, RateLimit
 from .storage import Storage
@@ -170,6 +172,7 @@ class FastPath:
             clock=timing.clock,
             now=timing.now,
         )
+        self._claim_budget = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
         # Their number at a time is that of the binder's tasks.
         self._bind_budget = Budget(qps=settings.binds.qps or None, burst=settings.binds.burst, timing=timing)
         self.binder = Binder(
@@ -184,6 +187,13 @@ class FastPath:
             sleep=timing.sleep,
             observer=observer,
             nominations=nominations,
+            prebind=PreBind(
+                cluster=self.cluster,
+                storage=self.storage,
+                profile_of=self._profile,
+                patch=self._patch,
+                clock=timing.clock,
+            ),
         )
         views = self._views(profiles)
         self._workers = [
@@ -329,6 +339,11 @@ class FastPath:
             budget=self._bind_budget,
             policy=self.settings.bind_policy,
             timing=self._timing,
+        )
+
+    async def _patch(self, path: str, body: bytes, *, wanted: Callable[[], bool]) -> Patched:
+        return await patch_once(
+            self._transport, path, body, wanted=wanted, budget=self._claim_budget, timing=self._timing
         )
 
     async def _evict(

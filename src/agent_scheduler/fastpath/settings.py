@@ -10,6 +10,7 @@ from agent_scheduler.engine.framework import Profile
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
 
+from .prebind import PREBIND_CONCURRENCY
 from .preemption import EVICTION_CONCURRENCY
 
 #: Events sent at a time. Their rate is what is configured; this only has to be enough to reach it.
@@ -52,7 +53,8 @@ class FastPathSettings:
     def requests_at_a_time(self) -> int:
         """Requests that may be under way at once, lists and watches not counted."""
         events = self.events.concurrency if self.events is not None else 0
-        return self.binds.concurrency + self.status_writes.concurrency + events + EVICTION_CONCURRENCY
+        own = self.binds.concurrency + self.status_writes.concurrency + events
+        return own + EVICTION_CONCURRENCY + PREBIND_CONCURRENCY
 
 
 def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:

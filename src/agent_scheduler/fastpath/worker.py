@@ -106,7 +106,10 @@ class Worker:
         elif isinstance(decision, Attempt):
             self._refuse(entry, pod, decision, started)
         else:
-            self._binder.submit(ScheduleResult(entry, pod, view.pod, decision, view.filters, started))
+            version = self._cluster.catalogue.version
+            self._binder.submit(
+                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version)
+            )
 
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
         candidate, preemption = attempt.candidate, self._preemption

@@ -1,6 +1,7 @@
 """VolumeBinding: a pod goes where all its claims can be had. The rule is in `volumes.binding`.
 
-Claims that wait for a consumer are refused until something else has them bound.
+What it promises for claims that wait for a consumer is kept by the binder, which reserves the volumes and has them
+bound before the pod is.
 """
 
 from __future__ import annotations
@@ -40,8 +41,6 @@ class VolumeBinding(Filter):
         found = binding.plan(pod.volumes, catalogue)
         if isinstance(found, Refused):
             raise PodRejected(found.message)
-        if found is not None and not found.all_bound:
-            raise PodRejected("pod has PersistentVolumeClaims that wait for a consumer, which are not bound yet")
         return None if found is None else State(found, catalogue)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:

@@ -76,7 +76,9 @@ def restriction_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
 def limit_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     """NodeVolumeLimits'."""
     return (
-        _on(of, Resource.CSI_NODE, ActionType.ADD, None),
+        # A node without a CSINode, or whose CSINode goes, has no limits.
+        _on(of, Resource.NODE, ActionType.ADD, None),
+        _on(of, Resource.CSI_NODE, ActionType.ADD | ActionType.DELETE, None),
         _on(of, Resource.CSI_NODE, ActionType.UPDATE, limit_may_help),
         _on_pod_gone(of, detached_may_help),
         _on(of, Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help),

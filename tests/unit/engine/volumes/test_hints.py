@@ -135,6 +135,8 @@ DISK = pod(d={"iscsi": {"iqn": "d"}})
         ("limit", CSI_NODE, UPDATE, csi_node("n", ebs=1), csi_node("n", ebs=None), True),
         ("limit", CSI_NODE, UPDATE, csi_node("n", ebs=2), csi_node("n", ebs=1), False),
         ("limit", CSI_NODE, UPDATE, csi_node("n", ebs=1), csi_node("n", ebs=1, efs=1), False),
+        ("limit", CSI_NODE, DELETE, csi_node("n", ebs=1), None, True),
+        ("limit", NODE, ADD, None, node("n"), True),
         ("limit", CLAIM, ADD, None, claim("c"), True),
         ("limit", ATTACHMENT, DELETE, object(), None, True),
     ],

@@ -1,0 +1,115 @@
+"""Changes one object, once: a merge patch that names the UID and the resourceVersion it was made for.
+
+Because of these the API server carries out one such patch at most, however often it is sent, and none after anybody
+else has changed the object. So a patch whose answer was lost is looked for in the object and else sent again, and a 409
+may mean that an earlier one has been carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from agent_scheduler.kube.budget import UNLIMITED, Budget
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
+from agent_scheduler.kube.transport import Response, Transport, TransportError
+
+MERGE: Final = "application/merge-patch+json"
+
+_BACKOFF = Backoff(initial=0.5, cap=10.0)
+_REQUEST_TIMEOUT = 10.0
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+#: In the place of a failure: it was called off before the object was known to be changed.
+CALLED_OFF: Final = Failure(FailureClass.GONE, message="no longer wanted")
+
+
+class Patched(NamedTuple):
+    """The version of the object that holds the change; or why it was not made."""
+
+    resource_version: str
+    failure: Failure | None = None
+
+
+async def patch_once(
+    transport: Transport,
+    path: str,
+    body: bytes,
+    *,
+    wanted: Callable[[], bool],
+    budget: Budget = UNLIMITED,
+    timing: Timing = REAL,
+) -> Patched:
+    """Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
+    says no. Never raises for what network or server do."""
+    patch = _decode(body)
+    attempts = Attempts(_BACKOFF, timing)
+    #: The last answer to the patch, if that leaves open whether it has been carried out.
+    doubt: Failure | None = None
+    while True:
+        async with budget.request():
+            if not wanted():
+                return Patched("", CALLED_OFF)
+            answer = await (_patch(transport, path, body) if doubt is None else _get(transport, path))
+        failure = classify(answer) if isinstance(answer, Response) else answer
+        if failure is None and isinstance(answer, Response):
+            found = _object(answer)
+            if doubt is None or _has(found, patch):
+                return Patched(_version(found))
+            if doubt.kind is FailureClass.CONFLICT:
+                return Patched("", doubt)
+            # Not yet, and if it still comes, the next one is refused for it.
+            doubt = None
+        elif failure is not None and doubt is None:
+            if failure.kind is FailureClass.CONFLICT:
+                doubt = failure
+                continue
+            if not failure.retryable:
+                return Patched("", failure)
+            if failure.kind is FailureClass.UNKNOWN:
+                doubt = failure
+        elif failure is not None and doubt is not None and not failure.retryable:
+            if failure.kind is FailureClass.NOT_FOUND or doubt.kind is FailureClass.CONFLICT:
+                return Patched("", doubt if doubt.kind is FailureClass.CONFLICT else failure)
+            # Who may not read the object learns it from the next answer to the patch.
+            doubt = None
+        await attempts.wait(failure.retry_after if failure is not None else None)
+
+
+async def _patch(transport: Transport, path: str, body: bytes) -> Response | Failure:
+    try:
+        return await transport.request("PATCH", path, body=body, content_type=MERGE, timeout=_REQUEST_TIMEOUT)
+    except TransportError as error:
+        return classify_error(error)
+
+
+async def _get(transport: Transport, path: str) -> Response | Failure:
+    try:
+        return await transport.request("GET", path, timeout=_REQUEST_TIMEOUT)
+    except TransportError as error:
+        return classify_error(error)
+
+
+def _object(response: Response) -> dict[str, Any]:
+    try:
+        return _decode(response.body)
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _version(found: dict[str, Any]) -> str:
+    version = (found.get("metadata") or {}).get("resourceVersion")
+    return version if isinstance(version, str) else ""
+
+
+def _has(found: Any, patch: dict[str, Any]) -> bool:
+    """Whether an object says all that the patch does, versions aside."""
+    return isinstance(found, dict) and all(
+        _has(found.get(key), wanted) if isinstance(wanted, dict) else found.get(key) == wanted
+        for key, wanted in patch.items()
+        if key != "resourceVersion"
+    )
