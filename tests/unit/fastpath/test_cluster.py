@@ -234,3 +234,15 @@ def test_a_pod_whose_bind_was_answered_is_not_queued_by_what_was_said_before_it(
     assert world.cpu("n1") == 1000
     world.seen(body, nodeName="n1")
     assert world.cpu("n1") == 1000
+
+
+def test_a_refused_pod_that_somebody_else_bound_leaves_the_queue() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "8"})
+    pod = world.seen(body)
+    entry = world.queue.pop()
+    assert entry is not None
+    world.queue.add_unschedulable(entry, unschedulable_plugins={"NodeResourcesFit"})
+    world.seen(body, nodeName="n1")
+    assert world.queue.where(pod.uid) is None
+    assert sum(world.queue.pending()) == 0
