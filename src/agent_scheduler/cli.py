@@ -24,6 +24,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="schedule the pods of a cluster", allow_abbrev=False)
     add_run_arguments(run)
     run.set_defaults(main=_run)
+    from agent_scheduler.explaining import command as explaining
+
+    explain = commands.add_parser("explain", help="say why a pod waits, or where it went", allow_abbrev=False)
+    explaining.add_arguments(explain)
+    explain.set_defaults(main=explaining.main)
     _add_optional(commands, "cluster", "serve an embedded Kubernetes API with simulated nodes")
     _add_optional(commands, "demo", "run cluster, scheduler and a workload, and show what happens")
     return parser

@@ -16,12 +16,14 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from agent_scheduler.config import Configuration, Reloader, Source, to_dict
+from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
@@ -33,7 +35,7 @@ from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
-from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, Sources, tls_context
+from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, NotReady, Sources, tls_context
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger, set_level
 from agent_scheduler.telemetry.looplag import LoopLag
@@ -319,11 +321,18 @@ class Runtime:
                 cache_summary(fast_path.ledger), known_nodes(fast_path.ledger, limit=query.limit + 1)
             )
 
+        def explain(namespace: str, name: str) -> tuple[bool, Mapping[str, Any]]:
+            if not fast_path.is_synced:
+                raise NotReady("pods and nodes have not been listed yet; ask again soon")
+            told = fast_path.explainer.pod(namespace, name)
+            return told["place"] != UNKNOWN, {**told, "leading": self._scheduling}
+
         sources = Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: to_dict(self._configuration),
             queue=queue,
             cache=cache,
+            explain=explain,
             ready=(
                 Check("sched-handler-sync", lambda: None if fast_path.is_synced else "not synced yet"),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),

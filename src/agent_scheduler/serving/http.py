@@ -4,9 +4,11 @@
     /metrics                           Prometheus
     /configz                           the effective configuration
     /debug/queue /debug/cache          what waits and what is known, up to ?limit
+    /debug/explain?pod=NAMESPACE/POD   all that is known of one pod
 
 It knows nothing of scheduling: all it tells comes from the callables in `Sources`, read when a request comes.
-With an authorizer, everything but health asks for a bearer token that the API server accepts and authorizes.
+With an authorizer, everything but health asks for a bearer token that the API server accepts and authorizes. The
+API server's proxy keeps a caller's `Authorization` to itself, so that the token may come in TOKEN_HEADER as well.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ DEFAULT_LIMIT = 100
 #: A page of this size takes some milliseconds, during which nothing is scheduled.
 MAX_LIMIT = 1000
 
+#: Takes a bare token where `Authorization` does not get through.
+TOKEN_HEADER = "X-Agent-Scheduler-Token"  # noqa: S105 - a header's name
+
 _HEALTH = ("healthz", "livez", "readyz")
 #: How long requests under way may take to end when the server closes, in seconds.
 _CLOSING = 1.0
@@ -41,6 +46,10 @@ _CLOSING = 1.0
 
 class ServingError(Exception):
     """The server cannot be started. The message is complete."""
+
+
+class NotReady(Exception):
+    """What is asked for cannot be told yet. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,8 @@ class Sources:
     configuration: Callable[[], Mapping[str, Any]]
     queue: Callable[[DebugQuery], DebugPage]
     cache: Callable[[DebugQuery], DebugPage]
+    #: Of a namespace and a pod's name: whether there is such a pod, and what to show. Raises NotReady.
+    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]]
     #: Values of `?place` that /debug/queue understands.
     places: Sequence[str] = ()
     #: Why the process should be restarted.
@@ -138,6 +149,7 @@ class HttpServer:
         app.router.add_get("/configz", self._configz)
         app.router.add_get("/debug/queue", self._debug_queue)
         app.router.add_get("/debug/cache", self._debug_cache)
+        app.router.add_get("/debug/explain", self._debug_explain)
         return app
 
     @web.middleware
@@ -146,7 +158,8 @@ class HttpServer:
         open_to_all = request.path.split("/", 2)[1] in _HEALTH
         if self._authorizer is None or open_to_all:
             return await handler(request)
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        given = request.headers.get("Authorization") or f"Bearer {request.headers.get(TOKEN_HEADER, '')}"
+        scheme, _, token = given.partition(" ")
         token = token.strip()
         access = Access.UNAUTHENTICATED
         if scheme.lower() == "bearer" and token:
@@ -191,6 +204,18 @@ class HttpServer:
         query = _query(request, allowed=("limit",))
         return _page(self._sources.cache(query), query)
 
+    async def _debug_explain(self, request: web.Request) -> web.Response:
+        _only(request, ("pod",))
+        pod = request.query.get("pod", "")
+        namespace, _, name = pod.partition("/")
+        if not namespace or not name or "/" in name:
+            raise web.HTTPBadRequest(text=f"pod: found {pod!r}; allowed: NAMESPACE/POD\n")
+        try:
+            known, told = self._sources.explain(namespace, name)
+        except NotReady as error:
+            raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+        return _json(told, status=200 if known else 404)
+
 
 _NO_SNIFF = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
@@ -216,9 +241,9 @@ def _text(text: str, *, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, content_type="text/plain", headers=_NO_SNIFF)
 
 
-def _json(value: Any) -> web.Response:
+def _json(value: Any, *, status: int = 200) -> web.Response:
     body = msgspec.json.format(msgspec.json.encode(value), indent=1)
-    return web.Response(body=body + b"\n", content_type="application/json", headers=_NO_SNIFF)
+    return web.Response(body=body + b"\n", status=status, content_type="application/json", headers=_NO_SNIFF)
 
 
 def _page(page: DebugPage, query: DebugQuery) -> web.Response:
@@ -230,11 +255,15 @@ def _page(page: DebugPage, query: DebugQuery) -> web.Response:
     )
 
 
-def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str] = ()) -> DebugQuery:
-    """Raises HTTPBadRequest naming the parameter and what is allowed."""
+def _only(request: web.Request, allowed: Sequence[str]) -> None:
     for name in request.query:
         if name not in allowed:
             raise web.HTTPBadRequest(text=f"unknown parameter {name!r}; allowed: {', '.join(allowed)}\n")
+
+
+def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str] = ()) -> DebugQuery:
+    """Raises HTTPBadRequest naming the parameter and what is allowed."""
+    _only(request, allowed)
     text = request.query.get("limit", str(DEFAULT_LIMIT))
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not 1 <= limit <= MAX_LIMIT:

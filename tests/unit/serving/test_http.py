@@ -16,9 +16,11 @@ from agent_scheduler.serving.authorization import Access, KubeAuthorizer
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import (
     MAX_LIMIT,
+    TOKEN_HEADER,
     DebugPage,
     DebugQuery,
     HttpServer,
+    NotReady,
     ServingError,
     Sources,
     tls_context,
@@ -43,6 +45,7 @@ class World:
             configuration=lambda: {"workerCount": 2, "password": "hunter2"},
             queue=self.queue,
             cache=self.cache,
+            explain=self.explain,
             live=(Check("loop", lambda: None if self.alive else "blocked"),),
             ready=(Check("sync", lambda: None if self.synced else "pods not listed yet"),),
             places=("active", "backoff"),
@@ -56,6 +59,11 @@ class World:
                     yield pod
 
         return DebugPage({"pending": {"active": len(PODS)}, "asked": query.place}, pods())
+
+    def explain(self, namespace: str, name: str) -> tuple[bool, dict[str, Any]]:
+        if not self.synced:
+            raise NotReady("not listed yet")
+        return name != "nobody", {"pod": f"{namespace}/{name}", "place": "active"}
 
     def cache(self, query: DebugQuery) -> DebugPage:
         raise RuntimeError("the ledger is on fire")
@@ -178,6 +186,27 @@ async def test_a_wrong_parameter_is_told(client: Client, query: str, expected: s
     status, text = await client.get(f"/debug/queue?{query}")
     assert status == 400
     assert expected in text
+
+
+async def test_one_pod_is_explained_once_pods_have_been_listed(client: Client, world: World) -> None:
+    assert await client.get("/debug/explain?pod=ns/p") == (503, "not listed yet\n")
+    world.synced = True
+    assert await client.json("/debug/explain?pod=ns/p") == {"pod": "ns/p", "place": "active"}
+    status, text = await client.get("/debug/explain?pod=ns/nobody")
+    assert (status, json.loads(text)["pod"]) == (404, "ns/nobody")
+    assert client.headers["Content-Type"].startswith("application/json")
+
+
+@pytest.mark.parametrize("query", ["", "?pod=", "?pod=p", "?pod=/p", "?pod=ns/", "?pod=a/b/c"])
+async def test_a_pod_is_named_by_its_namespace_and_name(client: Client, world: World, query: str) -> None:
+    world.synced = True
+    status, text = await client.get(f"/debug/explain{query}")
+    assert status == 400
+    assert text.endswith("; allowed: NAMESPACE/POD\n")
+    assert await client.get("/debug/explain?pod=a/b&limit=3") == (
+        400,
+        "unknown parameter 'limit'; allowed: pod\n",
+    )
 
 
 async def test_a_page_that_fails_says_so_without_a_trace_and_harms_no_other(client: Client) -> None:
@@ -342,7 +371,9 @@ async def test_health_needs_no_token(guarded: Client, api: ApiServer) -> None:
     assert api.posts == []
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/configz", "/debug/queue", "/debug/cache", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/configz", "/debug/queue", "/debug/cache", "/debug/explain", "/nothing"]
+)
 async def test_everything_else_needs_one(guarded: Client, api: ApiServer, path: str) -> None:
     for headers in ({}, {"Authorization": "Basic cHJvbWV0aGV1cw=="}, {"Authorization": "Bearer "}):
         status, text = await guarded.get(path, **headers)
@@ -357,6 +388,15 @@ async def test_who_may_read_metrics_reads_them_and_nothing_else(guarded: Client)
     assert (await guarded.get("/metrics", **token))[0] == 200
     assert await guarded.get("/configz", **token) == (403, "may not get the non-resource URL /configz\n")
     assert (await guarded.get("/metrics", Authorization="Bearer tenant"))[0] == 403
+
+
+async def test_a_token_may_come_in_a_header_that_the_api_servers_proxy_passes_on(guarded: Client) -> None:
+    assert (await guarded.get("/metrics", **{TOKEN_HEADER: "prometheus"}))[0] == 200
+    assert (await guarded.get("/configz", **{TOKEN_HEADER: "prometheus"}))[0] == 403
+    assert (await guarded.get("/metrics", **{TOKEN_HEADER: "guessed"}))[0] == 401
+    # What is meant for us comes first: a token beside it is not a second try.
+    both = {"Authorization": "Bearer guessed", TOKEN_HEADER: "prometheus"}
+    assert (await guarded.get("/metrics", **both))[0] == 401
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,242 @@
+"""The way to the scheduler's page about one pod: straight to a URL, or through the API server to the leader's pod.
+
+Straight: without credentials first, with those of the kubeconfig only if the page asks for a token and the URL is
+https (a token that was made for the API server is not sent in the clear, nor to whoever does not ask). Through the API
+server: the Lease names the leader, its pod says on which port and with which scheme it serves, and the pod's proxy
+subresource leads there. The API server does not pass on who asks, so a token for the page itself has to be given.
+
+Whatever goes wrong becomes one `Unreachable` with a complete message.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.credentials import KubeConfigError
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, Response, Transport, TransportError
+from agent_scheduler.serving.http import TOKEN_HEADER
+
+PAGE = "/debug/explain"
+#: Seconds for each request.
+PATIENCE = 15.0
+#: Longer answers that are not ours are cut in messages.
+_QUOTED = 300
+
+Connect = Callable[[Endpoint], Transport]
+
+
+class Unreachable(Exception):
+    """No scheduler answered. The message says what was tried, and what may help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """What the command line says about where the scheduler is."""
+
+    server: str = ""
+    token: str = ""
+    certificate_authority: Path | None = None
+    kubeconfig: Path | None = None
+    namespace: str = "agent-scheduler"
+    lease: str = "agent-scheduler"
+
+
+async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
+    """The page about `pod` (namespace/name), with `place` unknown for one that the scheduler does not know.
+
+    Raises Unreachable.
+    """
+    path = f"{PAGE}?{urlencode({'pod': pod}, safe='/')}"
+    try:
+        if ways.server:
+            return await _straight(path, ways, connect)
+        return await _through_the_api_server(path, ways, connect)
+    except (TransportError, KubeConfigError) as error:
+        raise Unreachable(str(error)) from error
+
+
+# ---- straight
+
+
+async def _straight(path: str, ways: Ways, connect: Connect) -> dict[str, Any]:
+    base = ways.server.rstrip("/")
+    given = {"Authorization": f"Bearer {ways.token}"} if ways.token else {}
+    answer = await _get(_endpoint(base, given, ways.certificate_authority), path, connect)
+    if answer.status == 401 and not given:
+        answer = await _get(
+            _endpoint(base, await _own_token(base, ways), ways.certificate_authority), path, connect
+        )
+    return _page(answer, base)
+
+
+async def _own_token(base: str, ways: Ways) -> dict[str, str]:
+    """Authorization by the kubeconfig's current context. Raises Unreachable where that must not be, or is not, sent."""
+    if urlsplit(base).scheme != "https":
+        raise Unreachable(
+            f"{base} asks for a token, and none is sent over http unless it is given with --token"
+        )
+    endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
+    found = (await endpoint.headers()).get("Authorization", "")
+    if not found.lower().startswith("bearer "):
+        raise Unreachable(f"{base} asks for a token, and {endpoint.source} has none; give one with --token")
+    return {"Authorization": found}
+
+
+def _endpoint(base: str, headers: dict[str, str], authority: Path | None) -> Endpoint:
+    async def given() -> dict[str, str]:
+        return headers
+
+    tls = None
+    if base.startswith("https:"):
+        try:
+            tls = ssl.create_default_context(cafile=authority)
+        except (OSError, ssl.SSLError) as error:
+            raise Unreachable(f"--certificate-authority {authority}: {error}") from error
+    return Endpoint(base, ssl_context=tls, headers=given)
+
+
+async def _get(endpoint: Endpoint, path: str, connect: Connect) -> Response:
+    try:
+        transport = connect(endpoint)
+    except ValueError as error:
+        raise Unreachable(f"--server: {error}") from error
+    try:
+        return await transport.request("GET", path, timeout=PATIENCE)
+    except TransportError as error:
+        raise Unreachable(f"no scheduler answers at {endpoint.base_url}: {error}") from error
+    finally:
+        await transport.close()
+
+
+# ---- through the API server
+
+
+async def _through_the_api_server(path: str, ways: Ways, connect: Connect) -> dict[str, Any]:
+    endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
+    if ways.token:
+        endpoint = _with_page_token(endpoint, ways.token)
+    transport = connect(endpoint)
+    try:
+        pod = await _leader(transport, ways)
+        return await _at(transport, pod, path, ways.namespace)
+    finally:
+        await transport.close()
+
+
+def _with_page_token(endpoint: Endpoint, token: str) -> Endpoint:
+    """`endpoint`, with a token that the API server passes on to whom it proxies."""
+
+    async def headers() -> dict[str, str]:
+        return {**await endpoint.headers(), TOKEN_HEADER: token}
+
+    return Endpoint(
+        endpoint.base_url,
+        ssl_context=endpoint.ssl_context,
+        headers=headers,
+        refused=endpoint.refused,
+        server_hostname=endpoint.server_hostname,
+        proxy=endpoint.proxy,
+        namespace=endpoint.namespace,
+        source=endpoint.source,
+    )
+
+
+async def _leader(transport: Transport, ways: Ways) -> dict[str, Any]:
+    """The pod that holds the lease."""
+    where = f"namespaces/{quote(ways.namespace, safe='')}"
+    lease = await _object(
+        transport,
+        f"/apis/coordination.k8s.io/v1/{where}/leases/{quote(ways.lease, safe='')}",
+        f"lease {ways.namespace}/{ways.lease}",
+    )
+    holder = (lease.get("spec") or {}).get("holderIdentity") or ""
+    if not holder:
+        raise Unreachable(f"lease {ways.namespace}/{ways.lease} is held by nobody: no scheduler leads")
+    # A replica names itself by its host, which in a pod is the pod's name, and by a UUID.
+    name = holder.rpartition("_")[0] or holder
+    return await _object(
+        transport,
+        f"/api/v1/{where}/pods/{quote(name, safe='')}",
+        f"pod {ways.namespace}/{name}, which lease {ways.lease} names as the leader,",
+    )
+
+
+async def _at(transport: Transport, pod: dict[str, Any], path: str, namespace: str) -> dict[str, Any]:
+    name = pod["metadata"]["name"]
+    scheme, port = _served(pod)
+    # The API server takes http where no scheme is named.
+    target = f"https:{name}:{port}" if scheme == "https" else f"{name}:{port}"
+    proxied = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(target, safe=':')}/proxy{path}"
+    answer = await transport.request("GET", proxied, timeout=PATIENCE)
+    return _page(answer, f"pod {namespace}/{name}, through the API server")
+
+
+def _served(pod: dict[str, Any]) -> tuple[str, int]:
+    """Scheme and port of the page: of the container whose readiness is asked for at /readyz."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        probe = ((container.get("readinessProbe") or {}).get("httpGet")) or {}
+        if probe.get("path") != "/readyz":
+            continue
+        ports = {port.get("name"): port["containerPort"] for port in container.get("ports") or ()}
+        port = probe.get("port")
+        port = port if isinstance(port, int) else ports.get(port)
+        if port is not None:
+            return str(probe.get("scheme") or "HTTP").lower(), int(port)
+    raise Unreachable(
+        f"pod {pod['metadata']['name']} has no readiness probe at /readyz that would say where it serves; "
+        "name it with --server"
+    )
+
+
+async def _object(transport: Transport, path: str, what: str) -> dict[str, Any]:
+    answer = await transport.request("GET", path, timeout=PATIENCE)
+    if answer.status == 404:
+        raise Unreachable(
+            f"{what} does not exist; name the scheduler with --server, or --namespace and --lease"
+        )
+    if answer.status != 200:
+        raise Unreachable(f"{what} cannot be read: {_words(answer)}")
+    found = _json(answer)
+    if found is None:
+        raise Unreachable(f"{what} cannot be read: the answer is no object")
+    return found
+
+
+# ---- answers
+
+
+def _page(answer: Response, source: str) -> dict[str, Any]:
+    """Raises Unreachable for what is not the page."""
+    found = _json(answer)
+    if answer.status in (200, 404) and found is not None and "pod" in found and "place" in found:
+        return found
+    hint = ""
+    if answer.status == 401:
+        hint = "; give a token with --token"
+    elif answer.status == 404:
+        hint = f"; is it a scheduler that has {PAGE}?"
+    raise Unreachable(f"{source} cannot tell: {_words(answer)}{hint}")
+
+
+def _json(answer: Response) -> dict[str, Any] | None:
+    try:
+        found = json.loads(answer.body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _words(answer: Response) -> str:
+    """What an error says for itself: the message of a Status, or its text."""
+    found = _json(answer)
+    text = str(found.get("message", "")) if found else answer.body.decode(errors="replace")
+    text = " ".join(text.split())
+    return f"{answer.status} {text[:_QUOTED]}".strip()

@@ -1,0 +1,124 @@
+"""The page about one pod as text for people: aligned, in the order of the questions that they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+
+_PLACES = {
+    "active": "active: it is tried next",
+    "backoff": "backoff: it is tried again when its backoff ends",
+    "unschedulable": "unschedulable: it is tried again when something happens that may help",
+    "gated": "gated: it is not tried until its gate opens",
+    "in_flight": "in flight: it is being decided on or bound",
+    "bound": "bound",
+    "deleting": "deleting",
+    "not_ours": "not ours",
+    "unknown": "unknown",
+}
+
+
+def render(page: dict[str, Any], *, bold: bool = False) -> str:
+    """`page` is what /debug/explain answers; `bold`: headings, for a terminal."""
+
+    def heading(text: str) -> str:
+        return f"{_BOLD}{text}{_PLAIN}" if bold else text
+
+    sections = [_facts(page)]
+    decision = page.get("decision") or {}
+    if decision.get("problem"):
+        sections.append([heading("Decision"), f"  a plugin failed: {decision['problem']}"])
+    elif decision:
+        sections.append([heading("Decision"), f"  {_verdict(decision)}"])
+        if decision["plugins"]:
+            sections.append([heading("What refuses nodes"), *_plugins(decision["plugins"])])
+        if decision["best"]:
+            sections.append([heading("Best nodes"), *_best(decision["best"])])
+    if page.get("wakes"):
+        rows = [(plugin, ", ".join(events) or "nothing") for plugin, events in page["wakes"].items()]
+        sections.append([heading("What would wake it"), *_table(("PLUGIN", "EVENTS"), rows)])
+    if page.get("attempts"):
+        sections.append([heading("Last attempts, newest first"), *_attempts(page["attempts"])])
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _facts(page: dict[str, Any]) -> list[str]:
+    queue = page.get("queue") or {}
+    facts = [
+        ("Pod", page["pod"]),
+        ("Scheduler", page.get("scheduler_name")),
+        ("Priority", page.get("priority")),
+        ("Place", _PLACES.get(page["place"], page["place"])),
+        ("Why", page.get("why")),
+        ("Node", page.get("node")),
+        ("Nominated to", page.get("nominated_node")),
+        ("Gated by", _joined(": ", queue.get("gated_by"), queue.get("gate"))),
+        ("Since", queue.get("since")),
+        ("Backs off until", queue.get("backoff_until")),
+        ("Tried again by", queue.get("retried_by")),
+        ("Refused by", ", ".join(queue.get("refused_by") or ())),
+        ("Attempts", queue.get("attempts")),
+        ("Note", None if page.get("leading", True) else "this replica stands by and decides nothing"),
+    ]
+    shown = [(name, str(value)) for name, value in facts if value is not None and value != ""]
+    width = max(len(name) for name, _ in shown) + 2
+    return [f"{name:<{width}}{value}" for name, value in shown]
+
+
+def _joined(between: str, *parts: str | None) -> str:
+    return between.join(part for part in parts if part)
+
+
+def _verdict(decision: dict[str, Any]) -> str:
+    if decision["message"]:
+        return str(decision["message"])
+    text = f"It fits on {decision['feasible']} of {decision['nodes']} nodes."
+    if decision.get("held"):
+        text += f" Room is held there for pods that are nominated: {', '.join(decision['held'])}."
+    return text
+
+
+def _plugins(plugins: Sequence[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            each["plugin"],
+            str(each["refused"]),
+            str(each["alone"]),
+            ", ".join(f"{count} {reason}" for reason, count in each["reasons"].items()),
+        )
+        for each in plugins
+    ]
+    lines = _table(("PLUGIN", "REFUSES", "ALONE", "REASONS"), rows)
+    near = [(each["plugin"], miss["node"], miss["missing"]) for each in plugins for miss in each["near"]]
+    if near:
+        lines += ["", "  Nearly fit, but for one plugin:", *_table(("PLUGIN", "NODE", "MISSING"), near)]
+    return lines
+
+
+def _best(best: Sequence[dict[str, Any]]) -> list[str]:
+    plugins = list(best[0]["scores"])
+    rows = [
+        (each["node"], str(each["total"]), *(str(each["scores"].get(name, 0)) for name in plugins))
+        for each in best
+    ]
+    return _table(("NODE", "SCORE", *plugins), rows)
+
+
+def _attempts(attempts: Sequence[dict[str, Any]]) -> list[str]:
+    rows = [
+        (each["time"], f"{each['seconds'] * 1000:.1f} ms", each["result"], each["message"])
+        for each in attempts
+    ]
+    return _table(("TIME", "TOOK", "RESULT", "MESSAGE OR NODE"), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as what is in them; the last one may be of any length."""
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    return [
+        "  " + "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]])
+        for line in lines
+    ]
