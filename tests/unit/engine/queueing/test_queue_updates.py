@@ -199,7 +199,6 @@ def test_a_nomination_made_in_memory_outlives_updates_that_do_not_change_what_th
     assert nominator.node_of(one.uid) == ""
 
 
-
 @pytest.mark.parametrize("place", ["active", "backoff", "unschedulable", "in_flight"])
 def test_case_49_the_nominator_follows_an_update_wherever_the_pod_is(place: str):
     world = World()
