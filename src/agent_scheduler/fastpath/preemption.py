@@ -2,7 +2,7 @@
 
     refused ──> Selection: whom, from where ──> gate shut, nomination kept ──> victims evicted, a task each
                    └─ nobody: why not, in the message                             ├─ all sent: gate open
-                                                                                  └─ one failed: nomination dropped
+                                                                                  └─ one failed: nomination off, rest
 
 A worker asks `attempt` within its cycle, on the very snapshot that refused the pod, and goes on; the requests are sent
 by tasks of `run`. Meanwhile the pod waits behind `gate` (kube-scheduler's asynchronous preemption, KEP-4832), since a
@@ -34,11 +34,16 @@ from agent_scheduler.engine.queueing.views import Place
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted
+from agent_scheduler.kube.retry import Backoff, Timing
 
 from .cluster import Cluster
 
 #: Requests of evictions under way at a time.
 EVICTION_CONCURRENCY = 8
+
+
+#: How long a pod has nobody evicted after an eviction for it has failed.
+_REST = Backoff(initial=1.0, cap=60.0)
 
 
 class EvictCall(Protocol):
@@ -110,10 +115,9 @@ class Preemption:
         evict: EvictCall,
         messenger: PreemptionMessenger,
         observer: PreemptionObserver,
-        rng: Callable[[], float],
+        timing: Timing,
         profiles: Mapping[str, Profile],
     ) -> None:
-        """`rng` gives numbers in [0, 1)."""
         self._cluster = cluster
         self._columns = snapshot.columns
         self.nominations = nominations
@@ -122,11 +126,16 @@ class Preemption:
         self._evict = evict
         self._messenger = messenger
         self._observer = observer
-        self._rng = rng
+        self._timing = timing
         self._profiles = profiles
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         #: UIDs of pods that were chosen as victims and are not yet seen to be leaving.
         self._leaving: set[str] = set()
+        #: UID of each pod for which others are being evicted, and the node that they leave.
+        self._under_way: dict[str, str] = {}
+        #: UIDs of pods whose last preemption failed a moment ago, and how many failed in a row.
+        self._resting: set[str] = set()
+        self._failed: dict[str, int] = {}
 
     def reconfigure(self, profiles: Mapping[str, Profile]) -> None:
         """From the next cycle on choose by these."""
@@ -139,7 +148,7 @@ class Preemption:
         refused = self.nominations.refused(pod, view, self._columns, against)
         refusal = view.refusal(self._columns, refused)
         plugin = self._profiles[pod.scheduler_name].preemption
-        if plugin is None or not refusal.plugins:
+        if plugin is None or not refusal.plugins or pod.uid in self._resting:
             return Attempt(refusal)
         self._observer.preemption_attempted()
         nominated = self._cluster.queue.nominator.node_of(pod.uid)
@@ -148,7 +157,7 @@ class Preemption:
             view,
             refused,
             wanted=plugin.wanted,
-            offset=lambda nodes: int(self._rng() * nodes),
+            offset=lambda nodes: int(self._timing.rng() * nodes),
             nominated=nominated,
             against=against,
             leaving=self._unseen(),
@@ -170,6 +179,7 @@ class Preemption:
             return
         self._observer.preempted(len(candidate.victims))
         self._leaving.update(victim.uid for victim in candidate.victims)
+        self._under_way[pod.uid] = candidate.node_name
         self._displace(pod, candidate.node_name)
         self._jobs.put_nowait(_Job(pod, candidate))
 
@@ -184,6 +194,7 @@ class Preemption:
         queue = self._cluster.queue
         displaced = self.nominations.below(node_name, pod)
         for other in displaced:
+            self._under_way.pop(other.uid, None)
             self._drop_nomination(other)
         queue.activate(other.uid for other in displaced)
 
@@ -202,24 +213,45 @@ class Preemption:
                     tasks.create_task(self._carry_out(job))
         finally:
             self._gate.shut_for.clear()
-            self._leaving.clear()
+            for kept in (self._leaving, self._under_way, self._resting, self._failed):
+                kept.clear()
 
     async def _carry_out(self, job: _Job) -> None:
         victims = [victim for victim in job.candidate.victims if not victim.deleting]
         async with asyncio.TaskGroup() as tasks:
             evictions = [tasks.create_task(self._evict_one(job, victim)) for victim in victims]
-        done = all(eviction.result() for eviction in evictions)
-        queue, uid = self._cluster.queue, job.pod.uid
+        outcomes = {eviction.result() for eviction in evictions}
+        queue, uid, wanted = self._cluster.queue, job.pod.uid, self._is_wanted(job)
+        self._under_way.pop(uid, None)
         self._gate.shut_for.discard(uid)
-        if not done and self._is_wanted(job):
-            self._drop_nomination(job.pod)
-            queue.activate((uid,))
-        elif queue.where(uid) is Place.GATED:
+        if wanted and Evicted.FAILED in outcomes:
+            await self._rest(job.pod)
+            return
+        self._failed.pop(uid, None)
+        if wanted and queue.nominator.node_of(uid) != job.candidate.node_name:
+            # The watch has told of an older state of the pod meanwhile.
+            queue.nominator.add(self._cluster.pods[uid], job.candidate.node_name)
+        if queue.where(uid) is Place.GATED:
             # A victim left while the gate was shut, and perhaps there is none whose end is still to come.
             queue.activate((uid,))
 
-    async def _evict_one(self, job: _Job, victim: Countable) -> bool:
-        """Whether the victim leaves, or is gone."""
+    async def _rest(self, pod: PodInfo) -> None:
+        """Somebody could not be evicted, and perhaps cannot be for long. Until it is tried again, the pod may go where
+        there is room."""
+        queue, uid = self._cluster.queue, pod.uid
+        self._drop_nomination(pod)
+        self._resting.add(uid)
+        failed = self._failed[uid] = self._failed.get(uid, 0) + 1
+        if queue.where(uid) is Place.GATED:
+            queue.activate((uid,))
+        await self._timing.sleep(_REST.delay(failed, self._timing.rng))
+        self._resting.discard(uid)
+        if self._cluster.waits(uid):
+            queue.activate((uid,))
+        else:
+            self._failed.pop(uid, None)
+
+    async def _evict_one(self, job: _Job, victim: Countable) -> Evicted:
         message = f"{job.pod.scheduler_name}: preempting to accommodate a higher priority pod"
 
         def wanted() -> bool:
@@ -233,14 +265,13 @@ class Preemption:
             outcome, problem = Evicted.FAILED, f"{type(error).__name__}: {error}"
         if outcome is Evicted.DELETED:
             self._messenger.preempted(victim, job.pod, job.candidate.node_name)
-        if outcome in (Evicted.DELETED, Evicted.GONE):
-            return True
-        self._leaving.discard(victim.uid)
+        elif outcome is not Evicted.GONE:
+            self._leaving.discard(victim.uid)
         if outcome is Evicted.FAILED:
             self._observer.eviction_failed(f"{victim.namespace}/{victim.name}", problem)
-        return False
+        return outcome
 
     def _is_wanted(self, job: _Job) -> bool:
         """Whether the pod still waits, and for that node."""
         cluster, uid = self._cluster, job.pod.uid
-        return cluster.waits(uid) and cluster.queue.nominator.node_of(uid) == job.candidate.node_name
+        return cluster.waits(uid) and self._under_way.get(uid) == job.candidate.node_name

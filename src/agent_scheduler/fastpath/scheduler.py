@@ -159,7 +159,7 @@ class FastPath:
             evict=self._evict,
             messenger=messenger,
             observer=observer,
-            rng=timing.rng,
+            timing=timing,
             profiles=profiles,
         )
         self.explainer = Explainer(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.transport import Response
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
@@ -174,19 +178,132 @@ class Refusing:
         return getattr(self._transport, name)
 
 
-async def test_an_eviction_that_is_refused_ends_the_nomination_and_the_pod_is_tried_again() -> None:
+async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
     async with embedded_cluster() as cluster:
         await full_node(cluster, pods=1)
+        transport = Refusing(cluster, 403)
+        patient = {"initial_backoff": 60.0, "max_backoff": 60.0, "pop_from_backoff": False}
+        async with scheduling(transport, **patient) as running:  # type: ignore[arg-type]
+            await settled(running, 1)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: running.reports.problems)
+            assert "default/low-0: 403" in running.reports.problems[0]
+            queue = running.fast_path.queue
+            await until(lambda: queue.pending().unschedulable == 1 and not queue.nominator)
+            await until(lambda: not len(running.fast_path._status))
+            assert "nominatedNodeName" not in (await object_of(cluster, "high"))["status"]
+            assert await leaving(cluster) == set()
+            assert transport.deletions == 1
+
+
+async def test_victims_are_tried_again_after_a_rest_in_which_the_pod_may_go_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.fastpath.preemption._REST", Backoff(initial=0.05, cap=0.1))
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        transport = Refusing(cluster, 403)
+        async with scheduling(transport, initial_backoff=0.05, max_backoff=0.05) as running:  # type: ignore[arg-type]
+            await settled(running, 1)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: transport.deletions >= 4)
+            monkeypatch.setattr("agent_scheduler.fastpath.preemption._REST", Backoff(initial=60.0, cap=60.0))
+            deletions = transport.deletions
+            await until(lambda: transport.deletions > deletions)
+            await until(lambda: running.fast_path.preemption._resting)
+            deletions, attempts = transport.deletions, running.reports.attempts["unschedulable"]
+            await cluster.add_node("small", cpu="1")
+            (uid,) = running.fast_path.preemption._resting
+            running.fast_path.queue.activate((uid,))
+            await until(lambda: running.reports.attempts["unschedulable"] > attempts)
+            assert transport.deletions == deletions
+            await cluster.add_node("n2", cpu="2")
+            assert await until(lambda: _placed_on(cluster, "high")) == "n2"
+        assert running.reports.failures == []
+
+
+async def test_victims_that_the_watch_has_not_shown_to_be_leaving_count_as_leaving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_pod = Cluster.set_pod
+
+    def late(self: Cluster, pod: PodInfo) -> None:
+        if not pod.deleting and not pod.preempted:
+            set_pod(self, pod)
+
+    monkeypatch.setattr(Cluster, "set_pod", late)
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, "n1", pods=1, prefix="a")
+        await full_node(cluster, "n2", pods=1, prefix="b")
+        async with scheduling(cluster.transport, initial_backoff=0.01, max_backoff=0.01) as running:
+            await settled(running, 2)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: _all(cluster, 1))
+            (uid,) = [uid for uid, pod in running.fast_path.cluster.pods.items() if pod.name == "high"]
+            await until(lambda: not running.fast_path.preemption._gate.shut_for)
+            running.fast_path.queue.activate((uid,))
+            await until(lambda: _says(cluster, "high", TERMINATING))
+            assert running.reports.counts["victims"] == 1
+
+
+async def test_victims_that_are_leaving_already_are_only_waited_for() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        await cluster.ask("DELETE", f"{PODS}/low-0")
+        assert await leaving(cluster) == {"low-0"}
         transport = Refusing(cluster, 403)
         async with scheduling(transport, initial_backoff=0.05) as running:  # type: ignore[arg-type]
             await settled(running, 1)
             await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
-            await until(lambda: transport.deletions >= 2)
-            assert any("default/low-0: 403" in problem for problem in running.reports.problems)
-            assert await leaving(cluster) == set()
-            transport.status = 404
-            await until(lambda: transport.deletions >= 4)
-        assert running.reports.failures == []
+            await until(lambda: _nominated(cluster, "high"))
+            await end(cluster, "low-0")
+            assert await until(lambda: _placed_on(cluster, "high")) == "n1"
+            assert transport.deletions == 0
+
+
+async def test_a_more_important_pod_takes_the_room_and_the_other_looks_elsewhere() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport) as running:
+            await settled(running, 1)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: _nominated(cluster, "high"))
+            await cluster.add_pod("higher", cpu="2", priorityClassName=HIGHEST)
+            await until(lambda: _nominated(cluster, "higher"))
+            await until(lambda: _is_not_nominated(cluster, "high"))
+            assert running.fast_path.queue.nominator.pods_for("n1")[0].name == "higher"
+
+
+async def test_evictions_for_a_pod_whose_node_a_more_important_one_took_are_called_off() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport) as running:
+            await settled(running, 1)
+            preemption, outcomes, free = running.fast_path.preemption, {}, asyncio.Event()
+            evict = preemption._evict
+
+            async def slow(victim: Any, *, wanted: Any, **more: Any) -> Any:
+                who = "higher" if outcomes else "high"
+                outcomes[who] = None
+                await free.wait()
+                outcomes[who] = await evict(victim, wanted=wanted, **more)
+                return outcomes[who]
+
+            preemption._evict = slow  # type: ignore[method-assign, assignment]
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: "high" in outcomes)
+            await cluster.add_pod("higher", cpu="2", priorityClassName=HIGHEST)
+            await until(lambda: "higher" in outcomes)
+            free.set()
+            await until(lambda: all(outcomes.values()))
+            assert {who: outcome.value for who, (outcome, _) in outcomes.items()} == {
+                "high": "called off",
+                "higher": "deleted",
+            }
+
+
+async def _is_not_nominated(cluster: EmbeddedCluster, name: str) -> bool:
+    return await _nominated(cluster, name) is None
 
 
 async def test_a_pod_that_is_gone_has_nobody_evicted() -> None:
