@@ -5,6 +5,7 @@ L2  a pod that fits nowhere says so: PodScheduled is False, Unschedulable
 L3  a cluster at rest causes next to no traffic
 L4  when all processes have ended, nothing is left: no task, no stream, no request, nothing that failed unheard
 L5  metrics tell the truth
+L7  nothing stays reserved for pods whose claims are bound, or never will be
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import orjson
 from tests.unit.engine.world import plain_reasons
 
 from .states import samples
+from .volumes import has_its_volumes
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -61,7 +63,7 @@ def late(world: World) -> list[tuple[dict[str, Any], str]]:
     for pod in waits:
         for node in nodes:
             name = node["metadata"]["name"]
-            if not plain_reasons(pod, node, placed[name])[0]:
+            if not plain_reasons(pod, node, placed[name])[0] and has_its_volumes(world, pod, node):
                 found.append((pod, name))
                 break
     return found
@@ -100,6 +102,7 @@ async def come_to_rest(world: World) -> None:
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
     for process in world.processes:
         _check_metrics(world, process)
+        _check_reserved(world, process)
 
 
 def _unbound(world: World, metadata: dict[str, Any], node: str) -> str:
@@ -141,6 +144,16 @@ def _check_metrics(world: World, process: Process) -> None:
         world.safety.violated("L5", f"{process.identity} says it knows {told:g} nodes; there are {nodes}")
     if assumed := seen['scheduler_cache_size{type="assumed_pods"}']:
         world.safety.violated("L5", f"{process.identity} says that {assumed:g} pods are assumed")
+
+
+def _check_reserved(world: World, process: Process) -> None:
+    fast_path = process.fast_path
+    if fast_path is None or process.transport is None or process.transport.closed or not process.leads():
+        return
+    world.safety.checked["L7"] += 1
+    catalogue = fast_path.cluster.catalogue
+    if left := [*catalogue.taken, *catalogue.selected]:
+        world.safety.violated("L7", f"{process.identity} still assumes something of {left}")
 
 
 def nothing_left(world: World, task: asyncio.Task[Any]) -> None:

@@ -57,6 +57,8 @@ def verb_of(method: str, path: str) -> str:
         return "bind"
     if "/leases" in plain:
         return "lease"
+    if "/persistentvolume" in plain and method == "PATCH":
+        return "volume"
     if method == "GET":
         return "list" if plain in ("/api/v1/pods", "/api/v1/nodes") else "get"
     return "event" if plain.endswith("/events") or "/events/" in plain else "status"
@@ -156,7 +158,7 @@ class SimTransport:
                 *("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied"),
                 *names,
             ]
-        elif verb in ("status", "event"):
+        elif verb in ("status", "event", "volume"):
             names.insert(0, "denied")
         return next((name for name in names if self._strikes(name)), "")
 

@@ -5,9 +5,11 @@ S1  a bind of ours puts no node over its allocatable, in any resource, pods and 
 S2  a pod's nodeName is set once
 S3  we bind no pod that is deleting, gated, finished or meant for another scheduler
 S6  a pod that waits is in exactly one place of the scheduler
-S7  the ledger equals its recomputation
+S7  the ledger equals its recomputation, and so does the catalogue of storage
 S8  a snapshot changes only when it is refreshed
 S9  nobody writes who does not hold the lease
+S13 a volume that is claimed for one claim is never claimed for another; a pod is bound only when its claims are;
+    volumes are reserved for a pod only as long as its room is
 
 The scheduler's own structures are looked at too (S6 to S8), but nothing that is judged about the cluster is taken from
 them. To add an invariant: a method here that calls `violated`, called where its fact is made.
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from .world import World
 
 PODS, NODES = ("", "pods"), ("", "nodes")
+CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
 LEASES = ("coordination.k8s.io", "leases")
 #: How often the scheduler's own structures are recomputed: each so many commits.
 _INSIDE_EVERY = 7
@@ -66,6 +69,7 @@ class Safety:
         store = world.store
         store.tables[PODS].subscribers.append(self._pod)
         store.tables[NODES].subscribers.append(self._node)
+        store.tables[VOLUMES].subscribers.append(self._volume)
         self._node_field = store.tables[PODS].field_names.index("spec.nodeName")
         self._phase_field = store.tables[PODS].field_names.index("status.phase")
 
@@ -159,6 +163,27 @@ class Safety:
         ):
             if wrong:
                 self.violated("S3", f"{actor.identity} bound {record.key}, which {what}")
+        for volume in spec.get("volumes") or ():
+            if (source := volume.get("persistentVolumeClaim")) is not None:
+                self._check_claim(record, source["claimName"], actor)
+
+    def _check_claim(self, pod: Record, name: str, actor: Process) -> None:
+        self.checked["S13"] += 1
+        claim = self._world.store.tables[CLAIMS].get(pod.namespace, name)
+        annotations = orjson.loads(claim.data)["metadata"].get("annotations", {}) if claim is not None else {}
+        if "pv.kubernetes.io/bind-completed" not in annotations:
+            self.violated("S13", f"{actor.identity} bound {pod.key}, whose claim {name} is not")
+
+    def _volume(self, event: Event) -> None:
+        self._world.trace("", f"volume {event.type} {event.record.name}")
+        if event.previous is None:
+            return
+        now, was = (
+            orjson.loads(each.data)["spec"].get("claimRef", {}) for each in (event.record, event.previous)
+        )
+        self.checked["S13"] += 1
+        if was.get("uid") and now.get("uid") and was["uid"] != now["uid"]:
+            self.violated("S13", f"{event.record.name} was for {was['name']} and is now for {now['name']}")
 
     def _check_room(self, node: str, actor: Process) -> None:
         record = self._world.store.tables[NODES].records.get(node)
@@ -208,6 +233,13 @@ class Safety:
                 continue
             self.checked["S7"] += 1
             for problem in fast_path.ledger.check():
+                self.violated("S7", f"{process.identity}: {problem}")
+            catalogue = fast_path.cluster.catalogue
+            for uid in catalogue.taken.holders | catalogue.selected.holders:
+                # One that has gone is noticed within a second.
+                if fast_path.cluster.waits(uid) and uid not in fast_path.ledger.placements:
+                    self.violated("S13", f"{process.identity}: {uid} has volumes reserved and no room")
+            for problem in catalogue.check():
                 self.violated("S7", f"{process.identity}: {problem}")
             self.checked["S6"] += 1
             try:

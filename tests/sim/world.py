@@ -16,11 +16,12 @@ from typing import Any
 
 import structlog
 
-from agent_scheduler.apiserver import kubelet
+from agent_scheduler.apiserver import controllers, kubelet
 from agent_scheduler.apiserver.builtin import BUILTIN
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.requests import Request, Response
 from agent_scheduler.apiserver.store import Store, random_uids
+from agent_scheduler.apiserver.volume_binding import VolumeBinding
 
 from .faults import Plan, draw
 from .liveness import come_to_rest, nothing_left
@@ -114,6 +115,7 @@ class World:
         )
         self.api = Api(self.store, BUILTIN)
         self.kubelets = kubelet.Kubelets(self.store)
+        self.volumes = VolumeBinding(self.api)
         self.safety = Safety(self)
         self.nemesis = Nemesis(self)
         self.processes: list[Process] = []
@@ -177,6 +179,9 @@ class World:
             self.loop.create_task(
                 kubelet.run(self.kubelets, clock=lambda: self.time_of_day().timestamp()), name="kubelets"
             ),
+            self.loop.create_task(
+                controllers.run(self.volumes, clock=lambda: self.time_of_day().timestamp()), name="volumes"
+            ),
             self.loop.create_task(self._load(), name="load"),
             self.loop.create_task(self.nemesis.run(), name="nemesis"),
         ]
@@ -184,7 +189,7 @@ class World:
             process = Process(self, f"replica-{number}", self.shape.configuration())
             self.processes.append(process)
             process.begin()
-        load, nemesis = background[1:]
+        load, nemesis = background[-2:]
         ending = self.loop.create_task(self._until_violated(), name="watching for violations")
         rest = self.loop.create_task(self._rest(load, nemesis), name="coming to rest")
         await asyncio.wait({ending, rest}, return_when=asyncio.FIRST_COMPLETED)

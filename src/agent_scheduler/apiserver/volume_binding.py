@@ -108,6 +108,8 @@ class VolumeBinding:
         if claim is not None and ref.get("uid") in (None, "", claim.uid):
             if phase == "Bound":
                 self._open.pop(key, None)
+            elif self._has_another(claim, key):
+                self._let_go(record, volume)
             else:
                 self._noted_claims[claim.key] = None
         elif not ref.get("uid"):
@@ -118,6 +120,17 @@ class VolumeBinding:
                 delete_record(self._registry, self._volumes, record, {})
             else:
                 self._enter(record, volume, "Released")
+
+    def _has_another(self, claim: Record, volume: str) -> bool:
+        name: str = self._decoded(CLAIMS, claim)["spec"].get("volumeName") or volume
+        return name != volume
+
+    def _let_go(self, record: Record, volume: Object) -> None:
+        """It was put down for a claim that has got another; whoever named the claim by hand still means it."""
+        annotations = volume["metadata"].get("annotations") or {}
+        if annotations.pop(BOUND_BY_CONTROLLER, None) is not None:
+            del volume["spec"]["claimRef"]
+            self._registry.store.replace(VOLUMES, record, volume)
 
     def _enter(self, record: Record, volume: Object, phase: str) -> None:
         if (volume.get("status") or {}).get("phase") != phase:
@@ -134,7 +147,10 @@ class VolumeBinding:
             return
         claim = self._decoded(CLAIMS, record)
         if BIND_COMPLETED in (claim["metadata"].get("annotations") or {}):
-            self._pending.pop(key, None)
+            if key in self._pending:
+                del self._pending[key]
+                # Others may have been put down for it, too.
+                self._noted_volumes.update(self._open)
             self._check_bound(record, claim)
             return
         self._pending[key] = None

@@ -130,6 +130,24 @@ def test_a_volume_that_is_down_for_another_claim_is_not_given_away(world: World)
     assert bound_to(world, "wants-it") is None
 
 
+def test_a_second_volume_that_was_put_down_for_a_claim_is_free_again(world: World) -> None:
+    add_class(world, "late", waits=True, provisioner="kubernetes.io/no-provisioner")
+    uid = add_claim(world, storageClassName="late")["metadata"]["uid"]
+    for name in ("v", "w"):
+        add_volume(world, name, storageClassName="late")
+        ref = {"namespace": "default", "name": "c", "uid": uid}
+        patch = {
+            "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+            "spec": {"claimRef": ref},
+        }
+        world.ok("PATCH", f"{VOLUMES}/{name}", patch, kind="application/merge-patch+json")
+    world.settle()
+    other = ({"v", "w"} - {bound_to(world)}).pop()
+    found = world.ok("GET", f"{VOLUMES}/{other}")
+    assert found["status"]["phase"] == "Available"
+    assert "claimRef" not in found["spec"]
+
+
 def test_nothing_is_made_where_volumes_are_made_by_hand(world: World) -> None:
     add_class(world, "hand", provisioner="kubernetes.io/no-provisioner")
     add_claim(world, storageClassName="hand")

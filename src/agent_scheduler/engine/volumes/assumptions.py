@@ -12,7 +12,7 @@ resourceVersion that was seen when it was assumed, so the API server refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Set
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -50,6 +50,11 @@ class Assumptions(Generic[K, V]):
     def is_written(self, key: K) -> bool:
         found = self._assumed.get(key)
         return found is not None and found.written >= 0
+
+    @property
+    def holders(self) -> Set[str]:
+        """Who counts on anything."""
+        return self._held.keys()
 
     def held(self, holder: str) -> frozenset[K]:
         return frozenset(self._held.get(holder, ()))
