@@ -1,0 +1,64 @@
+"""A pod that fits nowhere gets the room of less important ones, and its victims and everybody else can read why."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Start
+from .plane import ControlPlane, Object
+from .processes import Scheduler
+
+pytestmark = pytest.mark.e2e
+
+
+async def add_priority(plane: ControlPlane, name: str, value: int, **more: object) -> str:
+    """The name of a new priority class."""
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    made = await plane.add_cluster_object(
+        "/apis/scheduling.k8s.io/v1/priorityclasses", {**body, "value": value, **more}
+    )
+    assert made.status == 201, made.body
+    return plane.full(name)
+
+
+def leaving(plane: ControlPlane, *names: str) -> list[Object]:
+    """Those of the pods that are being deleted, as they were last seen."""
+    last = {pod["metadata"]["name"]: pod for pod in plane.pods.history}
+    found = [last[plane.full(name)] for name in names]
+    return [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
+
+
+async def test_the_least_important_pods_make_room(plane: ControlPlane, scheduler: Scheduler) -> None:
+    high, middle = await add_priority(plane, "high", 1000), await add_priority(plane, "middle", 10)
+    await plane.add_node("n", cpu="4")
+    await plane.add_pods(["kept-0", "kept-1"], cpu="1", priorityClassName=middle)
+    await plane.bound("kept-0", "kept-1")
+    await plane.add_pods(["low-0", "low-1"], cpu="1")
+    await plane.bound("low-0", "low-1")
+    await plane.add_pod("important", cpu="2", priorityClassName=high)
+    await plane.pods.until(lambda: len(leaving(plane, "low-0", "low-1")) == 2, "both low pods being deleted")
+    for victim in leaving(plane, "low-0", "low-1"):
+        (target,) = [each for each in victim["status"]["conditions"] if each["type"] == "DisruptionTarget"]
+        assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
+    for name in ("low-0", "low-1"):
+        told = await plane.event(name, "Preempted")
+        assert told["message"].endswith(f"on node {plane.full('n')}")
+        # Where no kubelet does.
+        await plane.call("DELETE", plane.pod_path(name), {"gracePeriodSeconds": 0})
+    assert (await plane.bound("important"))["important"] == "n"
+    assert not leaving(plane, "kept-0", "kept-1")
+    assert scheduler.metric("scheduler_preemption_victims_sum") == 2
+    plane.assert_never_moved()
+
+
+async def test_a_pod_that_may_not_preempt_waits(plane: ControlPlane, start: Start) -> None:
+    polite = await add_priority(plane, "polite", 1000, preemptionPolicy="Never")
+    await start().ready()
+    await plane.add_node("n", cpu="1")
+    await plane.add_pod("low", cpu="1")
+    await plane.bound("low")
+    await plane.add_pod("waits", cpu="1", priorityClassName=polite)
+    await plane.refused("waits")
+    condition = plane.condition("waits") or {}
+    assert condition["message"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
+    assert not leaving(plane, "low")
