@@ -303,7 +303,7 @@ class ControlPlane:
             condition = self.condition(name) or {}
             if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
                 return ""
-            said, _, _ = str(condition["message"]).partition(" no new claims to deallocate, ")
+            said = without_preemption(str(condition["message"]))
             return said if message in (None, said) else ""
 
         return await self.pods.until(told, f"the refusal of {name}, {message or 'whatever it says'}")
@@ -371,6 +371,11 @@ class ControlPlane:
 
 
 _DELETE_OPTIONS: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+
+
+def without_preemption(message: str) -> str:
+    """A refusal without what preemption adds to it."""
+    return message.partition(" no new claims to deallocate, ")[0]
 
 
 def _refuses(taint: Mapping[str, str]) -> bool:

@@ -150,7 +150,7 @@ class SimTransport:
         """What goes wrong with this request, if anything."""
         if verb == "lease" and self._world.plan.enabled("lease"):
             for name in ("failed", "lost_before", "lost_after", "slow"):
-                if self._strikes("lease", 1.5):
+                if self._strikes("lease", 12.0):
                     return name
         names = ["throttled", "failed", "lost_before", "lost_after", "slow"]
         if verb == "bind":

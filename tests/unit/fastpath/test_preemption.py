@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.fastpath.cluster import Cluster
-from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.transport import Response
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
@@ -196,21 +196,22 @@ async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
             assert transport.deletions == 1
 
 
+class ThreeShortRests:
+    def delay(self, failed: int, _rng: Callable[[], float]) -> float:
+        return 0.05 if failed <= 3 else 60.0
+
+
 async def test_victims_are_tried_again_after_a_rest_in_which_the_pod_may_go_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.fastpath.preemption._REST", Backoff(initial=0.05, cap=0.1))
+    monkeypatch.setattr("agent_scheduler.fastpath.preemption._REST", ThreeShortRests())
     async with embedded_cluster() as cluster:
         await full_node(cluster, pods=1)
         transport = Refusing(cluster, 403)
         async with scheduling(transport, initial_backoff=0.05, max_backoff=0.05) as running:  # type: ignore[arg-type]
             await settled(running, 1)
             await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
-            await until(lambda: transport.deletions >= 4)
-            monkeypatch.setattr("agent_scheduler.fastpath.preemption._REST", Backoff(initial=60.0, cap=60.0))
-            deletions = transport.deletions
-            await until(lambda: transport.deletions > deletions)
-            await until(lambda: running.fast_path.preemption._resting)
+            await until(lambda: transport.deletions == 4 and running.fast_path.preemption._resting)
             deletions, attempts = transport.deletions, running.reports.attempts["unschedulable"]
             await cluster.add_node("small", cpu="1")
             (uid,) = running.fast_path.preemption._resting
