@@ -44,7 +44,8 @@ REQUESTS = {
         (group, plural, verb): "kube.reflector"
         for verb in ("list", "watch")
         for group, plurals in {
-            "": ("persistentvolumes", "persistentvolumeclaims"),
+            "": ("persistentvolumes", "persistentvolumeclaims", "services", "replicationcontrollers"),
+            "apps": ("replicasets", "statefulsets"),
             "storage.k8s.io": (
                 *("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
             ),

@@ -45,6 +45,15 @@ class Depends(enum.Enum):
     CLUSTER = enum.auto()
 
 
+class Reads(enum.Enum):
+    """What a plugin reads that is only watched or kept where some plugin of a profile does."""
+
+    #: `PodClass.images` and `Columns.image`.
+    IMAGES = enum.auto()
+    #: `PodClass.siblings`: services, and the controllers of pods.
+    OWNERS = enum.auto()
+
+
 class PodRejected(Exception):
     """Raised by `Filter.prepare`: no node at all will do, and the text says why (kube-scheduler's PreFilter)."""
 
@@ -58,6 +67,7 @@ class Filter(Protocol):
 
     name: str
     depends: Depends
+    reads: frozenset[Reads] = frozenset()
     reads_amounts_only: bool = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
@@ -97,6 +107,7 @@ class Score(Protocol):
 
     name: str
     depends: Depends
+    reads: frozenset[Reads] = frozenset()
 
     @property
     def normalize(self) -> Callable[[Ints], Ints] | None:
@@ -173,6 +184,12 @@ class Profile:
     pre_enqueue: tuple[PreEnqueue, ...] = ()
     #: None where nobody is evicted for pods that every node refused.
     preemption: PostFilter | None = None
+
+    @property
+    def reads(self) -> frozenset[Reads]:
+        """What its filters and scores read."""
+        plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
+        return frozenset().union(*(plugin.reads for plugin in plugins))
 
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""

@@ -75,8 +75,8 @@ class Owners:
     """Owner of those selectors as last seen, by kind, namespace and name."""
 
     def __init__(self, schedulers: Collection[str] = ()) -> None:
-        """`schedulers`: names of the profiles that spread pods by default; to others' pods this has nothing to say."""
-        self._schedulers = frozenset(schedulers)
+        #: Names of the profiles that spread pods by default; to others' pods this has nothing to say.
+        self.schedulers = frozenset(schedulers)
         self._selectors: dict[tuple[OwnerKind, str, str], LabelSelector] = {}
         #: (namespace, a label that the selector asks for) -> services by name.
         self._services: dict[tuple[str, tuple[str, str]], dict[str, LabelSelector]] = {}
@@ -104,7 +104,7 @@ class Owners:
 
     def siblings(self, pod: Owned) -> Siblings | None:
         """None where nothing selects the pod, or its profile spreads nobody by default."""
-        if not self._selectors or pod.scheduler_name not in self._schedulers:
+        if not self._selectors or pod.scheduler_name not in self.schedulers:
             return None
         namespace, labels = pod.namespace, pod.labels
         found = [

@@ -14,7 +14,7 @@ A pod that cannot be read is a class too: its `error` names the field, and no wo
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -178,9 +178,9 @@ class PodClasses:
     The table is weak: a class lives as long as a pod or a worker's view holds it.
     """
 
-    def __init__(self, *, images: bool = False) -> None:
-        """`images`: whether a plugin asks for them. Where none does, pods that differ in them alone are one class."""
-        self._reads_images = images
+    def __init__(self, *, images_for: Collection[str] = ()) -> None:
+        #: Names of the schedulers that ask for images. To all others, pods that differ in them alone are one class.
+        self.images_for = frozenset(images_for)
         self._volumes = Recogniser()
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
         #: Spelling of a plain spec -> its class. Invariant: what `_class` makes of such a spec is that very class.
@@ -292,7 +292,7 @@ class PodClasses:
         return found
 
     def _images(self, spec: wire.PodSpec) -> tuple[str, ...]:
-        if not self._reads_images:
+        if spec.scheduler_name not in self.images_for:
             return ()
         containers = (*(spec.init_containers or ()), *(spec.containers or ()))
         return tuple(container.image or "" for container in containers)

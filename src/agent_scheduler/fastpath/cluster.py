@@ -18,6 +18,7 @@ from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.namespaces import Namespaces
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
+from agent_scheduler.engine.owners import Owners
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing import events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
@@ -47,7 +48,9 @@ class Cluster:
         self.namespaces = Namespaces()
         #: Storage as last seen, and what decisions assume of it.
         self.catalogue = Catalogue()
-        self.handle = Handle(ledger, namespaces=self.namespaces, catalogue=self.catalogue)
+        #: Whom pods are spread among by default, for the profiles that do so.
+        self.owners = Owners()
+        self.handle = Handle(ledger, namespaces=self.namespaces, owners=self.owners, catalogue=self.catalogue)
         self.queue = queue
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}

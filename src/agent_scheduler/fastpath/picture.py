@@ -1,20 +1,23 @@
 """The watches: what the API server has, and how each change of it reaches the cluster as we know it.
 
-Nodes and pods are always watched; other kinds only where a plugin of some profile asks for them. Each kind has a
-reflector of its own, so the changes of one come in order and those of two in any.
+Each kind has a reflector of its own, so the changes of one come in order and those of two in any. Services and the
+controllers of pods are watched from when a profile first spreads by them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
+from agent_scheduler.engine.labelselector import label_selector
 from agent_scheduler.engine.nodeinfo import node_info
+from agent_scheduler.engine.owners import OwnerKind
+from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodReader
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
 from agent_scheduler.kube.reflector import Change, ChangeType, Reflector, WatchTimes
@@ -23,6 +26,7 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Decode
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.policy import PodDisruptionBudget
+from agent_scheduler.objects.workloads import SelectsByLabels, SelectsByMap
 
 from .cluster import Cluster
 
@@ -70,42 +74,62 @@ class Picture:
         timing: Timing,
         observer: PictureObserver,
     ) -> None:
+        self._transport = transport
+        self._times = times
         self._timing = timing
         self._observer = observer
-        self._reflectors = [
-            Reflector(
-                transport,
+        #: By name of the kind; those of `also` behind `_first` others.
+        self._reflectors: dict[str, Reflector[Any]] = {}
+        #: What `run` runs them in.
+        self._tasks: asyncio.TaskGroup | None = None
+        self.also(kinds)
+        self._first = tuple(self._reflectors.values())
+
+    def also(self, kinds: Iterable[Kind]) -> None:
+        """Watch these from now on, too, for ever. What they bring is missing until their first list; nobody waits."""
+        for kind in kinds:
+            if kind.name in self._reflectors:
+                continue
+            reflector = self._reflectors[kind.name] = Reflector(
+                self._transport,
                 kind.path,
                 kind.read,
                 partial(self._take_in, kind),
                 query=kind.query or {},
-                times=times,
-                timing=timing,
-                count=partial(observer.watched, kind.name),
+                times=self._times,
+                timing=self._timing,
+                count=partial(self._observer.watched, kind.name),
             )
-            for kind in kinds
-        ]
+            if self._tasks is not None:
+                self._tasks.create_task(reflector.run())
 
     async def run(self) -> None:
         """Keep the picture until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for reflector in self._reflectors:
+            self._tasks = tasks
+            for reflector in self._reflectors.values():
                 tasks.create_task(reflector.run())
 
     async def synced(self) -> None:
         """Returns once all that existed at the start has been seen."""
-        for reflector in self._reflectors:
+        for reflector in self._first:
             await reflector.synced.wait()
 
     @property
     def is_synced(self) -> bool:
-        return all(reflector.synced.is_set() for reflector in self._reflectors)
+        return all(reflector.synced.is_set() for reflector in self._first)
 
     async def renew(self) -> None:
         """Take it anew; when this returns, it has all that was true when this was called. Needs `run`."""
         async with asyncio.TaskGroup() as tasks:
-            for reflector in self._reflectors:
-                tasks.create_task(reflector.renew())
+            for reflector in self._reflectors.values():
+                # A kind that was never there is none to wait for: perhaps we may not list it.
+                if reflector.synced.is_set() or reflector in self._first:
+                    tasks.create_task(reflector.renew())
+
+    def read_again(self, kind: str) -> None:
+        """Objects of this kind are read in another way from now on: soon each is told of once more."""
+        self._reflectors[kind].read_again()
 
     def _take_in(self, kind: Kind, changes: list[Change[Any]]) -> None:
         began = self._timing.clock()
@@ -122,22 +146,23 @@ class Picture:
         self._observer.received(kind.name, changes, began)
 
 
-def nodes(cluster: Cluster) -> Kind:
+def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
+    """Their images are kept where those of some pods are."""
     decode = msgspec.json.Decoder(wire.Node).decode
     return Kind(
         "Node",
         "/api/v1/nodes",
-        lambda raw: node_info(decode(raw)),
+        lambda raw: node_info(decode(raw), images=bool(classes.images_for)),
         cluster.set_node,
         lambda node: cluster.delete_node(node.name),
     )
 
 
-def pods(cluster: Cluster, read: PodReader) -> Kind:
+def pods(cluster: Cluster, classes: PodClasses) -> Kind:
     return Kind(
         "Pod",
         "/api/v1/pods",
-        read,
+        PodReader(classes),
         cluster.set_pod,
         lambda pod: cluster.delete_pod(pod.uid),
         query=_LIVING_PODS,
@@ -164,4 +189,33 @@ def namespaces(cluster: Cluster) -> Kind:
         msgspec.json.Decoder(wire.Namespace).decode,
         lambda each: cluster.namespaces.set(each.metadata.name, each.metadata.labels or {}),
         lambda each: cluster.namespaces.delete(each.metadata.name),
+    )
+
+
+def owners(cluster: Cluster) -> list[Kind]:
+    """For profiles that spread by default: what a pod's services and its controller select."""
+    return [
+        _owner(cluster, OwnerKind.SERVICE, "/api/v1/services", SelectsByMap),
+        _owner(cluster, OwnerKind.REPLICATION_CONTROLLER, "/api/v1/replicationcontrollers", SelectsByMap),
+        _owner(cluster, OwnerKind.REPLICA_SET, "/apis/apps/v1/replicasets", SelectsByLabels),
+        _owner(cluster, OwnerKind.STATEFUL_SET, "/apis/apps/v1/statefulsets", SelectsByLabels),
+    ]
+
+
+def _owner(
+    cluster: Cluster, kind: OwnerKind, path: str, shape: type[SelectsByMap] | type[SelectsByLabels]
+) -> Kind:
+    def put(each: SelectsByMap | SelectsByLabels) -> None:
+        said = each.spec.selector
+        selector = label_selector(
+            wire.LabelSelector(match_labels=said) if isinstance(said, dict) else said, "spec.selector"
+        )
+        cluster.owners.set(kind, each.metadata.namespace, each.metadata.name, selector)
+
+    return Kind(
+        kind.value,
+        path,
+        msgspec.json.Decoder(shape).decode,
+        put,
+        lambda each: cluster.owners.delete(kind, each.metadata.namespace, each.metadata.name),
     )

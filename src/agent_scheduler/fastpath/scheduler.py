@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Protocol
 
 from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.framework import PreEnqueue, Profile
+from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podcounts import Countable
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
@@ -213,9 +213,10 @@ class FastPath:
             )
             for index in range(settings.workers)
         ]
+        self._classes = PodClasses()
         kinds = [
-            picture.nodes(self.cluster),
-            picture.pods(self.cluster, PodReader(PodClasses())),
+            picture.nodes(self.cluster, self._classes),
+            picture.pods(self.cluster, self._classes),
             picture.namespaces(self.cluster),
             picture.budgets(self._disruption_budgets),
             *self.storage.kinds(),
@@ -223,6 +224,23 @@ class FastPath:
         self._picture = picture.Picture(
             kinds, transport=transport, times=settings.watch_times, timing=timing, observer=observer
         )
+        self._read_for(profiles)
+
+    def _read_for(self, profiles: Mapping[str, Profile]) -> None:
+        """See that what the plugins of these profiles read is there, now or soon."""
+
+        def reading(what: Reads) -> frozenset[str]:
+            return frozenset(name for name, profile in profiles.items() if what in profile.reads)
+
+        images, before = reading(Reads.IMAGES), self._classes.images_for
+        self._classes.images_for = images
+        if images != before:
+            self._picture.read_again("Pod")
+        if bool(images) != bool(before):
+            self._picture.read_again("Node")
+        self.cluster.owners.schedulers = reading(Reads.OWNERS)
+        if self.cluster.owners.schedulers:
+            self._picture.also(picture.owners(self.cluster))
 
     def _views(self, profiles: Mapping[str, Profile]) -> dict[str, ClassViews]:
         return {name: ClassViews(profile, self.snapshot) for name, profile in profiles.items()}
@@ -266,6 +284,7 @@ class FastPath:
         if settings.events is not None and self._event_budget is not None:
             self._event_budget.set_rate(settings.events.qps, settings.events.burst)
         self.preemption.reconfigure(profiles)
+        self._read_for(profiles)
         self._profiles = profiles
         self.settings = settings
 

@@ -155,6 +155,8 @@ class Reflector(Generic[T]):
         # a store that went back is believed.
         self._version = ""
         self._stale_lists = 0
+        #: How often `decode` has come to make something else, and how often it had for what the last list brought.
+        self._reading = self._known_by = 0
         self._reported: dict[Identity, None] = {}
         #: Those who wait for a list that begins after they asked.
         self._renewals: list[asyncio.Future[None]] = []
@@ -174,12 +176,22 @@ class Reflector(Generic[T]):
 
         For as long as the server cannot be listed this waits; so it does while nobody is in `run`.
         """
-        loop = asyncio.get_running_loop()
-        renewed = loop.create_future()
+        renewed = asyncio.get_running_loop().create_future()
         self._renewals.append(renewed)
-        if self._leaving is not None:
-            self._leaving.reschedule(loop.time())
+        self._call_away()
         await renewed
+
+    def read_again(self) -> None:
+        """Hand over all objects once more, unchanged ones as MODIFIED: `decode` makes something else of them now."""
+        self._reading += 1
+        self._call_away()
+
+    def _call_away(self) -> None:
+        if self._leaving is not None:
+            self._leaving.reschedule(asyncio.get_running_loop().time())
+
+    def _is_list_wanted(self) -> bool:
+        return bool(self._renewals) or self._reading != self._known_by
 
     async def run(self) -> None:
         """Lists and watches until cancelled. Raises only what the handler raises."""
@@ -189,7 +201,7 @@ class Reflector(Generic[T]):
         failed_watches = 0
         while True:
             retry_after: float | None = None
-            if listed and self._renewals:
+            if listed and self._is_list_wanted():
                 listed, why = False, "list_renewed"
             if not listed:
                 # Whoever asks while it is under way needs another: this one may be of before.
@@ -209,7 +221,7 @@ class Reflector(Generic[T]):
                         renewed.set_result(None)
                 listed = True
                 failed_watches = 0
-                if self._renewals:
+                if self._is_list_wanted():
                     continue
             began, before = self._timing.clock(), self._version
             ended = await self._unless_renewed(self._watch())
@@ -248,7 +260,7 @@ class Reflector(Generic[T]):
         await self._unless_renewed(self._timing.sleep(delay))
 
     async def _unless_renewed(self, work: Awaitable[R]) -> R | None:
-        """What `work` gives, or None if `renew` called away from it."""
+        """What `work` gives, or None if it was called away from for a list."""
         leaving = self._leaving = asyncio.timeout(None)
         try:
             async with leaving:
@@ -266,6 +278,7 @@ class Reflector(Generic[T]):
         """Takes the whole collection and hands over what is different. Raises RequestFailed or _Stale."""
         fresh: dict[str, tuple[int | None, T]] = {}
         unread: set[str] = set()
+        reading = self._reading
         revision = await self._collect(fresh, unread)
         new, ours = version(revision), version(self._version)
         if new is not None and ours is not None and new < ours:
@@ -278,8 +291,8 @@ class Reflector(Generic[T]):
         gone = [uid for uid in self._known if uid not in fresh and uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.
         await self._hand_over(Change(ChangeType.DELETED, old, old) for old in self._take(gone))
-        await self._hand_over(self._differences(fresh))
-        self._version = revision
+        await self._hand_over(self._differences(fresh, unchanged=reading != self._known_by))
+        self._version, self._known_by = revision, reading
         self.synced.set()
 
     async def _collect(self, fresh: dict[str, tuple[int | None, T]], unread: set[str]) -> str:
@@ -333,14 +346,14 @@ class Reflector(Generic[T]):
         for uid in uids:
             yield self._known.pop(uid)[1]
 
-    def _differences(self, fresh: dict[str, tuple[int | None, T]]) -> Iterable[Change[T]]:
+    def _differences(self, fresh: dict[str, tuple[int | None, T]], *, unchanged: bool) -> Iterable[Change[T]]:
         known = self._known
         for uid, entry in fresh.items():
             before = known.get(uid)
             known[uid] = entry
             if before is None:
                 yield Change(ChangeType.ADDED, entry[1], None)
-            elif before[1].metadata.resource_version != entry[1].metadata.resource_version:
+            elif unchanged or before[1].metadata.resource_version != entry[1].metadata.resource_version:
                 yield Change(ChangeType.MODIFIED, entry[1], before[1])
 
     async def _hand_over(self, changes: Iterable[Change[T]]) -> None:

@@ -55,7 +55,7 @@ def using(*images: str, inits: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def read(body: dict[str, Any]) -> PodInfo:
-    return read_pod(body, PodClasses(images=True))
+    return read_pod(body, PodClasses(images_for=("agent-scheduler",)))
 
 
 def scores(world: World, pod: PodInfo) -> list[int]:

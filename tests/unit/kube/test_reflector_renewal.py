@@ -82,3 +82,16 @@ async def test_a_renewal_ends_a_pause() -> None:
         await asyncio.wait_for(pausing.wait(), 5)
         await asyncio.wait_for(world.reflector.renew(), 5)
         assert world.names == {"a": "30"}
+
+
+async def test_what_is_decoded_in_another_way_is_handed_over_again_changed_or_not() -> None:
+    lists = [listing(11, pod("a", 10), pod("b", 11)), status(500), listing(30, pod("b", 11), pod("c", 30))]
+    world = World([*lists, listing(31, pod("b", 11))], [SILENT])
+    async with world.run():
+        await world.watching(1)
+        world.reflector.read_again()
+        await world.watching(2)
+        assert world.log[2:] == [("deleted", "a", "10"), ("modified", "b", "11"), ("added", "c", "30")]
+        # And once only.
+        await asyncio.wait_for(world.reflector.renew(), 5)
+        assert world.log[5:] == [("deleted", "c", "30")]

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..columns import Columns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends, Score
+from ..framework import MAX_NODE_SCORE, Depends, Reads, Score
 from ..handle import Handle
 from ..podclass import PodClass
 
@@ -32,6 +32,7 @@ class Images(NamedTuple):
 class ImageLocality(Score):
     name = "ImageLocality"
     depends = Depends.NODES
+    reads = frozenset({Reads.IMAGES})
     normalize = None
 
     def prepare(self, pod: PodClass, handle: Handle) -> Images | None:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from ..columns import Bools, Columns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
+from ..framework import MAX_NODE_SCORE, Depends, Filter, Reads, Score
 from ..handle import Handle
 from ..labelselector import Labels
 from ..nodeinfo import NodeInfo
@@ -85,6 +85,7 @@ class PodTopologySpread(Filter):
 
     def __init__(self, defaults: DefaultSpread = SYSTEM_DEFAULTS) -> None:
         self.defaults = defaults
+        self.reads = frozenset({Reads.OWNERS}) if defaults.constraints else frozenset()
 
     def prepare(self, pod: PodClass, handle: Handle) -> Spreading | None:
         return spreading(pod, handle, self.defaults, required=True)
@@ -216,6 +217,7 @@ class PodTopologySpreadScore(Score):
 
     def __init__(self, defaults: DefaultSpread = SYSTEM_DEFAULTS) -> None:
         self.defaults = defaults
+        self.reads = frozenset({Reads.OWNERS}) if defaults.constraints else frozenset()
 
     def prepare(self, pod: PodClass, handle: Handle) -> Spreading | None:
         return spreading(pod, handle, self.defaults, required=False)
