@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, world: World) -> None:
         self.ledger = Ledger()
         self.namespaces = Namespaces()
-        self.classes = PodClasses(images=True)
+        self.classes = PodClasses(images_for=("", "default-scheduler"))
         for name, labels in world.namespaces.items():
             self.namespaces.set(name, labels)
         for node in world.nodes:
