@@ -37,6 +37,10 @@ class Cinder(Wire, frozen=True):
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
+class PortworxVolume(Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
 class ISCSI(Wire, frozen=True):
     iqn: str = ""
     read_only: bool = False
@@ -62,6 +66,7 @@ class PodVolume(Wire, frozen=True):
     aws_elastic_block_store: AWSElasticBlockStore | None = None
     azure_disk: AzureDisk | None = None
     cinder: Cinder | None = None
+    portworx_volume: PortworxVolume | None = None
     iscsi: ISCSI | None = None
     rbd: RBD | None = None
 
@@ -112,6 +117,7 @@ class VolumeSpec(Wire, frozen=True):
     aws_elastic_block_store: AWSElasticBlockStore | None = None
     azure_disk: AzureDisk | None = None
     cinder: Cinder | None = None
+    portworx_volume: PortworxVolume | None = None
 
 
 class VolumeStatus(Wire, frozen=True):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter, PodRejected
+from ..framework import Depends, Filter
 from ..handle import Handle
 from ..podclass import PodClass
 from ..queueing.hints import ClusterEventWithHint
@@ -18,7 +20,7 @@ from ..volumes.usage import VolumeUse
 
 
 class State(NamedTuple):
-    plan: frozenset[limits.Handle]
+    plan: frozenset[limits.Handle] | Refused
     catalogue: Catalogue
     use: VolumeUse
 
@@ -32,8 +34,6 @@ class NodeVolumeLimits(Filter):
             return None
         catalogue = handle.catalogue
         found = limits.plan(pod.volumes, catalogue)
-        if isinstance(found, Refused):
-            raise PodRejected(found.message)
         return None if found is None else State(found, catalogue, handle.volume_use)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
@@ -41,6 +41,9 @@ class NodeVolumeLimits(Filter):
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return limits.reasons(state.plan, nodes, rows)
+
+    def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+        return np.full(rows.shape[0], not isinstance(state.plan, Refused))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return limit_events(volumes_of)

@@ -90,7 +90,7 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
 def judge(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Judgement:
     none = np.zeros(rows.shape[0], dtype=np.bool_)
     found = Judgement(none, none.copy(), none.copy(), none.copy())
-    _judge_bound(plan, nodes, rows, found)
+    _judge_bound(plan, catalogue, nodes, rows, found)
     _judge_waiting(plan, catalogue, nodes, rows, found)
     return found
 
@@ -106,16 +106,29 @@ def reasons(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Map
     return {reason: count for reason, mask in words if (count := int(mask.sum()))}
 
 
-def _judge_bound(plan: Plan, nodes: Columns, rows: Rows, found: Judgement) -> None:
+def _judge_bound(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:
     """The first claim in the spec whose volume does not do gives the reason."""
     still = np.ones(rows.shape[0], dtype=np.bool_)
     for volume in plan.bound:
         if volume is None:
             found.no_volume[still] = True
             return
-        here = reached(volume.reach, nodes, rows)
+        here = _reached(volume, catalogue, nodes, rows)
         found.node_conflict[~here] = True
         still &= here
+
+
+def _reached(volume: VolumeInfo, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
+    here = reached(volume.reach, nodes, rows)
+    if volume.migrated_reach is volume.reach:
+        return here
+    migrated = catalogue.migrated_on(volume.plugin)
+    if not migrated:
+        return here
+    # The column first: it interns the names that are then looked up.
+    names = nodes.label(NODE_NAME)[rows]
+    there = np.isin(names, [nodes.interns.known_value(name) for name in migrated])
+    return np.where(there, reached(volume.migrated_reach, nodes, rows), here)
 
 
 def _judge_waiting(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:

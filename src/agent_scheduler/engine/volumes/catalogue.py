@@ -20,6 +20,7 @@ from sortedcontainers import SortedDict
 
 from .assumptions import Assumptions
 from .podvolumes import ClaimKey
+from .reach import Reach
 from .records import (
     AttachmentInfo,
     CapacityInfo,
@@ -76,6 +77,8 @@ class Catalogue:
         self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
         #: Driver -> node -> volumes that it can attach there.
         self._limits: dict[str, dict[str, int]] = {}
+        #: In-tree plugin -> nodes where a CSI driver has taken over.
+        self._migrated: dict[str, dict[str, None]] = {}
 
     # ---- questions
 
@@ -118,6 +121,16 @@ class Catalogue:
         """Node -> how many volumes of the driver it can have attached; without an entry there is no limit."""
         return self._limits.get(driver, {})
 
+    def migrated_on(self, plugin: str) -> Collection[str]:
+        """The nodes where a CSI driver has taken over an in-tree plugin."""
+        return self._migrated.get(plugin, ())
+
+    def reach(self, volume: VolumeInfo, node_name: str) -> Reach | None:
+        """What a node has to be like for the volume to be reached from it; None for anything."""
+        if volume.migrated_reach is volume.reach or node_name not in self.migrated_on(volume.plugin):
+            return volume.reach
+        return volume.migrated_reach
+
     # ---- what the watch tells; each returns whether a decision can see the change
 
     def set_claim(self, claim: ClaimInfo) -> bool:
@@ -155,13 +168,12 @@ class Catalogue:
         return self._delete(self.classes, name)
 
     def set_csi_node(self, node: CSINodeInfo) -> bool:
-        self._unlimit(node.name)
-        for driver, count in node.limits.items():
-            self._limits.setdefault(driver, {})[node.name] = count
+        self._unindex_node(node.name)
+        self._index_node(node)
         return self._set(self.csi_nodes, node.name, node)
 
     def delete_csi_node(self, name: str) -> bool:
-        self._unlimit(name)
+        self._unindex_node(name)
         return self._delete(self.csi_nodes, name)
 
     def set_driver(self, driver: DriverInfo) -> bool:
@@ -265,10 +277,19 @@ class Catalogue:
         elif volume.available and not volume.deleting:
             _drop(self._free, volume.class_name, _size(volume))
 
-    def _unlimit(self, node_name: str) -> None:
+    def _index_node(self, node: CSINodeInfo) -> None:
+        for driver, count in node.limits.items():
+            self._limits.setdefault(driver, {})[node.name] = count
+        for plugin in node.migrated:
+            self._migrated.setdefault(plugin, {})[node.name] = None
+
+    def _unindex_node(self, node_name: str) -> None:
         old = self.csi_nodes.get(node_name)
-        for driver in old.limits if old is not None else ():
-            _drop(self._limits, driver, node_name)
+        if old is not None:
+            for driver in old.limits:
+                _drop(self._limits, driver, node_name)
+            for plugin in old.migrated:
+                _drop(self._migrated, plugin, node_name)
 
     def _forget(self, index: MutableMapping[str, Any], old: Record | None, by: str, key: Hashable) -> None:
         if old is not None:
@@ -294,9 +315,8 @@ class Catalogue:
         for each in self._attachments.values():
             anew._attached_to.setdefault(each.node_name, {})[each.name] = each
         for node in self.csi_nodes.values():
-            for driver, count in node.limits.items():
-                anew._limits.setdefault(driver, {})[node.name] = count
-        for index in ("_free", "_meant", "_capacities_of", "_attached_to", "_limits"):
+            anew._index_node(node)
+        for index in ("_free", "_meant", "_capacities_of", "_attached_to", "_limits", "_migrated"):
             if getattr(self, index) != getattr(anew, index):
                 problems.append(f"{index} is out of step with the objects")
         return problems

@@ -35,6 +35,7 @@ Hint = Callable[[PodVolumes, Any, Any], bool]
 
 
 _ADD_OR_UPDATE = ActionType.ADD | ActionType.UPDATE
+_NONE: frozenset[str] = frozenset()
 _NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
 
 
@@ -49,6 +50,7 @@ def binding_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
         _on(of, Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, claim_may_help),
         _on(of, Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE, volume_may_help),
         _on(of, Resource.NODE, _NODE, None),
+        _on(of, Resource.CSI_NODE, _ADD_OR_UPDATE | ActionType.DELETE, migration_may_help),
         _on(of, Resource.CSI_DRIVER, ActionType.UPDATE | ActionType.DELETE, driver_may_help),
         _on(of, Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_may_help),
     )
@@ -113,6 +115,11 @@ def volume_may_help(pod: PodVolumes, old: VolumeInfo | None, new: VolumeInfo) ->
 
 def zone_may_help(pod: PodVolumes, old: VolumeInfo | None, new: VolumeInfo) -> bool:
     return old is None or topologies(new) != topologies(old)
+
+
+def migration_may_help(pod: PodVolumes, old: CSINodeInfo | None, new: CSINodeInfo | None) -> bool:
+    """The topology of in-tree volumes is read otherwise on the node."""
+    return (old.migrated if old else _NONE) != (new.migrated if new else _NONE)
 
 
 def driver_may_help(pod: PodVolumes, old: DriverInfo, new: DriverInfo | None) -> bool:

@@ -1,33 +1,11 @@
-"""Volumes that name their disk themselves, in a pod or a PersistentVolume, the way it was before CSI.
-
-Two things are read from them: which disk it is, because some must not be mounted twice on a node; and which CSI driver
-serves the in-tree plugin by now, because such a volume counts among those that the driver can attach (KEP-625).
-"""
+"""Disks that pods name themselves, the way it was before claims: some must not be mounted twice on a node."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from agent_scheduler.objects import storage
-
-#: In-tree plugin -> the CSI driver that took over.
-CSI_DRIVERS: Mapping[str, str] = {
-    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
-    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
-    "kubernetes.io/azure-disk": "disk.csi.azure.com",
-    "kubernetes.io/cinder": "cinder.csi.openstack.org",
-}
-
-_ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-
-
-class InTree(NamedTuple):
-    """A volume of an in-tree plugin, with the driver and the handle that it has where CSI serves it."""
-
-    plugin: str
-    driver: str
-    handle: str
 
 
 class Disk(NamedTuple):
@@ -37,28 +15,6 @@ class Disk(NamedTuple):
     name: str
     monitors: frozenset[str]
     read_only: bool
-
-
-def in_tree_volume(
-    source: storage.PodVolume | storage.VolumeSpec, labels: Mapping[str, str]
-) -> InTree | None:
-    """The in-tree volume that `source` names, if any; `labels` of a PersistentVolume tell the zone of a GCE disk."""
-    if source.aws_elastic_block_store is not None:
-        # aws://zone/vol-1 and vol-1 are one volume.
-        return _in_tree("kubernetes.io/aws-ebs", source.aws_elastic_block_store.volume_id.rpartition("/")[2])
-    if source.gce_persistent_disk is not None:
-        zone = next((labels[key] for key in _ZONE_LABELS if key in labels), "UNSPECIFIED")
-        name = source.gce_persistent_disk.pd_name
-        return _in_tree("kubernetes.io/gce-pd", f"projects/UNSPECIFIED/zones/{zone}/disks/{name}")
-    if source.azure_disk is not None:
-        return _in_tree("kubernetes.io/azure-disk", source.azure_disk.disk_uri)
-    if source.cinder is not None:
-        return _in_tree("kubernetes.io/cinder", source.cinder.volume_id)
-    return None
-
-
-def _in_tree(plugin: str, handle: str) -> InTree:
-    return InTree(plugin, CSI_DRIVERS[plugin], handle)
 
 
 def disks_of(volume: storage.PodVolume) -> Iterable[Disk]:

@@ -16,14 +16,16 @@ from msgspec import Raw
 from agent_scheduler.objects import storage
 
 from ..podspec import decode_part
-from .inline import Disk, InTree, disks_of, in_tree_volume
+from .inline import Disk, disks_of
+from .migration import InTree, in_tree_volume
 
 _volumes = msgspec.json.Decoder(list[storage.PodVolume] | None)
 
 #: Found in the bytes of every spec that has something for us. The API server writes keys plainly. One expression
 #: costs half of what a search for each key does.
 _telltale: Final = re.compile(
-    rb'"(?:persistentVolumeClaim|ephemeral|gcePersistentDisk|awsElasticBlockStore|azureDisk|cinder|iscsi|rbd)"'
+    rb'"(?:persistentVolumeClaim|ephemeral|gcePersistentDisk|awsElasticBlockStore|azureDisk|cinder|portworxVolume'
+    rb'|iscsi|rbd)"'
 ).search
 
 #: How the API server names the volume of a token, and how many letters and digits it adds at random.
@@ -108,7 +110,7 @@ def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> Pod
             claims[key] = ClaimUse(key, True)
         else:
             disks.extend(disks_of(volume))
-            inline = in_tree_volume(volume, {})
+            inline = in_tree_volume(volume)
             if inline is not None:
                 in_tree.append(inline)
     if not (claims or disks or in_tree):

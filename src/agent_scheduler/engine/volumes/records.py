@@ -18,7 +18,7 @@ from agent_scheduler.objects.salvage import salvage
 
 from ..labelselector import LabelSelector, Requirement, label_selector
 from ..podspec import SpecError, check_node_affinity
-from .inline import in_tree_volume
+from .migration import driver_affinity, in_tree_volume
 from .podvolumes import ClaimKey
 from .reach import Reach, reach_of
 
@@ -97,6 +97,8 @@ class VolumeInfo(Record, frozen=True, gc=False, kw_only=True):
     claim_ref: ClaimRef | None
     #: Where it can be reached from; None for everywhere.
     reach: Reach | None
+    #: The same on nodes where a CSI driver has taken over its plugin; `reach` itself where that makes no difference.
+    migrated_reach: Reach | None
     by_controller: bool
     #: Whether its phase lets it be bound.
     available: bool
@@ -169,6 +171,10 @@ def volume_info(volume: storage.PersistentVolume) -> VolumeInfo:
     plugin, driver, handle = in_tree_volume(spec, metadata.labels or _NONE) or ("", "", "")
     if spec.csi is not None:
         plugin, driver, handle = "", spec.csi.driver, spec.csi.volume_handle
+    required = spec.node_affinity.required if spec.node_affinity else None
+    reach = migrated_reach = _readable(required)
+    if plugin and (affinity := driver_affinity(plugin, required, metadata.labels or _NONE)) is not required:
+        migrated_reach = _readable(affinity)
     return VolumeInfo(
         **_identity(metadata),
         labels=metadata.labels or _NONE,
@@ -178,7 +184,8 @@ def volume_info(volume: storage.PersistentVolume) -> VolumeInfo:
         volume_mode=spec.volume_mode or "Filesystem",
         attributes_class=spec.volume_attributes_class_name or "",
         claim_ref=ClaimRef(ref.namespace, ref.name, ref.uid) if ref is not None else None,
-        reach=_readable(spec.node_affinity.required) if spec.node_affinity else None,
+        reach=reach,
+        migrated_reach=migrated_reach,
         by_controller=BOUND_BY_CONTROLLER in annotations,
         available=volume.status.phase == "Available",
         deleting=metadata.deletion_timestamp is not None,

@@ -97,7 +97,7 @@ def reserve(volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: s
     for volume in found.bound if found is not None else ():
         if volume is None:
             return Refused(NO_VOLUME)
-        if not reaches(volume.reach, node):
+        if not reaches(catalogue.reach(volume, node.name), node):
             return Refused(NODE_CONFLICT)
     if found is None or found.all_bound:
         return Reservation(holder, node.name, (), ())
@@ -221,7 +221,7 @@ def _bound(binding: Binding, catalogue: Catalogue, node: NodeInfo) -> Progress:
         return Progress(State.FAILED, f"failed to check binding: {_no_claim(binding.claim)}")
     if catalogue.taken.get(volume.name) is not None:
         return WAIT
-    if not reaches(volume.reach, node):
+    if not reaches(catalogue.reach(volume, node.name), node):
         return _unreachable(volume, node)
     ref = volume.claim_ref
     if ref is None or not ref.uid:
@@ -251,7 +251,7 @@ def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress
     if volume is None:
         # The watch of claims may be ahead of that of volumes.
         return WAIT
-    if not reaches(volume.reach, node):
+    if not reaches(catalogue.reach(volume, node.name), node):
         return _unreachable(volume, node)
     return DONE if claim.bound else WAIT
 

@@ -23,7 +23,8 @@ from .usage import VolumeUse
 NAME: Final = "VolumeRestrictions"
 DISK_CONFLICT: Final = "node(s) had no available disk"
 CLAIM_IN_USE: Final = (
-    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
 )
 
 _NOBODY: Final[frozenset[str]] = frozenset()

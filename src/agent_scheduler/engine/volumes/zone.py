@@ -15,20 +15,16 @@ import numpy as np
 from ..columns import Bools, Columns, Rows
 from .catalogue import Catalogue
 from .claims import Refused, not_found
+from .migration import BETA_REGION, BETA_ZONE, REGION, SEPARATOR, ZONE
 from .podvolumes import PodVolumes
 from .records import WAIT_FOR_CONSUMER, ClaimInfo, VolumeInfo
 
 NAME: Final = "VolumeZone"
 REASON: Final = "node(s) had no available volume zone"
 
-_BETA_ZONE, _BETA_REGION = (
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-)
-_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-TOPOLOGY_LABELS: Final = (_BETA_ZONE, _BETA_REGION, _ZONE, _REGION)
+TOPOLOGY_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 #: What a node may carry in place of a label.
-_NEWER: Final = {_BETA_ZONE: _ZONE, _BETA_REGION: _REGION}
+_NEWER: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 class Topology(NamedTuple):
@@ -43,7 +39,7 @@ def topologies(volume: VolumeInfo) -> tuple[Topology, ...]:
     found = []
     for key in TOPOLOGY_LABELS:
         if key in volume.labels:
-            values = frozenset(part.strip() for part in volume.labels[key].split("__"))
+            values = frozenset(part.strip() for part in volume.labels[key].split(SEPARATOR))
             if "" not in values:
                 found.append(Topology(key, values))
     return tuple(found)

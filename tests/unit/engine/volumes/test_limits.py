@@ -92,9 +92,15 @@ def test_an_attachment_of_a_pods_volume_is_not_counted_twice() -> None:
     assert world.fits(pod("d")) == ["a", "b"]
 
 
-def test_an_attachment_of_a_volume_that_is_gone_counts() -> None:
+def test_an_attachment_of_a_volume_that_is_unknown_counts_for_nobody() -> None:
     world = World(attachment("x", "a", "gone"), limit=1).bound("c")
-    assert world.fits(pod("c")) == ["b"]
+    assert world.fits(pod("c")) == ["a", "b"]
+
+
+def test_an_attachment_of_an_in_tree_volume_is_counted_with_its_pod() -> None:
+    disk = volume("v", awsElasticBlockStore={"volumeID": "vol-2"})
+    world = World(disk, attachment("x", "a", "v", driver=EBS), limit=1, driver=EBS)
+    assert world.fits(pod(x=INLINE)) == ["a", "b"]
 
 
 def test_attachments_elsewhere_and_of_other_drivers_do_not_count() -> None:
@@ -126,8 +132,8 @@ def test_a_node_without_a_csi_node_has_no_limit() -> None:
 INLINE: Json = {"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}
 
 
-@pytest.mark.parametrize(("migrated", "expected"), [("kubernetes.io/aws-ebs", ["b"]), ("", ["a", "b"])])
-def test_in_tree_volumes_count_where_a_driver_has_taken_over(migrated: str, expected: list[str]) -> None:
+@pytest.mark.parametrize("migrated", ["kubernetes.io/aws-ebs", ""])
+def test_in_tree_volumes_count_for_the_driver_that_took_over_whatever_the_node_says(migrated: str) -> None:
     world = World(
         claim("c", volume="v", bound=True),
         volume("v", awsElasticBlockStore={"volumeID": "vol-2"}),
@@ -136,8 +142,16 @@ def test_in_tree_volumes_count_where_a_driver_has_taken_over(migrated: str, expe
         driver=EBS,
     )
     world.use.set("1", "a", pod(x=INLINE))
-    assert world.fits(pod("c")) == expected
+    assert world.fits(pod("c")) == ["b"]
     assert world.fits(pod(x=INLINE)) == ["a", "b"]
+
+
+def test_volumes_that_a_pod_describes_inline_for_a_driver_count_for_nobody() -> None:
+    world = World(limit=1).bound("c", "d")
+    inline: Json = {"csi": {"driver": "ebs"}}
+    world.use.set("1", "a", pod("c", x=inline))
+    assert world.fits(pod("c", x=inline, y=inline)) == ["a", "b"]
+    assert world.fits(pod("d", x=inline)) == ["b"]
 
 
 def test_a_disk_named_with_its_zone_is_the_disk_named_without() -> None:
@@ -152,18 +166,20 @@ def test_the_attachment_of_an_inline_volume_is_counted_with_its_pod() -> None:
     assert world.fits(pod(x={"awsElasticBlockStore": {"volumeID": "vol-2"}})) == ["a", "b"]
 
 
-@pytest.mark.parametrize(("migrated", "expected"), [("kubernetes.io/aws-ebs", ["b"]), ("", ["a", "b"])])
-def test_claims_of_an_in_tree_class_count_where_a_driver_has_taken_over(
-    migrated: str, expected: list[str]
-) -> None:
-    world = World(claim("c", class_name="old"), limit=0, migrated=migrated, driver=EBS)
+def test_claims_of_an_in_tree_class_count_for_the_driver_that_took_over() -> None:
+    world = World(claim("c", class_name="old"), limit=0, driver=EBS)
     world.storage.add(storage_class("old", provisioner="kubernetes.io/aws-ebs"))
-    assert world.fits(pod("c")) == expected
+    assert world.fits(pod("c")) == ["b"]
 
 
 def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
     expected = 'looking up PVC default/c: persistentvolumeclaim "c" not found'
-    assert plan(pod("c"), Storage().catalogue) == Refused(expected)
+    world = World()
+    found = plan(pod("c"), world.storage.catalogue)
+    assert found == Refused(expected)
+    columns, rows = world.storage.columns, world.storage.rows
+    assert not feasible(found, world.storage.catalogue, world.use, columns, rows).any()
+    assert reasons(found, columns, rows) == {expected: 2}
 
 
 def test_an_ephemeral_claim_of_somebody_else_refuses_every_node() -> None:

@@ -10,6 +10,7 @@ from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.points import PluginSet
 from agent_scheduler.engine.preemption.whatif import WhatIf
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.snapshot import Snapshot
@@ -113,6 +114,31 @@ def test_a_claim_that_is_missing_keeps_the_pod_from_every_node() -> None:
     )
     world.bound("data")
     assert world.chosen(world.pod("data")) == {"a"}
+
+
+def test_an_ephemeral_claim_that_is_missing_is_waited_for_and_one_of_somebody_else_is_not_taken() -> None:
+    world = World(node("a"))
+    world.add(storage_class())
+    pod = world.pod(name="p", scratch={"ephemeral": {"volumeClaimTemplate": {}}})
+    assert world.message(pod) == (
+        "0/1 nodes are available: waiting for ephemeral volume controller "
+        'to create the persistentvolumeclaim "p-scratch".'
+    )
+    world.add(claim("p-scratch"))
+    assert world.message(pod) == (
+        "0/1 nodes are available: PVC default/p-scratch was not created for pod default/p (pod is not owner)."
+    )
+
+
+def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -> None:
+    world = World(node("a"), node("b"))
+    without = {"multiPoint": PluginSet(disabled=("VolumeRestrictions", "VolumeBinding"))}
+    limits_only = ProfileSpec(scheduler_name="s", plugins=without)
+    world.views = ClassViews(build_profile(limits_only), world.snapshot)
+    pod = world.pod(name="p", scratch={"ephemeral": {"volumeClaimTemplate": {}}})
+    missing = 'looking up PVC default/p-scratch: persistentvolumeclaim "p-scratch" not found'
+    assert world.message(pod) == f"0/2 nodes are available: 2 {missing}."
+    assert not world.views.of(pod.cls).refused(world.snapshot.columns).curable.size
 
 
 def test_each_rule_refuses_in_its_own_words() -> None:

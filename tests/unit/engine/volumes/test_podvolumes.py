@@ -57,6 +57,7 @@ def test_a_claim_that_is_named_and_ephemeral_has_to_be_the_pods_own() -> None:
         ({"awsElasticBlockStore": {"volumeID": "d"}}, "ebs.csi.aws.com"),
         ({"azureDisk": {"diskURI": "d"}}, "disk.csi.azure.com"),
         ({"cinder": {"volumeID": "d"}}, "cinder.csi.openstack.org"),
+        ({"portworxVolume": {"volumeID": "d"}}, "pxd.portworx.com"),
     ],
 )
 def test_an_in_tree_volume_is_known_to_the_driver_that_took_over(source: Json, driver: str) -> None:

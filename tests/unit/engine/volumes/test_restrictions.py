@@ -17,7 +17,10 @@ from tests.unit.stateful import model_test
 from .world import Storage, claim, node, pod
 
 DISK = "node(s) had no available disk"
-IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod"
+)
 
 ALONE = claim("c", accessModes=["ReadWriteOncePod"])
 
