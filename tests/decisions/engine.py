@@ -35,6 +35,12 @@ class EngineDecision:
     #: In the order in which the engine would try them.
     candidates: tuple[str, ...] = ()
 
+    @property
+    def best(self) -> frozenset[str]:
+        """The nodes that any choice is as good as."""
+        most = max(self.final.values(), default=0)
+        return frozenset(node for node, total in self.final.items() if total == most)
+
 
 class Engine:
     """Columns, snapshot and views of one world."""
@@ -56,8 +62,19 @@ class Engine:
         metadata: Mapping[str, Any] = {"namespace": "default", **pod["metadata"], "uid": uid}
         return PodReader(self.classes)(msgspec.json.encode({**pod, "metadata": metadata}))
 
+    def waiting(self, pod: Obj) -> PodInfo:
+        """As it waits; one that names its node asks for it, where the product takes such a pod to be there."""
+        info, called = self.read(pod, "pending"), pod["spec"].get("nodeName")
+        if not called:
+            return info
+        spec = msgspec.json.decode(msgspec.json.encode(pod["spec"]), type=wire.PodSpec)
+        cls = self.classes.of(
+            spec, node_name=called, namespace=info.namespace, name=info.name, labels=info.labels
+        )
+        return msgspec.structs.replace(info, cls=cls)
+
     def decide(self, pod: Obj) -> EngineDecision:
-        info = self.read(pod, "pending")
+        info = self.waiting(pod)
         assert not info.cls.error, info.cls.error
         self.snapshot.refresh()
         view = self.views.of(self.snapshot.handle.class_of(info))

@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide import Placement, decide
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
-from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.preemption.budgets import Budgets, budget
 from agent_scheduler.engine.preemption.candidates import Candidate
-from agent_scheduler.engine.preemption.message import with_preemption
-from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.select import Selection
-from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.objects.policy import PodDisruptionBudget
-from tests.decisions.engine import DEFAULT, Engine
+from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain import decide as plain_decide
 from tests.decisions.plain.world import name
+from tests.decisions.preempting import attempts
 from tests.decisions.recording import PreemptionCase
 
 
@@ -39,43 +28,12 @@ class Outcome(NamedTuple):
 
 def replay(case: PreemptionCase) -> Outcome:
     engine = Engine(case.world)
-    pod = engine.read(case.pending, "pending")
-    view = engine.views.of(engine.snapshot.handle.class_of(pod))
-    columns = engine.snapshot.columns
-    decision = decide(view, columns, candidates=columns.size)
-    if isinstance(decision, Placement):
-        return Outcome(frozenset(candidate.node_name for candidate in decision.candidates), None, ())
-    budgets = Budgets()
-    for each in case.budgets:
-        budgets.set(budget(_wire(each)))
-    nominations = Nominations(_nobody(), engine.ledger, engine.snapshot, _default)
-    selection = Selection(engine.ledger, columns, budgets, nominations)
-    chosen, message = [], decision.message
-    for start in range(columns.size):
-        found = selection.preempt(
-            pod,
-            view,
-            view.refused(columns),
-            wanted=DefaultPreemption(DefaultPreemptionArgs()).wanted,
-            offset=lambda nodes, start=start: start % nodes,
-        )
-        message = with_preemption(decision.message, found.message)
-        if found.candidate is not None:
-            chosen.append(found.candidate)
-    return Outcome(frozenset(), message, tuple(chosen))
-
-
-def _wire(each: Obj) -> PodDisruptionBudget:
-    metadata: dict[str, Any] = {"namespace": "default", **each["metadata"]}
-    return msgspec.convert({**each, "metadata": metadata}, PodDisruptionBudget)
-
-
-def _nobody() -> Nominator[PodInfo]:
-    return Nominator()
-
-
-def _default(_name: str) -> Profile:
-    return DEFAULT
+    decision = engine.decide(case.pending)
+    if decision.message is None:
+        return Outcome(frozenset(decision.feasible), None, ())
+    found = list(attempts(engine, case.pending, case.budgets))
+    chosen = tuple(each.candidate for each in found if each.candidate is not None)
+    return Outcome(frozenset(), found[-1].message if found else decision.message, chosen)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +124,7 @@ def _pod(
 
 @st.composite
 def _cases(draw: st.DrawFn) -> PreemptionCase:
-    nodes = tuple(
+    nodes: tuple[Obj, ...] = tuple(
         {
             "metadata": {
                 "name": f"n{number}",

@@ -4,8 +4,8 @@ It is slow and obvious on purpose. Recordings of the real scheduler judge it, an
 plugins, on clusters that nobody recorded.
 """
 
-from tests.decisions.plain.decide import Decision, decide
+from tests.decisions.plain.decide import SCORES, Decision, decide
 from tests.decisions.plain.preemption import Candidate
 from tests.decisions.plain.world import Obj, Refusal, World
 
-__all__ = ["Candidate", "Decision", "Obj", "Refusal", "World", "decide"]
+__all__ = ["SCORES", "Candidate", "Decision", "Obj", "Refusal", "World", "decide"]

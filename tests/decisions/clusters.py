@@ -1,0 +1,132 @@
+"""Random clusters with a pod that waits, as the API server would have them.
+
+What there is to choose from is small, so that things meet: a taint its toleration, a term a pod with that label, a
+port the same port. A case is about a few subjects (`SUBJECTS`), for a pod that is bound by everything at once fits
+nowhere; some cases are about all of them. `test_random.py` counts that every rule comes to decide.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from tests.decisions import podparts
+from tests.decisions.drawing import Choices
+from tests.decisions.plain import Obj, World
+from tests.decisions.podparts import HOST, ZONE
+
+MOST_NODES, MOST_PODS = 12, 25
+_HEAD, _NODE, _PENDING, _POD = 8, 24, 160, 48
+LENGTH = _HEAD + MOST_NODES * _NODE + _PENDING + MOST_PODS * _POD
+
+SUBJECTS = ("room", "ports", "nodes", "taints", "pods", "spread", "images", "priority")
+#: Together in one case. The first is the simplest.
+_ABOUT = (
+    *((subject,) for subject in SUBJECTS),
+    ("room", "priority"),
+    ("spread", "images"),
+    ("room", "nodes", "taints", "images"),
+    ("pods", "spread", "nodes"),
+    ("ports", "pods", "priority"),
+    SUBJECTS,
+)
+
+NAMESPACES = {"default": {}, "blue": {"team": "x"}, "red": {"team": "y", "tier": "t"}}
+
+
+class Drawn(NamedTuple):
+    """A cluster, and a pod that waits in it."""
+
+    world: World
+    pending: Obj
+
+
+def cluster(data: bytes) -> Drawn:
+    """What these bytes stand for; every string of bytes is a case."""
+    choices = Choices(data)
+    about = frozenset(choices.pick(_ABOUT))
+    # One to five nodes as often as more.
+    count = 1 + choices.below(5 if choices.below(2) else MOST_NODES)
+    most = choices.pick((0, 2, 4, 6, 8, 10, 12, MOST_PODS))
+    pods = choices.below(most + 1) if "priority" not in about else 2 * choices.below(MOST_NODES)
+    nodes = tuple(
+        node(choices.part(_HEAD + number * _NODE, _NODE), f"n{number}", about) for number in range(count)
+    )
+    begin = _HEAD + MOST_NODES * _NODE
+    pending = podparts.pending(choices.part(begin, _PENDING), about)
+    begin += _PENDING
+    placed = tuple(
+        podparts.placed(choices.part(begin + number * _POD, _POD), f"p{number}", count, about)
+        for number in range(pods)
+    )
+    return Drawn(World(nodes, placed, NAMESPACES), pending)
+
+
+def clusters() -> st.SearchStrategy[Drawn]:
+    return st.binary(min_size=LENGTH, max_size=LENGTH).map(cluster)
+
+
+_CPU = ("4", "2", "8", "1500m", "0.5", "1e1", "3.25", "16")
+_MEMORY = ("8Gi", "4Gi", "1.5Gi", "16e9", "500M", "3000000Ki", "2147483648", "0.25Ti")
+_PODS = ("110", "110", "110", "10", "5", "3", "2", "0")
+TAINTS = (
+    {"key": "soft", "value": "1", "effect": "PreferNoSchedule"},
+    {"key": "soft", "effect": "PreferNoSchedule"},
+    {"key": "gen", "value": "5", "effect": "PreferNoSchedule"},
+    {"key": "hard", "value": "1", "effect": "NoSchedule"},
+    {"key": "gen", "value": "5", "effect": "NoSchedule"},
+    {"key": "gone", "effect": "NoExecute"},
+)
+IMAGES = (
+    ("small", "small:latest", 20 * 2**20),
+    ("a:v1", "a:v1", 400 * 2**20),
+    ("registry:5000/b", "registry:5000/b:latest", 1500 * 2**20),
+    ("c@sha256:0f", "c@sha256:0f", 90 * 2**20),
+)
+
+
+def node(choices: Choices, called: str, about: frozenset[str]) -> dict[str, Any]:
+    labels = {HOST: called, "disk": choices.pick(("ssd", "hdd")), "gen": choices.pick(podparts.GENERATIONS)}
+    zone = choices.pick(("z1", "z2", "z1", "z2", "z3", ""))
+    if zone:
+        labels[ZONE] = zone
+    if choices.once_in(24):
+        del labels[HOST]
+    spec: dict[str, Any] = {}
+    if "taints" in about:
+        taints = [choices.pick(TAINTS) for _ in range(choices.pick((0, 0, 1, 1, 2, 3)))]
+        # One taint a key and effect, as the API server demands.
+        spec["taints"] = list({(taint["key"], taint["effect"]): taint for taint in taints}.values())
+    if choices.once_in(6 if "taints" in about else 20):
+        spec["unschedulable"] = True
+    status: dict[str, Any] = {"allocatable": _allocatable(choices, about)}
+    if "images" in about:
+        status["images"] = [
+            {"names": [reported, f"{reported.partition('@')[0]}@sha256:{'e' * 8}"], "sizeBytes": size}
+            for _, reported, size in IMAGES
+            if choices.below(2)
+        ]
+    return {"metadata": {"name": called, "labels": labels}, "spec": spec, "status": status}
+
+
+def _allocatable(choices: Choices, about: frozenset[str]) -> dict[str, str]:
+    if "room" not in about:
+        if "priority" in about:  # little, so that somebody has to go
+            return {
+                "cpu": choices.pick(("1", "1500m")),
+                "memory": choices.pick(("1Gi", "2Gi")),
+                "pods": choices.pick(("3", "2", "110", "1")),
+            }
+        return {
+            "cpu": choices.pick(("4", "8")),
+            "memory": choices.pick(("8Gi", "16Gi")),
+            "pods": choices.pick(_PODS),
+        }
+    offers = {"cpu": choices.pick(_CPU), "memory": choices.pick(_MEMORY), "pods": choices.pick(_PODS)}
+    for resource in podparts.OTHER_RESOURCES:
+        if choices.below(2):
+            offers[resource] = choices.pick(podparts.OTHER_AMOUNTS)
+    if choices.once_in(16):
+        del offers[choices.pick(("cpu", "memory", "pods"))]
+    return offers

@@ -1,0 +1,256 @@
+"""Random pods, placed and waiting, for the clusters of `clusters`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.decisions.drawing import Choices
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+GENERATIONS = ("1", "2", "5", "007", "-3", "x", "")
+OTHER_RESOURCES = ("ephemeral-storage", "nvidia.com/gpu", "hugepages-2Mi")
+OTHER_AMOUNTS = ("8", "4", "2", "1", "0")
+PRIORITIES = (0, 0, 100, 500)
+
+_CPU = ("100m", "500m", "1", "0.25", "1500m", "0", "", "1e-1", "2")
+_MEMORY = ("64Mi", "256Mi", "1Gi", "500M", "0.5Gi", "1e8", "", "0", "1234567")
+_IMAGES = ("small", "a:v1", "registry:5000/b", "c@sha256:0f", "unknown")
+_APPS = ("a", "b", "a", "c", "")
+_VERSIONS = ("", "1", "2")
+_NAMESPACES = ("default", "default", "default", "blue", "red")
+
+About = frozenset[str]
+
+
+def placed(choices: Choices, called: str, nodes: int, about: About) -> dict[str, Any]:
+    """A pod on one of `nodes` nodes, or, seldom, on one that is gone."""
+    where = choices.below(nodes)
+    metadata = _metadata(choices, called)
+    if choices.once_in(12):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    gone = choices.once_in(40)
+    spec: dict[str, Any] = {"nodeName": "gone" if gone else f"n{where}", **_runs(choices, about)}
+    if "pods" in about and (affinity := _pod_affinity(choices, once_in=5)):
+        spec["affinity"] = affinity
+    if "priority" in about:
+        spec["priority"] = choices.pick(PRIORITIES)
+    return {
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"startTime": f"2026-01-01T00:00:{choices.below(60):02}Z"},
+    }
+
+
+def pending(choices: Choices, about: About) -> dict[str, Any]:
+    metadata = _metadata(choices, "pending")
+    spec = _runs(choices, about)
+    affinity: dict[str, Any] = {}
+    if "nodes" in about:
+        if choices.once_in(3):
+            spec["nodeSelector"] = choices.pick(({"disk": "ssd"}, {ZONE: "z1"}, {"disk": "ssd", "gen": "1"}))
+        if found := _node_affinity(choices):
+            affinity["nodeAffinity"] = found
+        if choices.once_in(24):
+            spec["nodeName"] = choices.pick(("n0", "n1", "n7", "gone"))
+    if "taints" in about:
+        spec["tolerations"] = [_toleration(choices) for _ in range(choices.pick((0, 1, 1, 2)))]
+    if "pods" in about:
+        affinity.update(_pod_affinity(choices, once_in=3))
+    if "spread" in about:
+        spec["topologySpreadConstraints"] = _constraints(choices)
+    if "priority" in about:
+        spec["priority"] = choices.pick((100, 0, 500, 1000))
+        if choices.once_in(6):
+            spec["preemptionPolicy"] = "Never"
+    if affinity:
+        spec["affinity"] = affinity
+    return {"metadata": metadata, "spec": spec}
+
+
+def _metadata(choices: Choices, called: str) -> dict[str, Any]:
+    labels = {"app": choices.pick(_APPS), "version": choices.pick(_VERSIONS)}
+    return {
+        "name": called,
+        "namespace": choices.pick(_NAMESPACES),
+        "labels": {key: value for key, value in labels.items() if value},
+    }
+
+
+def _runs(choices: Choices, about: About) -> dict[str, Any]:
+    """Containers, and what they take in all."""
+    spec: dict[str, Any] = {"containers": [_container(choices, about)]}
+    if choices.once_in(6):
+        spec["containers"].append(_container(choices, about))
+    if choices.once_in(6):
+        spec["initContainers"] = [_container(choices, about) for _ in range(1 + choices.below(2))]
+        for each in spec["initContainers"]:
+            if choices.below(2):
+                each["restartPolicy"] = "Always"
+    if "room" in about:
+        if choices.once_in(6):
+            spec["overhead"] = choices.pick(
+                ({"cpu": "250m"}, {"memory": "100Ki"}, {"cpu": "1", "memory": "1Mi"})
+            )
+        if choices.once_in(8):
+            spec["resources"] = {
+                "requests": choices.pick(
+                    ({"cpu": "2"}, {"memory": "2Gi"}, {"cpu": "1", "memory": "1e9"}, {"cpu": "0"})
+                )
+            }
+    return spec
+
+
+def _container(choices: Choices, about: About) -> dict[str, Any]:
+    requests = {"cpu": choices.pick(_CPU), "memory": choices.pick(_MEMORY)}
+    if "room" in about and choices.once_in(3):
+        requests[choices.pick(OTHER_RESOURCES)] = choices.pick(OTHER_AMOUNTS)
+        if choices.once_in(12):
+            requests["example.com/nowhere"] = choices.pick(("0", "1"))
+    container: dict[str, Any] = {
+        "name": "c",
+        "image": choices.pick(_IMAGES) if "images" in about else "i",
+        "resources": {"requests": {key: value for key, value in requests.items() if value}},
+    }
+    if "ports" in about and choices.below(2):
+        port: dict[str, Any] = {"containerPort": 80, "hostPort": choices.pick((80, 81, 80, 82))}
+        if address := choices.pick(("", "127.0.0.1", "10.0.0.1", "0.0.0.0")):
+            port["hostIP"] = address
+        if protocol := choices.pick(("", "TCP", "UDP")):
+            port["protocol"] = protocol
+        container["ports"] = [port]
+    return container
+
+
+def _toleration(choices: Choices) -> dict[str, Any]:
+    key = choices.pick(("hard", "gen", "soft", "gone", "node.kubernetes.io/unschedulable", ""))
+    toleration: dict[str, Any] = {"key": key, "operator": "Exists"} if key else {"operator": "Exists"}
+    if key and choices.below(2):
+        toleration = {"key": key, "value": choices.pick(("1", "5", ""))}
+        if choices.below(2):
+            toleration["operator"] = "Equal"
+    if effect := choices.pick(("", "NoSchedule", "PreferNoSchedule", "NoExecute")):
+        toleration["effect"] = effect
+    if effect == "NoExecute":
+        toleration["tolerationSeconds"] = 0
+    return toleration
+
+
+def _node_affinity(choices: Choices) -> dict[str, Any]:
+    affinity: dict[str, Any] = {}
+    if choices.once_in(3):
+        terms = [_node_term(choices) for _ in range(1 + choices.below(2))]
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if choices.below(2):
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": choices.pick((1, 5, 40, 100)), "preference": _node_term(choices)}
+            for _ in range(1 + choices.below(3))
+        ]
+    return affinity
+
+
+def _node_term(choices: Choices) -> dict[str, Any]:
+    term: dict[str, Any] = {}
+    expressions = [_requirement(choices) for _ in range(choices.pick((1, 1, 2, 0)))]
+    if expressions:
+        term["matchExpressions"] = expressions
+    if choices.once_in(12):
+        operator = choices.pick(("NotIn", "In"))
+        term["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": ["n1"]}]
+    return term
+
+
+def _requirement(choices: Choices) -> dict[str, Any]:
+    operator = choices.pick(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    if operator in ("Gt", "Lt"):
+        return {"key": "gen", "operator": operator, "values": [choices.pick(("1", "3", "-4", "+2"))]}
+    key, values = choices.pick(
+        (
+            ("disk", ["ssd"]),
+            (ZONE, ["z1", "z3"]),
+            ("gen", ["1", "5"]),
+            ("missing", ["1"]),
+            (HOST, ["n0", "n2"]),
+        )
+    )
+    requirement: dict[str, Any] = {"key": key, "operator": operator}
+    return {**requirement, "values": values} if operator in ("In", "NotIn") else requirement
+
+
+def _pod_affinity(choices: Choices, *, once_in: int) -> dict[str, Any]:
+    """Each of the four lists seldom, so that mostly there is one."""
+    affinity: dict[str, Any] = {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if choices.once_in(once_in):
+            terms = [_pod_term(choices) for _ in range(choices.pick((1, 1, 1, 2)))]
+            affinity.setdefault(kind, {})["requiredDuringSchedulingIgnoredDuringExecution"] = terms
+        if choices.once_in(once_in):
+            affinity.setdefault(kind, {})["preferredDuringSchedulingIgnoredDuringExecution"] = [
+                {"weight": choices.pick((1, 7, 100)), "podAffinityTerm": _pod_term(choices)}
+                for _ in range(choices.pick((1, 1, 2)))
+            ]
+    return affinity
+
+
+def _pod_term(choices: Choices) -> dict[str, Any]:
+    term: dict[str, Any] = {"topologyKey": choices.pick((HOST, ZONE, ZONE, "disk", "gen"))}
+    _select(choices, term)
+    if choices.once_in(5):
+        term["namespaces"] = choices.pick((["blue"], ["default", "red"]))
+    if choices.once_in(5):
+        term["namespaceSelector"] = choices.pick(
+            (
+                {},
+                {"matchLabels": {"team": "x"}},
+                {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["x"]}]},
+            )
+        )
+    for keys in ("matchLabelKeys", "mismatchLabelKeys"):
+        if "labelSelector" in term and choices.once_in(6):
+            term[keys] = ["version", "absent"]
+            break
+    return term
+
+
+_SELECTORS: tuple[Callable[[str], dict[str, Any] | None], ...] = (
+    lambda app: {"matchLabels": {"app": app}},
+    lambda app: {"matchLabels": {"app": app}},
+    lambda app: {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "c"]}]},
+    lambda app: {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [app]}]},
+    lambda _app: {"matchExpressions": [{"key": "version", "operator": "Exists"}]},
+    lambda app: {
+        "matchLabels": {"app": app},
+        "matchExpressions": [{"key": "version", "operator": "DoesNotExist"}],
+    },
+    lambda _app: {},
+    lambda _app: None,
+)
+
+
+def _select(choices: Choices, into: dict[str, Any]) -> None:
+    selector = choices.pick(_SELECTORS)(choices.pick(("a", "b")))
+    if selector is not None:
+        into["labelSelector"] = selector
+
+
+def _constraints(choices: Choices) -> list[dict[str, Any]]:
+    """No two with the same key and mode, as the API server demands."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for _ in range(1 + choices.below(3)):
+        key, when = choices.pick((ZONE, HOST, "disk")), choices.pick(("ScheduleAnyway", "DoNotSchedule"))
+        constraint: dict[str, Any] = {
+            "topologyKey": key,
+            "whenUnsatisfiable": when,
+            "maxSkew": choices.pick((1, 2, 1, 5)),
+        }
+        _select(choices, constraint)
+        if when == "DoNotSchedule" and choices.once_in(4):
+            constraint["minDomains"] = choices.pick((2, 3, 1, 5))
+        if choices.once_in(4):
+            constraint["nodeAffinityPolicy"] = choices.pick(("Ignore", "Honor"))
+        if choices.once_in(4):
+            constraint["nodeTaintsPolicy"] = choices.pick(("Honor", "Ignore"))
+        if "labelSelector" in constraint and choices.once_in(5):
+            constraint["matchLabelKeys"] = ["version"]
+        found[key, when] = constraint
+    return list(found.values())

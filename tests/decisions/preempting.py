@@ -1,0 +1,80 @@
+"""What the engine's preemption makes of a pod that fits nowhere, on a cluster as the recordings have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import mod
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agent_scheduler.engine.decide import Placement, decide
+from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
+from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.budgets import Budgets, budget
+from agent_scheduler.engine.preemption.candidates import Candidate
+from agent_scheduler.engine.preemption.message import with_preemption
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.preemption.select import Selection
+from agent_scheduler.engine.queueing.nominator import Nominator
+from agent_scheduler.objects.policy import PodDisruptionBudget
+from tests.decisions.engine import DEFAULT, Engine
+from tests.decisions.plain import Obj
+
+
+class Attempt(NamedTuple):
+    """The whole message, with the sentence about preemption if that found nobody; and whom it would evict."""
+
+    message: str
+    candidate: Candidate | None
+
+
+def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Iterator[Attempt]:
+    """What preemption comes to from each node that it may begin at; nothing where the pod fits."""
+    pod = engine.waiting(pending)
+    engine.snapshot.refresh()
+    view = engine.views.of(engine.snapshot.handle.class_of(pod))
+    columns = engine.snapshot.columns
+    decision = decide(view, columns, candidates=columns.size)
+    if isinstance(decision, Placement):
+        return
+    selection = Selection(
+        engine.ledger,
+        columns,
+        _budgets(budgets),
+        Nominations(_nobody(), engine.ledger, engine.snapshot, _default),
+    )
+    for start in range(columns.size):
+        found = selection.preempt(
+            pod,
+            view,
+            view.refused(columns),
+            wanted=DefaultPreemption(DefaultPreemptionArgs()).wanted,
+            offset=partial(mod, start),
+        )
+        yield Attempt(with_preemption(decision.message, found.message), found.candidate)
+
+
+def message(engine: Engine, pending: Obj) -> str | None:
+    """The whole message about a pod, None where it fits."""
+    first = next(attempts(engine, pending), None)
+    return None if first is None else first.message
+
+
+def _budgets(given: Sequence[Obj]) -> Budgets:
+    budgets = Budgets()
+    for each in given:
+        metadata: dict[str, Any] = {"namespace": "default", **each["metadata"]}
+        budgets.set(budget(msgspec.convert({**each, "metadata": metadata}, PodDisruptionBudget)))
+    return budgets
+
+
+def _nobody() -> Nominator[PodInfo]:
+    return Nominator()
+
+
+def _default(_name: str) -> Profile:
+    return DEFAULT
