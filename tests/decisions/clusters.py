@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from tests.decisions import podparts
-from tests.decisions.drawing import Choices
+from tests.decisions.drawing import Choices, Draw
 from tests.decisions.plain import Obj, World
 from tests.decisions.podparts import HOST, ZONE
 
 MOST_NODES, MOST_PODS = 12, 25
-_HEAD, _NODE, _PENDING, _POD = 8, 24, 160, 48
-LENGTH = _HEAD + MOST_NODES * _NODE + _PENDING + MOST_PODS * _POD
 
 SUBJECTS = ("room", "ports", "nodes", "taints", "pods", "spread", "images", "priority")
 #: Together in one case. The first is the simplest.
@@ -42,29 +40,28 @@ class Drawn(NamedTuple):
     pending: Obj
 
 
-def cluster(data: bytes) -> Drawn:
-    """What these bytes stand for; every string of bytes is a case."""
-    choices = Choices(data)
+def cluster(draw: Draw) -> Drawn:
+    """What the bytes that `draw` gives stand for; whatever they are, they are a case.
+
+    Each part begins with bytes of its own, so that one that shrinks leaves the others as they are.
+    """
+    choices = Choices(draw)
     about = frozenset(choices.pick(_ABOUT))
     # One to five nodes as often as more.
     count = 1 + choices.below(5 if choices.below(2) else MOST_NODES)
     most = choices.pick((0, 2, 4, 6, 8, 10, 12, MOST_PODS))
     pods = choices.below(most + 1) if "priority" not in about else 2 * choices.below(MOST_NODES)
-    nodes = tuple(
-        node(choices.part(_HEAD + number * _NODE, _NODE), f"n{number}", about) for number in range(count)
-    )
-    begin = _HEAD + MOST_NODES * _NODE
-    pending = podparts.pending(choices.part(begin, _PENDING), about)
-    begin += _PENDING
+    pending = podparts.pending(Choices(draw), about)
+    nodes = tuple(node(Choices(draw), f"n{number}", about) for number in range(count))
     placed = tuple(
-        podparts.placed(choices.part(begin + number * _POD, _POD), f"p{number}", count, about)
-        for number in range(pods)
+        podparts.placed(Choices(draw), f"p{number}", count, about) for number in range(pods)
     )
     return Drawn(World(nodes, placed, NAMESPACES), pending)
 
 
-def clusters() -> st.SearchStrategy[Drawn]:
-    return st.binary(min_size=LENGTH, max_size=LENGTH).map(cluster)
+@st.composite
+def clusters(draw: st.DrawFn) -> Drawn:
+    return cluster(lambda length: draw(st.binary(min_size=length, max_size=length)))
 
 
 _CPU = ("4", "2", "8", "1500m", "0.5", "1e1", "3.25", "16")

@@ -1,30 +1,36 @@
 """Choices read off a string of bytes: a cheap source of large random values for Hypothesis.
 
 A cluster takes some five hundred choices. Drawn one by one they would take Hypothesis longer than both deciders take
-to decide; drawn as one string of bytes they take no time, and a string still shrinks: to zeros, and a zero is always
-the first, simplest choice. Parts of a value begin at fixed places (`part`), so that a byte that changes in one part
-leaves the others as they are.
+to decide; drawn as strings of a few bytes they take little, and a string still shrinks: to zeros, and a zero is always
+the first, simplest choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-class Choices:
-    """One after the other; beyond the end of the string all are the first."""
+#: What gives so many random bytes.
+Draw = Callable[[int], bytes]
+_AT_ONCE = 32
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+
+class Choices:
+    """One after the other, read off strings that are drawn as they are needed."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self._left: Iterator[int] = iter(())
 
     def below(self, limit: int) -> int:
         """A number from 0 on, `limit` not among them; at most 256."""
-        value = self._data[self._at] if self._at < len(self._data) else 0
-        self._at += 1
+        value = next(self._left, None)
+        if value is None:
+            self._left = iter(self._draw(_AT_ONCE))
+            value = next(self._left)
         return value % limit
 
     def pick(self, among: Sequence[T]) -> T:
@@ -32,7 +38,3 @@ class Choices:
 
     def once_in(self, times: int) -> bool:
         return self.below(times) == times - 1
-
-    def part(self, begin: int, length: int) -> Choices:
-        """Choices of their own, from a place on that does not depend on what was chosen before."""
-        return Choices(self._data[begin : begin + length])

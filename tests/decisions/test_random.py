@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 
-from tests.decisions.clusters import LENGTH, Drawn, cluster, clusters
+from tests.decisions.clusters import Drawn, cluster, clusters
 from tests.decisions.comparing import differences
 from tests.decisions.plain import SCORES, Decision, decide
 from tests.decisions.randomly import drawing, in_time
@@ -53,7 +53,7 @@ REASONS = (
 def decided() -> list[Decision]:
     """What becomes of a few thousand such clusters, from a seed of their own."""
     chance = random.Random(4)
-    drawn = (cluster(chance.randbytes(LENGTH)) for _ in range(3000))
+    drawn = (cluster(chance.randbytes) for _ in range(3000))
     return [decide(each.pending, each.world) for each in drawn]
 
 
