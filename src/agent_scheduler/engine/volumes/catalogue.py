@@ -16,9 +16,9 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, MutableMapp
 from typing import Any, TypeVar
 
 import msgspec
-from sortedcontainers import SortedDict
 
 from .assumptions import Assumptions
+from .demand import VolumeDemand, could_be_had, has_room, place_of, size_of
 from .podvolumes import ClaimKey
 from .reach import Reach
 from .records import (
@@ -32,6 +32,7 @@ from .records import (
     Record,
     VolumeInfo,
 )
+from .shelves import Shelf, Shelves
 
 R = TypeVar("R", bound=Record)
 K = TypeVar("K", bound=Hashable)
@@ -69,11 +70,11 @@ class Catalogue:
         self.taken: Assumptions[str, ClaimRef] = Assumptions()
         #: Claim -> the node that a decision wants it provisioned for.
         self.selected: Assumptions[ClaimKey, str] = Assumptions()
-        #: Class -> volumes that any claim may have, smallest first.
-        self._free: dict[str, SortedDict[tuple[int, str], VolumeInfo]] = {}
+        #: Volumes that any claim may have, smallest first.
+        self._free: Shelves[VolumeDemand, VolumeInfo] = Shelves(size_of, could_be_had)
         #: Claim -> volumes that name it or are taken for it.
         self._meant: dict[ClaimKey, dict[str, VolumeInfo]] = {}
-        self._capacities_of: dict[str, dict[tuple[str, str], CapacityInfo]] = {}
+        self._pools: Shelves[int, CapacityInfo] = Shelves(place_of, has_room)
         self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
         #: Driver -> node -> volumes that it can attach there.
         self._limits: dict[str, dict[str, int]] = {}
@@ -93,8 +94,11 @@ class Catalogue:
 
     def free(self, class_name: str) -> Iterable[VolumeInfo]:
         """Volumes of a class that any claim may have, smallest first."""
-        found = self._free.get(class_name)
-        return found.values() if found is not None else ()
+        return self._free.of(class_name)
+
+    def fitting(self, class_name: str, demand: VolumeDemand) -> Shelf[VolumeInfo]:
+        """Those of `free` that suffice. In step with every change to come."""
+        return self._free.shelf(class_name, demand)
 
     def meant_for(self, claim: ClaimInfo) -> list[VolumeInfo]:
         """Volumes that are for this claim, smallest first."""
@@ -103,7 +107,7 @@ class Catalogue:
             for volume in self._meant.get(claim.key, {}).values()
             if (ref := self.claim_ref(volume)) is not None and is_for(ref, claim)
         ]
-        return sorted(found, key=_size)
+        return sorted(found, key=size_of)
 
     def capacity(self, namespace: str, name: str) -> CapacityInfo | None:
         return self._capacities.get((namespace, name))
@@ -112,7 +116,11 @@ class Catalogue:
         return self._attachments.get(name)
 
     def capacities(self, class_name: str) -> Iterable[CapacityInfo]:
-        return self._capacities_of.get(class_name, {}).values()
+        return self._pools.of(class_name)
+
+    def pools(self, class_name: str, size: int) -> Shelf[CapacityInfo]:
+        """Those of `capacities` where a volume of the size can be made. In step with every change to come."""
+        return self._pools.shelf(class_name, size)
 
     def attachments(self, node_name: str) -> Collection[AttachmentInfo]:
         return self._attached_to.get(node_name, {}).values()
@@ -184,23 +192,23 @@ class Catalogue:
 
     def set_capacity(self, capacity: CapacityInfo) -> bool:
         key = (capacity.namespace, capacity.name)
-        self._forget(self._capacities_of, self._capacities.get(key), "class_name", key)
-        self._capacities_of.setdefault(capacity.class_name, {})[key] = capacity
+        self._forget_pool(key)
+        self._pools.put(capacity)
         return self._set(self._capacities, key, capacity)
 
     def delete_capacity(self, namespace: str, name: str) -> bool:
         key = (namespace, name)
-        self._forget(self._capacities_of, self._capacities.get(key), "class_name", key)
+        self._forget_pool(key)
         return self._delete(self._capacities, key)
 
     def set_attachment(self, attachment: AttachmentInfo) -> bool:
         name = attachment.name
-        self._forget(self._attached_to, self._attachments.get(name), "node_name", name)
+        self._forget_attachment(name)
         self._attached_to.setdefault(attachment.node_name, {})[name] = attachment
         return self._set(self._attachments, name, attachment)
 
     def delete_attachment(self, name: str) -> bool:
-        self._forget(self._attached_to, self._attachments.get(name), "node_name", name)
+        self._forget_attachment(name)
         return self._delete(self._attachments, name)
 
     # ---- what decisions assume
@@ -268,14 +276,14 @@ class Catalogue:
         if ref is not None:
             self._meant.setdefault((ref.namespace, ref.name), {})[volume.name] = volume
         elif volume.available and not volume.deleting:
-            self._free.setdefault(volume.class_name, SortedDict())[_size(volume)] = volume
+            self._free.put(volume)
 
     def _unindex(self, volume: VolumeInfo) -> None:
         ref = self.claim_ref(volume)
         if ref is not None:
             _drop(self._meant, (ref.namespace, ref.name), volume.name)
         elif volume.available and not volume.deleting:
-            _drop(self._free, volume.class_name, _size(volume))
+            self._free.drop(volume)
 
     def _index_node(self, node: CSINodeInfo) -> None:
         for driver, count in node.limits.items():
@@ -291,9 +299,15 @@ class Catalogue:
             for plugin in old.migrated:
                 _drop(self._migrated, plugin, node_name)
 
-    def _forget(self, index: MutableMapping[str, Any], old: Record | None, by: str, key: Hashable) -> None:
+    def _forget_pool(self, key: tuple[str, str]) -> None:
+        old = self._capacities.get(key)
         if old is not None:
-            _drop(index, getattr(old, by), key)
+            self._pools.drop(old)
+
+    def _forget_attachment(self, name: str) -> None:
+        old = self._attachments.get(name)
+        if old is not None:
+            _drop(self._attached_to, old.node_name, name)
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
@@ -310,20 +324,17 @@ class Catalogue:
         for volume in self.volumes.values():
             anew._index(volume)
         for capacity in self._capacities.values():
-            key = (capacity.namespace, capacity.name)
-            anew._capacities_of.setdefault(capacity.class_name, {})[key] = capacity
+            anew._pools.put(capacity)
         for each in self._attachments.values():
             anew._attached_to.setdefault(each.node_name, {})[each.name] = each
         for node in self.csi_nodes.values():
             anew._index_node(node)
-        for index in ("_free", "_meant", "_capacities_of", "_attached_to", "_limits", "_migrated"):
+        for index in ("_meant", "_attached_to", "_limits", "_migrated"):
             if getattr(self, index) != getattr(anew, index):
                 problems.append(f"{index} is out of step with the objects")
-        return problems
-
-
-def _size(volume: VolumeInfo) -> tuple[int, str]:
-    return volume.capacity, volume.name
+        if not (self._free.has_the_things_of(anew._free) and self._pools.has_the_things_of(anew._pools)):
+            problems.append("the shelves are out of step with the objects")
+        return problems + self._free.check() + self._pools.check()
 
 
 def _is_news(new: Record, old: Record) -> bool:

@@ -18,49 +18,41 @@ import numpy as np
 from ..columns import Bools, Columns, Rows
 from ..nodeinfo import NodeInfo
 from .catalogue import Catalogue
+from .demand import VolumeDemand, could_hold
 from .podvolumes import ClaimKey
-from .reach import Shelf
 from .records import ClaimInfo, VolumeInfo
+from .shelves import Shelf
 
 
 class Wanted(NamedTuple):
     """A claim and the volumes that it could have on some node, best first."""
 
     claim: ClaimInfo
-    volumes: tuple[VolumeInfo, ...]
-    shelf: Shelf
+    shelf: Shelf[VolumeInfo]
+    #: Whether these are for it alone.
+    meant: bool
 
 
 def wanted(claims: Sequence[ClaimInfo], catalogue: Catalogue) -> tuple[Wanted, ...]:
     """The claims in the order in which they choose."""
     ordered = sorted(claims, key=lambda claim: claim.requested or 0)
-    found = []
-    for claim in ordered:
-        volumes = _candidates(claim, catalogue)
-        found.append(Wanted(claim, volumes, Shelf(volume.reach for volume in volumes)))
-    return tuple(found)
+    return tuple(_wanted(claim, catalogue) for claim in ordered)
 
 
-def _candidates(claim: ClaimInfo, catalogue: Catalogue) -> tuple[VolumeInfo, ...]:
-    meant = tuple(
+def _wanted(claim: ClaimInfo, catalogue: Catalogue) -> Wanted:
+    size, mode = claim.requested or 0, claim.volume_mode
+    meant = [
         volume
         for volume in catalogue.meant_for(claim)
-        if volume.class_name == claim.class_name and _could_hold(volume, claim) and not volume.deleting
-    )
+        if volume.class_name == claim.class_name and could_hold(volume, size, mode) and not volume.deleting
+    ]
     if meant:
-        return meant
-    return tuple(
-        volume
-        for volume in catalogue.free(claim.class_name)
-        if _could_hold(volume, claim)
-        and volume.attributes_class == claim.attributes_class
-        and (claim.selector is None or claim.selector.matches(volume.labels))
-        and claim.access_modes <= volume.access_modes
-    )
-
-
-def _could_hold(volume: VolumeInfo, claim: ClaimInfo) -> bool:
-    return volume.capacity >= (claim.requested or 0) and volume.volume_mode == claim.volume_mode
+        shelf: Shelf[VolumeInfo] = Shelf()
+        for place, volume in enumerate(meant):
+            shelf.put((place,), volume)
+        return Wanted(claim, shelf, True)
+    demand = VolumeDemand(size, mode, claim.access_modes, claim.attributes_class, claim.selector)
+    return Wanted(claim, catalogue.fitting(claim.class_name, demand), False)
 
 
 def matched(claims: Sequence[Wanted], nodes: Columns, rows: Rows) -> list[Bools]:
@@ -69,8 +61,7 @@ def matched(claims: Sequence[Wanted], nodes: Columns, rows: Rows) -> list[Bools]
     unsure = np.zeros(rows.shape[0], dtype=np.bool_)
     for index, each in enumerate(claims):
         count = each.shelf.counts(nodes, rows)
-        names = {volume.name for volume in each.volumes} if index else ()
-        rivals = sum(any(volume.name in names for volume in earlier.volumes) for earlier in claims[:index])
+        rivals = sum(_may_take_from(earlier, each) for earlier in claims[:index])
         # With more volumes than claims that chose before, one is left for sure.
         unsure |= (count > 0) & (count <= rivals)
         found.append(count > 0)
@@ -82,13 +73,16 @@ def matched(claims: Sequence[Wanted], nodes: Columns, rows: Rows) -> list[Bools]
     return found
 
 
+def _may_take_from(one: Wanted, other: Wanted) -> bool:
+    return not one.meant and not other.meant and one.claim.class_name == other.claim.class_name
+
+
 def choose(claims: Sequence[Wanted], node: NodeInfo) -> Mapping[ClaimKey, VolumeInfo]:
     """The volume of each claim that gets one on `node`."""
     chosen: dict[ClaimKey, VolumeInfo] = {}
     gone: set[str] = set()
     for each in claims:
-        for position in each.shelf.at(node):
-            volume = each.volumes[position]
+        for volume in each.shelf.at(node):
             if volume.name not in gone:
                 chosen[each.claim.key] = volume
                 gone.add(volume.name)

@@ -11,8 +11,9 @@ import numpy as np
 from ..columns import Bools, Columns, Rows
 from ..nodeinfo import NodeInfo
 from .catalogue import Catalogue
-from .reach import Reach, Shelf, reached, reaches
-from .records import ClaimInfo
+from .reach import reached, reaches
+from .records import CapacityInfo, ClaimInfo
+from .shelves import Shelf
 
 #: What classes without a provisioner say: their volumes are made by hand.
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -31,7 +32,7 @@ def has_room(claim: ClaimInfo, catalogue: Catalogue, nodes: Columns, rows: Rows)
     pools = _pools(claim, catalogue)
     if pools is None:
         return np.ones(rows.shape[0], dtype=np.bool_)
-    return Shelf(pools).counts(nodes, rows) > 0
+    return pools.counts(nodes, rows) > 0
 
 
 def can_make(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> bool:
@@ -40,13 +41,13 @@ def can_make(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> bool:
     if found is None or found.provisioner in ("", NO_PROVISIONER) or not reaches(found.reach, node):
         return False
     pools = _pools(claim, catalogue)
-    return pools is None or any(reaches(pool, node) for pool in pools)
+    return pools is None or any(True for _ in pools.at(node))
 
 
-def _pools(claim: ClaimInfo, catalogue: Catalogue) -> list[Reach | None] | None:
-    """Reach of the pools that are large enough; None where nobody counts."""
+def _pools(claim: ClaimInfo, catalogue: Catalogue) -> Shelf[CapacityInfo] | None:
+    """The pools that are large enough; None where nobody counts."""
     found = catalogue.classes.get(claim.class_name)
     driver = catalogue.drivers.get(found.provisioner) if found is not None else None
     if claim.requested is None or driver is None or not driver.tells_capacity:
         return None
-    return [pool.reach for pool in catalogue.capacities(claim.class_name) if pool.limit >= claim.requested]
+    return catalogue.pools(claim.class_name, claim.requested)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.engine.volumes.demand import VolumeDemand, could_be_had
 from tests.unit.stateful import model_test
 
-from .world import claim, ref, volume
+from .world import claim, node, ref, volume
 
 CLAIMS, VOLUMES, NODES, PODS = ["c1", "c2"], ["v1", "v2", "v3"], ["n1", "n2"], ["p1", "p2", "p3"]
 CLAIM, VOLUME, NODE, POD = (st.sampled_from(each) for each in (CLAIMS, VOLUMES, NODES, PODS))
@@ -137,6 +138,16 @@ class CatalogueMachine(RuleBasedStateMachine):
                         freed.add(name)
         assert {each.name for each in self.catalogue.release(pod)} == freed
         assert (self.catalogue.version > before) is bool(freed)
+
+    @rule(
+        size=st.sampled_from([1 << 30, 2 << 30]), modes=st.sampled_from([(), ("ReadWriteOnce",), ("Other",)])
+    )
+    def volumes_are_looked_for(self, size: int, modes: tuple[str, ...]) -> None:
+        """From now on what suffices is kept in step, which `check` looks at."""
+        demand = VolumeDemand(size, "Filesystem", frozenset(modes), "", None)
+        shelf = self.catalogue.fitting("slow", demand)
+        expected = [each for each in self.catalogue.free("slow") if could_be_had(each, demand)]
+        assert list(shelf.at(node("n"))) == expected
 
     # ---- what holds at every step
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,14 +12,28 @@ from agent_scheduler.engine.volumes.binding import Plan, judge, plan
 from agent_scheduler.engine.volumes.claims import Refused
 from agent_scheduler.engine.volumes.matching import choose, matched, wanted
 from agent_scheduler.engine.volumes.podvolumes import pod_volumes
-from agent_scheduler.engine.volumes.reach import Shelf, reached, reaches
+from agent_scheduler.engine.volumes.reach import Reach, reached, reaches
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
+from agent_scheduler.engine.volumes.shelves import Shelf
 from tests.unit.stateful import SOAKING
 
 from .world import Json, Storage, capacity, claim, driver, node, pod, ref, spec, storage_class, volume
 
 ZONES, HOSTS, SIZES = ["z1", "z2"], ["a", "b", "c"], ["1Gi", "2Gi", "3Gi"]
 ZONE_KEY = "topology.kubernetes.io/zone"
+
+
+class Thing(NamedTuple):
+    place: int
+    reach: Reach | None
+    class_name: str = ""
+
+
+def shelved(reaches_of: Iterable[Reach | None]) -> Shelf[Thing]:
+    shelf: Shelf[Thing] = Shelf()
+    for place, reach in enumerate(reaches_of):
+        shelf.put((place,), Thing(place, reach))
+    return shelf
 
 
 def requirements() -> st.SearchStrategy[Json]:
@@ -85,12 +100,15 @@ def test_affinities_are_counted_as_they_are_read(found: list[list[Json] | None])
         volume("v", nodeAffinity=None if terms is None else {"required": {"nodeSelectorTerms": terms}}).reach
         for terms in found
     ]
-    shelf = Shelf(affinities)
+    shelf = shelved(affinities)
     counts = shelf.counts(storage.columns, storage.rows)
     for name, count in zip(HOSTS, counts.tolist(), strict=True):
         plain = [plain_reach(terms, storage.node(name).labels) for terms in found]
         assert count == sum(plain)
-        assert shelf.at(storage.node(name)) == [position for position, yes in enumerate(plain) if yes]
+        assert [each.place for each in shelf.at(storage.node(name))] == [
+            position for position, yes in enumerate(plain) if yes
+        ]
+        assert shelf.counts(storage.columns, storage.rows[[HOSTS.index(name)]]).tolist() == [count]
         assert [reaches(each, storage.node(name)) for each in affinities] == plain
     for each, terms in zip(affinities, found, strict=True):
         expected = [name for name in HOSTS if plain_reach(terms, storage.node(name).labels)]
@@ -174,14 +192,15 @@ def test_a_value_that_an_affinity_names_twice_counts_once() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [twice]}]}
     storage = cluster()
     reach = volume("v", nodeAffinity={"required": terms}).reach
-    assert Shelf([reach]).counts(storage.columns, storage.rows).tolist() == [1, 0, 0]
+    assert shelved([reach]).counts(storage.columns, storage.rows).tolist() == [1, 0, 0]
 
 
 def test_a_node_without_the_label_is_not_one_whose_label_is_empty() -> None:
     empty = {"key": ZONE_KEY, "operator": "In", "values": [""]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [empty]}]}
-    shelf = Shelf([volume("v", nodeAffinity={"required": terms}).reach])
-    assert [list(shelf.at(node("n", labels=labels))) for labels in ({}, {ZONE_KEY: ""})] == [[], [0]]
+    shelf = shelved([volume("v", nodeAffinity={"required": terms}).reach])
+    found = [list(shelf.at(node("n", labels=labels))) for labels in ({}, {ZONE_KEY: ""})]
+    assert [len(each) for each in found] == [0, 1]
 
 
 def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
@@ -191,7 +210,7 @@ def test_an_affinity_for_a_label_and_a_name_asks_for_both() -> None:
     }
     storage = cluster()
     reach = volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [term]}}).reach
-    assert Shelf([reach]).counts(storage.columns, storage.rows).tolist() == [0, 1, 0]
+    assert shelved([reach]).counts(storage.columns, storage.rows).tolist() == [0, 1, 0]
     assert [reaches(reach, storage.node(name)) for name in HOSTS] == [False, True, False]
 
 

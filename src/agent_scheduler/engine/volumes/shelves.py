@@ -1,0 +1,198 @@
+"""What a claim could have, sorted by where it can be reached from: found by node without a look at each.
+
+Volumes and pools come by the thousand, each with an affinity for one node, and every pod with a claim asks about all
+nodes, so asking each of them would cost their product for each pod. A `Shelf` has what suffices for one demand, by the
+labels that it asks of a node, so that a node costs one look a label. `Shelves` makes one for each demand that somebody
+has, which for the claims of a workload is the same, and keeps it in step as volumes come and go.
+
+Invariant: a shelf has all things of its group that suffice for its demand, and no others (`check`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, ValuesView
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import numpy as np
+from sortedcontainers import SortedDict
+
+from ..columns import Columns, Ints, Rows
+from ..nodeinfo import NodeInfo
+from ..nodeselection import match_selector
+from .reach import Reach, reaches
+
+#: Demands with a shelf. One more costs a look at all things of its group.
+_KEPT: Final = 32
+
+#: So many rows are looked at one by one; more of them together.
+_ONE_BY_ONE: Final = 8
+
+
+class Thing(Protocol):
+    """`class_name` is its group."""
+
+    @property
+    def class_name(self) -> str: ...
+
+    @property
+    def reach(self) -> Reach | None: ...
+
+
+T = TypeVar("T", bound=Thing)
+D = TypeVar("D", bound=Hashable)
+
+#: Sorts things; those that are to be had first are less. Unique.
+Key = tuple[Any, ...]
+
+
+class Shelf(Generic[T]):
+    """Things in the order of their keys."""
+
+    __slots__ = ("_by_label", "_everywhere", "_others")
+
+    def __init__(self) -> None:
+        self._everywhere: SortedDict[Key, T] = SortedDict()
+        #: Label -> value -> things.
+        self._by_label: dict[str, dict[str, SortedDict[Key, T]]] = {}
+        self._others: SortedDict[Key, T] = SortedDict()
+
+    def put(self, key: Key, thing: T) -> None:
+        reach = thing.reach
+        if reach is None:
+            self._everywhere[key] = thing
+        elif reach.key:
+            by_value = self._by_label.setdefault(reach.key, {})
+            for value in reach.values:
+                by_value.setdefault(value, SortedDict())[key] = thing
+        else:
+            self._others[key] = thing
+
+    def drop(self, key: Key, thing: T) -> None:
+        """Of what has been put."""
+        reach = thing.reach
+        if reach is None:
+            del self._everywhere[key]
+        elif reach.key:
+            by_value = self._by_label[reach.key]
+            for value in reach.values:
+                there = by_value[value]
+                del there[key]
+                if not there:
+                    del by_value[value]
+            if not by_value:
+                del self._by_label[reach.key]
+        else:
+            del self._others[key]
+
+    def counts(self, nodes: Columns, rows: Rows) -> Ints:
+        """How many of the things each of `rows` can reach."""
+        if rows.shape[0] <= _ONE_BY_ONE:
+            return np.array([self._count(nodes.nodes[row]) for row in rows.tolist()], dtype=np.int64)
+        found: Ints = np.full(rows.shape[0], len(self._everywhere), dtype=np.int64)
+        for thing in self._others.values():
+            found += match_selector(thing.reach.selector, nodes, rows)
+        for key, by_value in self._by_label.items():
+            # The column first: it interns the values that are then looked up.
+            column = nodes.label(key)[rows]
+            table: Ints = np.zeros(len(nodes.interns.values) + 1, dtype=np.int64)
+            known = nodes.interns.known_value
+            for value, things in by_value.items():
+                number = known(value)
+                if number > 0:
+                    table[number] = len(things)
+            found += table[column]
+        return found
+
+    def _count(self, node: NodeInfo | None) -> int:
+        if node is None:
+            return 0
+        count = len(self._everywhere) + sum(reaches(thing.reach, node) for thing in self._others.values())
+        return count + sum(len(things) for things in self._labelled(node))
+
+    def at(self, node: NodeInfo) -> Iterator[T]:
+        """The things that the node can reach, in order. Nothing may be put or dropped meanwhile."""
+        found = [self._everywhere.items(), *(things.items() for things in self._labelled(node))]
+        found += [((key, thing),) for key, thing in self._others.items() if reaches(thing.reach, node)]
+        for _, thing in heapq.merge(*found, key=_key) if len(found) > 1 else found[0]:
+            yield thing
+
+    def _labelled(self, node: NodeInfo) -> Iterator[SortedDict[Key, T]]:
+        for label, by_value in self._by_label.items():
+            value = node.labels.get(label)
+            if value is not None and (there := by_value.get(value)):
+                yield there
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shelf) and all(
+            getattr(self, name) == getattr(other, name) for name in Shelf.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _key(entry: tuple[Key, object]) -> Key:
+    return entry[0]
+
+
+class Shelves(Generic[D, T]):
+    """Things by group, and shelves of them. `key` sorts them; `suffices` says whether one does for a demand."""
+
+    def __init__(self, key: Callable[[T], Key], suffices: Callable[[T, D], bool]) -> None:
+        self._key = key
+        self._suffices = suffices
+        self._things: dict[str, SortedDict[Key, T]] = {}
+        self._shelves: OrderedDict[tuple[str, D], Shelf[T]] = OrderedDict()
+
+    def of(self, group: str) -> ValuesView[T] | tuple[()]:
+        """All things of a group, in order."""
+        found = self._things.get(group)
+        return found.values() if found is not None else ()
+
+    def put(self, thing: T) -> None:
+        key, group = self._key(thing), thing.class_name
+        self._things.setdefault(group, SortedDict())[key] = thing
+        for (other, demand), shelf in self._shelves.items():
+            if other == group and self._suffices(thing, demand):
+                shelf.put(key, thing)
+
+    def drop(self, thing: T) -> None:
+        """Of what has been put."""
+        key, group = self._key(thing), thing.class_name
+        things = self._things[group]
+        del things[key]
+        if not things:
+            del self._things[group]
+        for (other, demand), shelf in self._shelves.items():
+            if other == group and self._suffices(thing, demand):
+                shelf.drop(key, thing)
+
+    def shelf(self, group: str, demand: D) -> Shelf[T]:
+        """What suffices for a demand, kept in step for as long as enough others are not asked for after it."""
+        found = self._shelves.get((group, demand))
+        if found is None:
+            found = self._shelves[group, demand] = self._filled(group, demand)
+            if len(self._shelves) > _KEPT:
+                self._shelves.popitem(last=False)
+        else:
+            self._shelves.move_to_end((group, demand))
+        return found
+
+    def _filled(self, group: str, demand: D) -> Shelf[T]:
+        shelf: Shelf[T] = Shelf()
+        for thing in self.of(group):
+            if self._suffices(thing, demand):
+                shelf.put(self._key(thing), thing)
+        return shelf
+
+    def has_the_things_of(self, other: Shelves[D, T]) -> bool:
+        return self._things == other._things
+
+    def check(self) -> list[str]:
+        """What contradicts the invariant."""
+        return [
+            f"the shelf of {group!r} for {demand} is out of step"
+            for (group, demand), shelf in self._shelves.items()
+            if shelf != self._filled(group, demand)
+        ]

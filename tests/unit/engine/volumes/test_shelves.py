@@ -1,0 +1,70 @@
+"""Shelves: made for a demand when somebody has it, and kept in step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from agent_scheduler.engine.volumes.reach import Reach
+from agent_scheduler.engine.volumes.shelves import Shelves
+
+from .world import Storage, capacity, claim, driver, node, storage_class, volume
+
+
+class Thing(NamedTuple):
+    name: str
+    size: int
+    reach: Reach | None = None
+    class_name: str = "slow"
+
+
+class Counted:
+    """Shelves by size that tell how often they looked at a thing."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.shelves: Shelves[int, Thing] = Shelves(lambda each: (each.size, each.name), self._suffices)
+
+    def _suffices(self, thing: Thing, size: int) -> bool:
+        self.looks += 1
+        return thing.size >= size
+
+
+def test_a_demand_that_was_had_before_is_met_without_a_look_at_each_thing() -> None:
+    counted = Counted()
+    for index in range(100):
+        counted.shelves.put(Thing(f"t{index}", index))
+    first = counted.shelves.shelf("slow", 50)
+    assert counted.looks == 100
+    counted.shelves.drop(Thing("t99", 99))
+    counted.shelves.put(Thing("t70b", 70))
+    counted.shelves.put(Thing("elsewhere", 70, class_name="quick"))
+    assert counted.looks == 102
+    assert counted.shelves.shelf("slow", 50) is first
+    assert [each.size for each in first.at(node("n"))] == [*range(50, 71), 70, *range(71, 99)]
+    assert counted.shelves.check() == []
+
+
+def test_a_demand_that_many_others_came_after_is_forgotten() -> None:
+    counted = Counted()
+    counted.shelves.put(Thing("t", 1000))
+    first = counted.shelves.shelf("slow", 0)
+    for size in range(1, 32):
+        assert counted.shelves.shelf("slow", size) is not first
+    assert counted.shelves.shelf("slow", 0) is first
+    for size in range(32, 64):
+        counted.shelves.shelf("slow", size)
+    assert counted.shelves.shelf("slow", 0) is not first
+
+
+def test_the_free_volumes_and_pools_of_a_workload_are_sorted_once() -> None:
+    storage = Storage(node("a")).add(storage_class("made", provisioner="csi"), driver("csi"))
+    storage.add(*(volume(f"v{index}", on="a", class_name="made") for index in range(9)))
+    storage.add(*(capacity(f"p{index}", "1Gi", topology={}) for index in range(9)))
+    catalogue = storage.catalogue
+    pools = catalogue.pools("made", 1)
+    storage.add(capacity("p0", "2Gi", topology={}), capacity("p1", "0", topology={}))
+    catalogue.delete_capacity("kube-system", "p2")
+    assert catalogue.pools("made", 1) is pools
+    assert [each.name for each in pools.at(storage.node("a"))] == ["p0", *(f"p{at}" for at in range(3, 9))]
+    storage.add(claim("c", class_name="made"))
+    assert catalogue.check() == []
