@@ -8,22 +8,23 @@ provisioner, but for `kubernetes.io/no-provisioner`, has room without end and ma
     a claim that waits for its consumer ──> the volume that a scheduler put it down for, or, once a node is selected,
                                             one that is made for that node
 
-Costs: a claim looks at the volumes that are not bound yet; a claim that goes looks at all volumes.
+Costs: a claim looks at the volumes of its class that are large enough, up to the first that does; a volume that is free
+has the claims of its class looked at that a volume alone can help.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
 import orjson
 
 from ..objects.quantity import value
-from .builtin.eviction import matches
 from .builtin.volumes import check_driver_name
 from .controllers import nobody
 from .deletion import delete_record
+from .free_volumes import FreeVolumes
 from .handlers import Api
 from .resource import Object
 from .store import Event, Record
@@ -41,6 +42,8 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 #: Where the volumes made for a node can be reached from: the first of these labels that the node has.
 _TOPOLOGY = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
 
+Awaited = tuple[str, str]
+
 
 class VolumeBinding:
     """The claims and volumes of one server, a `Controller`."""
@@ -54,11 +57,12 @@ class VolumeBinding:
         #: Keys to look at, in order of arrival.
         self._noted_claims: dict[str, None] = {}
         self._noted_volumes: dict[str, None] = {}
-        #: Claims that wait for a volume, and volumes that are not bound.
-        self._pending: dict[str, None] = {}
-        self._open: dict[str, None] = {}
+        #: Claims that wait for a volume, by what they wait for (`_awaited`), and that of each.
+        self._pending: dict[Awaited, dict[str, None]] = {}
+        self._awaits: dict[str, Awaited] = {}
+        self._free = FreeVolumes(self._volumes.table)
         for record in self._volumes.table.scan(""):
-            self._note_volume(record)
+            self._noted_volumes[record.key] = None
         for record in self._claims.table.scan(""):
             self._noted_claims[record.key] = None
         self._claims.table.subscribers.append(self._claim_changed)
@@ -70,15 +74,12 @@ class VolumeBinding:
         self.wake()
 
     def _volume_changed(self, event: Event) -> None:
-        self._note_volume(event.record)
+        self._free.changed(event)
+        self._noted_volumes[event.record.key] = None
         self.wake()
 
-    def _note_volume(self, record: Record) -> None:
-        self._noted_volumes[record.key] = None
-        self._open[record.key] = None
-
     def _class_changed(self, event: Event) -> None:
-        self._noted_claims.update(self._pending)
+        self._noted_claims.update(self._pending.get(("class", event.record.name), {}))
         self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
@@ -95,27 +96,28 @@ class VolumeBinding:
     def _see_volume(self, key: str) -> None:
         record = self._volumes.table.records.get(key)
         if record is None:
-            self._open.pop(key, None)
             return
         volume = self._decoded(VOLUMES, record)
         ref = volume["spec"].get("claimRef")
         phase = (volume.get("status") or {}).get("phase")
         if ref is None:
             self._enter(record, volume, "Available")
-            self._noted_claims.update(self._pending)
+            class_name = volume["spec"].get("storageClassName") or ""
+            self._noted_claims.update(self._pending.get(("volume", record.name), {}))
+            if not self._waits(class_name):
+                self._noted_claims.update(self._pending.get(("class", class_name), {}))
             return
         claim = self._claims.table.records.get(f"{ref.get('namespace')}/{ref.get('name')}")
         if claim is not None and ref.get("uid") in (None, "", claim.uid):
             if phase == "Bound":
-                self._open.pop(key, None)
-            elif self._has_another(claim, key):
+                return
+            if self._has_another(claim, key):
                 self._let_go(record, volume)
             else:
                 self._noted_claims[claim.key] = None
         elif not ref.get("uid"):
             self._enter(record, volume, "Available")
         elif not record.deleting:
-            self._open.pop(key, None)
             if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
                 delete_record(self._registry, self._volumes, record, {})
             else:
@@ -142,18 +144,19 @@ class VolumeBinding:
     def _see_claim(self, key: str) -> None:
         record = self._claims.table.records.get(key)
         if record is None:
-            self._pending.pop(key, None)
-            self._noted_volumes.update((volume.key, None) for volume in self._volumes_for(key))
+            self._settled(key)
+            self._noted_volumes.update(dict.fromkeys(self._free.naming(key)))
             return
         claim = self._decoded(CLAIMS, record)
         if BIND_COMPLETED in (claim["metadata"].get("annotations") or {}):
-            if key in self._pending:
-                del self._pending[key]
+            if self._settled(key):
                 # Others may have been put down for it, too.
-                self._noted_volumes.update(self._open)
+                self._noted_volumes.update(dict.fromkeys(self._free.naming(key)))
             self._check_bound(record, claim)
             return
-        self._pending[key] = None
+        self._settled(key)
+        self._awaits[key] = awaited = _awaited(claim)
+        self._pending.setdefault(awaited, {})[key] = None
         if record.deleting:
             return
         name = claim["spec"].get("volumeName")
@@ -163,12 +166,21 @@ class VolumeBinding:
         if volume is not None and self._may_have(volume, record):
             self._bind(record, claim, volume)
 
-    def _volumes_for(self, key: str) -> Iterator[Record]:
-        namespace, _, name = key.partition("/")
-        for record in self._volumes.table.scan(""):
-            ref = orjson.loads(record.data)["spec"].get("claimRef") or {}
-            if (ref.get("namespace"), ref.get("name")) == (namespace, name):
-                yield record
+    def _settled(self, key: str) -> bool:
+        """The claim waits no longer. Returns whether it did."""
+        awaited = self._awaits.pop(key, None)
+        if awaited is None:
+            return False
+        waiting = self._pending[awaited]
+        del waiting[key]
+        if not waiting:
+            del self._pending[awaited]
+        return True
+
+    def _waits(self, class_name: str) -> bool:
+        """Whether claims of the class wait for their consumer, so that no volume alone can help them."""
+        found = self._registry.object(CLASSES, class_name)
+        return found is not None and found.get("volumeBindingMode") == "WaitForFirstConsumer"
 
     def _check_bound(self, record: Record, claim: Object) -> None:
         lost = claim["spec"].get("volumeName") not in self._volumes.table.records
@@ -176,16 +188,11 @@ class VolumeBinding:
             claim["status"] = {"phase": "Lost"}
             self._registry.store.replace(CLAIMS, record, claim)
 
-    def _unbound(self) -> Iterator[tuple[Record, Object]]:
-        for name in tuple(self._open):
-            record = self._volumes.table.records.get(name)
-            if record is not None and not record.deleting:
-                yield record, orjson.loads(record.data)
-
     def _meant_for(self, claim: Record) -> Record | None:
         """The volume that names the claim."""
-        for record, volume in self._unbound():
-            if volume["spec"].get("claimRef") and self._may_have(record, claim):
+        for name, uid in self._free.naming(claim.key).items():
+            record = self._volumes.table.records[name]
+            if uid in ("", claim.uid) and not record.deleting:
                 return record
         return None
 
@@ -198,9 +205,10 @@ class VolumeBinding:
 
     def _other(self, claim: Object) -> Record | None:
         """A volume that is free or made; None for a claim that has to wait."""
-        found = self._registry.object(CLASSES, claim["spec"].get("storageClassName") or "")
+        class_name = claim["spec"].get("storageClassName") or ""
+        found = self._registry.object(CLASSES, class_name)
         node = (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE)
-        waits = found is not None and found.get("volumeBindingMode") == "WaitForFirstConsumer"
+        waits = self._waits(class_name)
         if waits and not node:
             return None
         free = None if waits else self._smallest(claim)
@@ -210,17 +218,7 @@ class VolumeBinding:
 
     def _smallest(self, claim: Object) -> Record | None:
         spec = claim["spec"]
-        fitting = [
-            (value(volume["spec"]["capacity"]["storage"]), record.name, record)
-            for record, volume in self._unbound()
-            if volume["spec"].get("claimRef") is None
-            and (volume["spec"].get("storageClassName") or "") == (spec.get("storageClassName") or "")
-            and volume["spec"].get("volumeMode") == spec.get("volumeMode")
-            and set(spec["accessModes"]) <= set(volume["spec"]["accessModes"])
-            and value(volume["spec"]["capacity"]["storage"]) >= _requested(spec)
-            and (spec.get("selector") is None or matches(spec["selector"], record.labels))
-        ]
-        return min(fitting)[2] if fitting else None
+        return next(self._free.fitting(spec, _requested(spec)), None)
 
     def _made(self, claim: Object, storage_class: Object, node: str | None) -> Record | None:
         metadata, spec = claim["metadata"], claim["spec"]
@@ -271,6 +269,12 @@ class VolumeBinding:
 
     def _decoded(self, name: tuple[str, str], record: Record) -> Object:
         return self._registry.stored(name).stored.decode(record.data)
+
+
+def _awaited(claim: Object) -> Awaited:
+    """The one volume that a claim names, or any volume of its class."""
+    name = claim["spec"].get("volumeName")
+    return ("volume", name) if name else ("class", claim["spec"].get("storageClassName") or "")
 
 
 def _reference(claim: Object) -> Object:

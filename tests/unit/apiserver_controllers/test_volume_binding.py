@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.apiserver.free_volumes import FreeVolumes
 from agent_scheduler.apiserver.protection import Protection
 from agent_scheduler.apiserver.volume_binding import BIND_COMPLETED, SELECTED_NODE, VolumeBinding
 
@@ -47,6 +48,10 @@ def add_volume(world: World, name: str, *, size: str = "1Gi", **spec: Any) -> No
         },
     }
     world.ok("POST", VOLUMES, body)
+
+
+def change(world: World, path: str, body: Any) -> None:
+    world.ok("PATCH", path, body, kind="application/merge-patch+json")
 
 
 def phase(world: World, path: str) -> str:
@@ -140,7 +145,7 @@ def test_a_second_volume_that_was_put_down_for_a_claim_is_free_again(world: Worl
             "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
             "spec": {"claimRef": ref},
         }
-        world.ok("PATCH", f"{VOLUMES}/{name}", patch, kind="application/merge-patch+json")
+        change(world, f"{VOLUMES}/{name}", patch)
     world.settle()
     other = ({"v", "w"} - {bound_to(world)}).pop()
     found = world.ok("GET", f"{VOLUMES}/{other}")
@@ -177,10 +182,80 @@ def test_a_claim_whose_volume_is_gone_is_lost(world: World) -> None:
     world.settle()
     patch = {"metadata": {"finalizers": None}}
     world.delete(f"{VOLUMES}/v")
-    world.ok("PATCH", f"{VOLUMES}/v", patch, kind="application/merge-patch+json")
+    change(world, f"{VOLUMES}/v", patch)
     add_volume(world, "another")
     world.ok(
         "PATCH", f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}}, kind="application/merge-patch+json"
     )
     world.settle()
     assert phase(world, f"{CLAIMS}/c") == "Lost"
+
+
+def test_a_claim_that_names_its_volume_gets_it_when_it_comes_though_its_class_waits(world: World) -> None:
+    add_class(world, "late", waits=True)
+    add_claim(world, storageClassName="late", volumeName="v")
+    add_claim(world, "other", storageClassName="late")
+    world.settle()
+    add_volume(world, "w", storageClassName="late")
+    world.settle()
+    assert bound_to(world) is None
+    add_volume(world, "v", storageClassName="late")
+    world.settle()
+    assert bound_to(world) == "v"
+    assert bound_to(world, "other") is None
+
+
+def test_every_volume_that_was_put_down_for_a_claim_that_got_another_is_let_go(world: World) -> None:
+    add_class(world, "late", waits=True, provisioner="kubernetes.io/no-provisioner")
+    for name in ("v", "w", "x"):
+        add_volume(world, name, storageClassName="late")
+    uid = add_claim(world, storageClassName="late")["metadata"]["uid"]
+    for name in ("v", "w"):
+        ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": uid}
+        metadata = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
+        change(world, f"{VOLUMES}/{name}", {"metadata": metadata, "spec": {"claimRef": ref}})
+    world.settle()
+    got = bound_to(world)
+    assert got in ("v", "w")
+    assert {each: phase(world, f"{VOLUMES}/{each}") for each in ("v", "w", "x")} == {
+        "v": "Available",
+        "w": "Available",
+        "x": "Available",
+        got: "Bound",
+    }
+
+
+def test_free_volumes_stay_in_step_with_the_table(world: World) -> None:
+    table = world.api.registry.stored(("", "persistentvolumes")).table
+    free = FreeVolumes(table)
+    table.subscribers.append(free.changed)
+    wanted = {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem", "storageClassName": "s"}
+
+    def found(requested: int = 0, **more: Any) -> list[str]:
+        anew = FreeVolumes(table)
+        for claim in ("default/c", "default/d"):
+            assert dict(free.naming(claim)) == dict(anew.naming(claim))
+        names = [each.name for each in free.fitting({**wanted, **more}, requested)]
+        assert names == [each.name for each in anew.fitting({**wanted, **more}, requested)]
+        return names
+
+    for name, size in (("a", "3Gi"), ("b", "1Gi"), ("c", "2Gi")):
+        add_volume(world, name, size=size, storageClassName="s")
+    add_volume(world, "blocks", storageClassName="s", volumeMode="Block")
+    add_volume(world, "elsewhere", storageClassName="t")
+    assert found() == ["b", "c", "a"]
+    assert found(2 << 30) == ["c", "a"]
+    assert found(volumeMode="Block") == ["blocks"]
+    assert found(accessModes=["ReadWriteMany"]) == []
+    assert found(storageClassName=None) == []
+    ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "d"}
+    change(world, f"{VOLUMES}/c", {"spec": {"claimRef": ref}})
+    assert found() == ["b", "a"] and dict(free.naming("default/d")) == {"c": ""}
+    change(world, f"{VOLUMES}/b", {"metadata": {"labels": {"disk": "ssd"}, "finalizers": ["x/y"]}})
+    assert found(selector={"matchLabels": {"disk": "ssd"}}) == ["b"]
+    world.ok("DELETE", f"{VOLUMES}/b")
+    assert found() == ["a"]
+    for name in ("a", "c", "blocks"):
+        world.ok("DELETE", f"{VOLUMES}/{name}")
+    world.settle()
+    assert found() == [] and not free.naming("default/d")
