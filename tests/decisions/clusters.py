@@ -24,6 +24,7 @@ _ABOUT = (
     *((subject,) for subject in SUBJECTS),
     ("room", "priority"),
     ("spread", "images"),
+    ("spread", "taints"),
     ("room", "nodes", "taints", "images"),
     ("pods", "spread", "nodes"),
     ("ports", "pods", "priority"),
@@ -47,15 +48,15 @@ def cluster(draw: Draw) -> Drawn:
     """
     choices = Choices(draw)
     about = frozenset(choices.pick(_ABOUT))
-    # One to five nodes as often as more.
-    count = 1 + choices.below(5 if choices.below(2) else MOST_NODES)
+    # Few nodes more often than many.
+    count = 1 + choices.below(7 if choices.below(2) else MOST_NODES)
     most = choices.pick((0, 2, 4, 6, 8, 10, 12, MOST_PODS))
-    pods = choices.below(most + 1) if "priority" not in about else 2 * choices.below(MOST_NODES)
+    if "priority" in about or "spread" in about:  # which take a crowd
+        most = 2 * choices.below(MOST_NODES)
+    pods = most // 2 + choices.below(most // 2 + 1)
     pending = podparts.pending(Choices(draw), about)
     nodes = tuple(node(Choices(draw), f"n{number}", about) for number in range(count))
-    placed = tuple(
-        podparts.placed(Choices(draw), f"p{number}", count, about) for number in range(pods)
-    )
+    placed = tuple(podparts.placed(Choices(draw), f"p{number}", count, about) for number in range(pods))
     return Drawn(World(nodes, placed, NAMESPACES), pending)
 
 
@@ -66,7 +67,7 @@ def clusters(draw: st.DrawFn) -> Drawn:
 
 _CPU = ("4", "2", "8", "1500m", "0.5", "1e1", "3.25", "16")
 _MEMORY = ("8Gi", "4Gi", "1.5Gi", "16e9", "500M", "3000000Ki", "2147483648", "0.25Ti")
-_PODS = ("110", "110", "110", "10", "5", "3", "2", "0")
+_PODS = ("110", "110", "110", "110", "10", "5", "3", "0")
 TAINTS = (
     {"key": "soft", "value": "1", "effect": "PreferNoSchedule"},
     {"key": "soft", "effect": "PreferNoSchedule"},
@@ -88,7 +89,9 @@ def node(choices: Choices, called: str, about: frozenset[str]) -> dict[str, Any]
     zone = choices.pick(("z1", "z2", "z1", "z2", "z3", ""))
     if zone:
         labels[ZONE] = zone
-    if choices.once_in(24):
+    if choices.once_in(16):
+        labels[HOST] = "n0"
+    elif choices.once_in(24):
         del labels[HOST]
     spec: dict[str, Any] = {}
     if "taints" in about:

@@ -18,7 +18,7 @@ _MEMORY = ("64Mi", "256Mi", "1Gi", "500M", "0.5Gi", "1e8", "", "0", "1234567")
 _IMAGES = ("small", "a:v1", "registry:5000/b", "c@sha256:0f", "unknown")
 _APPS = ("a", "b", "a", "c", "")
 _VERSIONS = ("", "1", "2")
-_NAMESPACES = ("default", "default", "default", "blue", "red")
+_NAMESPACES = ("default", "default", "default", "default", "blue", "red")
 
 About = frozenset[str]
 
@@ -244,12 +244,12 @@ def _constraints(choices: Choices) -> list[dict[str, Any]]:
             "maxSkew": choices.pick((1, 2, 1, 5)),
         }
         _select(choices, constraint)
-        if when == "DoNotSchedule" and choices.once_in(4):
-            constraint["minDomains"] = choices.pick((2, 3, 1, 5))
-        if choices.once_in(4):
-            constraint["nodeAffinityPolicy"] = choices.pick(("Ignore", "Honor"))
-        if choices.once_in(4):
-            constraint["nodeTaintsPolicy"] = choices.pick(("Honor", "Ignore"))
+        if when == "DoNotSchedule" and choices.below(2):
+            constraint["minDomains"] = choices.pick((2, 3, 4, 1))
+        if choices.below(2):
+            constraint["nodeAffinityPolicy"] = choices.pick(("Ignore", "Ignore", "Honor"))
+        if choices.below(2):
+            constraint["nodeTaintsPolicy"] = choices.pick(("Honor", "Honor", "Ignore"))
         if "labelSelector" in constraint and choices.once_in(5):
             constraint["matchLabelKeys"] = ["version"]
         found[key, when] = constraint
