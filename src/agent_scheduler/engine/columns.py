@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ from .nodeinfo import NodeInfo, Taints
 from .podclass import PODS, HostPort
 from .podcounts import Countable, PodsMatching
 from .podterms import ExistingTerm
+from .volumes.podvolumes import PodVolumes
 
 Key = TypeVar("Key")
 T = TypeVar("T")
@@ -45,6 +47,7 @@ DERIVED_KEPT: Final = 256
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 NOBODY: Final[frozenset[str]] = frozenset()
+NO_GUESTS: Final[Mapping[str, PodVolumes]] = MappingProxyType({})
 
 
 class Interns:
@@ -94,6 +97,7 @@ class Columns:
         "absent",
         "allocatable",
         "derived",
+        "guests",
         "interns",
         "matching",
         "nodes",
@@ -138,6 +142,8 @@ class Columns:
         self.terms: dict[ExistingTerm, Ints] = {}
         #: UIDs of pods that are thought away for the time of a question, for plugins that know pods by name.
         self.absent: AbstractSet[str] = NOBODY
+        #: The volumes of pods that are thought of as standing on the row in question, by UID, for that time.
+        self.guests: Mapping[str, PodVolumes] = NO_GUESTS
         #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
         #: `DERIVED_KEPT`, see `derive`.
         self.derived: dict[Hashable, Any] = {}

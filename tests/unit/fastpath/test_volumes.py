@@ -15,7 +15,7 @@ from agent_scheduler.engine.plugins.args import VolumeBindingArgs
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response, Transport
-from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
 
@@ -468,3 +468,76 @@ async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
         assert running.fast_path.binder.in_flight == 0
         assert not running.fast_path.ledger.assumed
         await until(lambda: nothing_reserved(running))
+
+
+# ---- preemption
+
+
+HIGH = "system-cluster-critical"
+IN_USE = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+
+
+async def _placed(world: Storage, *names: str) -> bool:
+    return set(await world.cluster.placed()) == set(names)
+
+
+async def leaving(world: Storage) -> set[str]:
+    pods = await world.cluster.pods()
+    return {name for name, pod in pods.items() if pod["metadata"].get("deletionTimestamp")}
+
+
+async def test_a_claim_that_one_pod_may_have_is_taken_from_a_lesser_pod_and_from_no_other() -> None:
+    async with storage() as world:
+        await world.add_class("now", waits=False)
+        await world.add_claim("data", "now", accessModes=["ReadWriteOncePod"])
+        await world.add_nodes("a", "b")
+        async with scheduling(world.cluster.transport, initial_backoff=0.05) as running:
+            await world.add_pod("low", "data")
+            node = (await until(world.cluster.placed))["low"]
+            await world.add_pod("equal", "data")
+            assert await refused(world, running, "equal") == (
+                f"0/2 nodes are available: 2 node(s) unavailable due to {IN_USE}. "
+                "no new claims to deallocate, "
+                "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+            )
+            await world.add_pod("high", "data", priorityClassName=HIGH)
+            assert await until(lambda: leaving(world)) == {"low"}
+
+            async def nominated() -> Any:
+                high = await world.cluster.ask("GET", f"{PODS}/high")
+                return high["status"].get("nominatedNodeName")
+
+            assert await until(nominated) == node
+            await world.cluster.ask("DELETE", f"{PODS}/low?gracePeriodSeconds=0")
+            assert await until(world.cluster.placed) == {"high": node}
+            await until(lambda: nothing_reserved(running))
+            assert running.reports.counts["victims"] == 1 and not running.reports.failures
+
+
+async def test_a_node_with_all_volumes_that_it_can_have_is_cleared_of_as_many_pods_as_it_takes() -> None:
+    async with storage() as world:
+        await world.add_class("now", waits=False)
+        driver = {
+            "name": "made.example.com",
+            "nodeID": "a",
+            "topologyKeys": None,
+            "allocatable": {"count": 2},
+        }
+        body = {"metadata": {"name": "a"}, "spec": {"drivers": [driver]}}
+        await world.cluster.ask("POST", f"{STORAGE}/csinodes", body)
+        await world.add_nodes("a")
+        for name in ("one", "two", "three"):
+            await world.add_claim(name, "now")
+        async with scheduling(world.cluster.transport, initial_backoff=0.05) as running:
+            for name in ("one", "two"):
+                await world.add_pod(name, name)
+            await until(lambda: len(running.fast_path.ledger.placements) == 2)
+            await world.add_pod("three", "three", priorityClassName=HIGH)
+            [victim] = await until(lambda: leaving(world))
+            assert await refused(world, running, "three") == (
+                "0/1 nodes are available: 1 node(s) exceed max volume count."
+            )
+            await world.cluster.ask("DELETE", f"{PODS}/{victim}?gracePeriodSeconds=0")
+            [left] = {"one", "two"} - {victim}
+            await until(lambda: _placed(world, left, "three"))
+            assert running.reports.counts["victims"] == 1 and not running.reports.failures

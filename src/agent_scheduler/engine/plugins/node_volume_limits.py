@@ -13,31 +13,40 @@ from ..handle import Handle
 from ..podclass import PodClass
 from ..queueing.hints import ClusterEventWithHint
 from ..volumes import limits
-from ..volumes.catalogue import Catalogue
+from ..volumes.attached import Attached, VolumeId
 from ..volumes.claims import Refused
 from ..volumes.hints import limit_events, volumes_of
-from ..volumes.usage import VolumeUse
 
 
 class State(NamedTuple):
-    plan: frozenset[limits.Handle] | Refused
-    catalogue: Catalogue
-    use: VolumeUse
+    plan: frozenset[VolumeId] | Refused
+    attached: Attached
 
 
 class NodeVolumeLimits(Filter):
     name = limits.NAME
     depends = Depends.USAGE
 
+    def __init__(self) -> None:
+        #: Of the cluster that pods are decided for.
+        self._attached: Attached | None = None
+
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
         if pod.volumes is None:
             return None
         catalogue = handle.catalogue
         found = limits.plan(pod.volumes, catalogue)
-        return None if found is None else State(found, catalogue, handle.volume_use)
+        if found is None:
+            return None
+        attached, use = self._attached, handle.volume_use
+        if attached is None or attached.catalogue is not catalogue or attached.use is not use:
+            attached = self._attached = Attached(catalogue, use)
+        return State(found, attached)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        return limits.feasible(state.plan, state.catalogue, state.use, nodes, rows, without=nodes.absent)
+        return limits.feasible(
+            state.plan, state.attached, nodes, rows, without=nodes.absent, guests=nodes.guests
+        )
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return limits.reasons(state.plan, nodes, rows)

@@ -37,10 +37,14 @@ class VolumeRestrictions(Filter):
         return None if found is None else State(found, handle.volume_use)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        return restrictions.feasible(state.plan, state.use, nodes, rows, without=nodes.absent)
+        return restrictions.feasible(
+            state.plan, state.use, nodes, rows, without=nodes.absent, guests=nodes.guests
+        )
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        return restrictions.reasons(state.plan, state.use, nodes, rows)
+        return restrictions.reasons(
+            state.plan, state.use, nodes, rows, without=nodes.absent, guests=nodes.guests
+        )
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return restriction_events(volumes_of)

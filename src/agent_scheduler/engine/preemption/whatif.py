@@ -18,6 +18,7 @@ from ..ledger import Ledger
 from ..podclass import HostPort
 from ..podcounts import Countable
 from ..podterms import ExistingTerm
+from ..volumes.podvolumes import PodVolumes
 
 
 class WhatIf:
@@ -28,6 +29,8 @@ class WhatIf:
         "_columns",
         "_counts",
         "_gone",
+        "_guests",
+        "_guests_before",
         "_ledger",
         "_new_terms",
         "_pods",
@@ -51,6 +54,10 @@ class WhatIf:
         #: Pods placed here that were taken away.
         self._gone: set[str] = set()
         columns.absent = self._gone
+        self._guests_before = columns.guests
+        #: Volumes of pods put here that are placed nowhere.
+        self._guests: dict[str, PodVolumes] = {}
+        columns.guests = self._guests
         self._counts: list[tuple[Ints, int]] = [
             (column, column.item(row)) for column in (*columns.matching.values(), *columns.terms.values())
         ]
@@ -67,6 +74,7 @@ class WhatIf:
         else:
             columns.ports[row] = self._ports
         columns.absent = self._absent
+        columns.guests = self._guests_before
         for column, count in self._counts:
             column[row] = count
         for term in self._new_terms:
@@ -79,6 +87,8 @@ class WhatIf:
         taken = columns.usage[:, :, self.row]
         taken += self._ledger.amounts(pod.cls)
         self._gone.discard(pod.uid)
+        if pod.cls.volumes is not None and pod.uid not in self._ledger.placements:
+            self._guests[pod.uid] = pod.cls.volumes
         if pod.cls.host_ports:
             self._there()[pod.uid] = pod.cls.host_ports
             self._recount_ports()
@@ -96,6 +106,7 @@ class WhatIf:
         taken -= self._ledger.amounts(pod.cls)
         if pod.uid in self._ledger.placements:
             self._gone.add(pod.uid)
+        self._guests.pop(pod.uid, None)
         if pod.cls.host_ports:
             del self._there()[pod.uid]
             self._recount_ports()

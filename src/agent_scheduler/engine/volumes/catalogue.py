@@ -12,8 +12,10 @@ Invariants, checked by `check`:
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -33,6 +35,9 @@ from .records import (
     VolumeInfo,
 )
 from .shelves import Shelf, Shelves
+
+#: Changes of claims and volumes that can be told one by one.
+TOUCHES_KEPT: Final = 4096
 
 R = TypeVar("R", bound=Record)
 K = TypeVar("K", bound=Hashable)
@@ -76,6 +81,13 @@ class Catalogue:
         self._meant: dict[ClaimKey, dict[str, VolumeInfo]] = {}
         self._pools: Shelves[int, CapacityInfo] = Shelves(place_of, has_room)
         self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
+        #: Node -> a number that it had for no other attachments; and one for the classes.
+        self._stamps: dict[str, int] = {}
+        self._class_stamp = 0
+        self._numbers = itertools.count(1)
+        #: Claims and volumes that changed last, and how often any did.
+        self._touched: deque[ClaimKey | str] = deque(maxlen=TOUCHES_KEPT)
+        self.touches = 0
         #: Driver -> node -> volumes that it can attach there.
         self._limits: dict[str, dict[str, int]] = {}
         #: In-tree plugin -> nodes where a CSI driver has taken over.
@@ -125,6 +137,15 @@ class Catalogue:
     def attachments(self, node_name: str) -> Collection[AttachmentInfo]:
         return self._attached_to.get(node_name, {}).values()
 
+    def stamp(self, node_name: str) -> tuple[int, int]:
+        """Another one whenever the attachments of the node, or any class, may be others."""
+        return self._stamps.get(node_name, 0), self._class_stamp
+
+    def touched_since(self, touches: int) -> Iterable[ClaimKey | str] | None:
+        """The claims and volumes that changed since `touches` was that; None if that was too long ago to tell."""
+        number = self.touches - touches
+        return None if number > len(self._touched) else itertools.islice(reversed(self._touched), number)
+
     def limits(self, driver: str) -> Mapping[str, int]:
         """Node -> how many volumes of the driver it can have attached; without an entry there is no limit."""
         return self._limits.get(driver, {})
@@ -145,10 +166,12 @@ class Catalogue:
         old = self.claims.get(claim.key)
         if old is not None and not _is_news(claim, old):
             return False
+        self._touch(claim.key)
         ended = self.selected.seen(claim.key, version_of(claim))
         return self._set(self.claims, claim.key, claim, ended)
 
     def delete_claim(self, namespace: str, name: str) -> bool:
+        self._touch((namespace, name))
         self.selected.drop((namespace, name))
         return self._delete(self.claims, (namespace, name))
 
@@ -158,6 +181,7 @@ class Catalogue:
             return False
         if old is not None:
             self._unindex(old)
+        self._touch(volume.name)
         ended = self.taken.seen(volume.name, version_of(volume))
         self._index(volume)
         return self._set(self.volumes, volume.name, volume, ended)
@@ -166,13 +190,16 @@ class Catalogue:
         old = self.volumes.get(name)
         if old is not None:
             self._unindex(old)
+        self._touch(name)
         self.taken.drop(name)
         return self._delete(self.volumes, name)
 
     def set_class(self, each: ClassInfo) -> bool:
+        self._class_stamp = next(self._numbers)
         return self._set(self.classes, each.name, each)
 
     def delete_class(self, name: str) -> bool:
+        self._class_stamp = next(self._numbers)
         return self._delete(self.classes, name)
 
     def set_csi_node(self, node: CSINodeInfo) -> bool:
@@ -205,6 +232,7 @@ class Catalogue:
         name = attachment.name
         self._forget_attachment(name)
         self._attached_to.setdefault(attachment.node_name, {})[name] = attachment
+        self._stamps[attachment.node_name] = next(self._numbers)
         return self._set(self._attachments, name, attachment)
 
     def delete_attachment(self, name: str) -> bool:
@@ -259,6 +287,10 @@ class Catalogue:
 
     # ---- inside
 
+    def _touch(self, key: ClaimKey | str) -> None:
+        self._touched.append(key)
+        self.touches += 1
+
     def _set(self, table: dict[K, R], key: K, new: R, changed: bool = False) -> bool:
         old = table.get(key)
         changed = changed or old is None or not same(new, old)
@@ -308,6 +340,10 @@ class Catalogue:
         old = self._attachments.get(name)
         if old is not None:
             _drop(self._attached_to, old.node_name, name)
+            if old.node_name in self._attached_to:
+                self._stamps[old.node_name] = next(self._numbers)
+            else:
+                del self._stamps[old.node_name]
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over everything."""

@@ -9,30 +9,26 @@ count for nobody. Evicting pods can help.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
+from ..columns import NO_GUESTS, Bools, Columns, Rows
+from .attached import Attached, VolumeId, handles
 from .catalogue import Catalogue
 from .claims import Refused, not_found, not_owned
-from .migration import CSI_DRIVERS
 from .podvolumes import PodVolumes
-from .records import ClaimInfo
-from .usage import VolumeUse
+from .usage import mounts
 
 NAME: Final = "NodeVolumeLimits"
 REASON: Final = "node(s) exceed max volume count"
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 
-#: (driver, handle): the volume as the driver knows it.
-Handle = tuple[str, str]
 
-
-def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[Handle] | Refused | None:
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[VolumeId] | Refused | None:
     """What the pod needs attached; None for nothing that a driver counts. A refusal is told of each node that no other
     rule has refused, so the rules that say better what is wrong with a claim come first."""
     for use in volumes.claims:
@@ -42,80 +38,55 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[Handle] | Refus
             return Refused(f"looking up PVC {namespace}/{name}: {not_found(name)}")
         if use.ephemeral and (problem := not_owned(claim, volumes)):
             return Refused(problem)
-    return frozenset(_handles(volumes, catalogue)) or None
+    return frozenset(handles(volumes, catalogue)) or None
 
 
 def feasible(
-    plan: frozenset[Handle] | Refused,
-    catalogue: Catalogue,
-    use: VolumeUse,
+    plan: frozenset[VolumeId] | Refused,
+    attached: Attached,
     nodes: Columns,
     rows: Rows,
     *,
     without: AbstractSet[str] = _NOBODY,
+    guests: Mapping[str, PodVolumes] = NO_GUESTS,
 ) -> Bools:
-    """`without`: UIDs of pods to think away. What is attached for them stays attached until it is detached."""
+    """`without`: UIDs of pods to think away; what is attached for them stays attached until it is detached.
+    `guests`: pods to think of on each of `rows`."""
     if isinstance(plan, Refused):
         return np.zeros(rows.shape[0], dtype=np.bool_)
+    catalogue, use = attached.catalogue, attached.use
     found = np.ones(rows.shape[0], dtype=np.bool_)
-    limits = [each for driver in {driver for driver, _ in plan} if (each := catalogue.limits(driver))]
+    needed: dict[str, set[str]] = {}
+    for driver, handle in plan:
+        needed.setdefault(driver, set()).add(handle)
+    limits = [(each, driver) for driver in needed if (each := catalogue.limits(driver))]
     if not limits:
         return found
+    brought = len(plan) + sum(map(mounts, guests.values()))
     for position, row in enumerate(rows.tolist()):
         node = nodes.nodes[row]
         if node is None:
             continue
-        most = len(plan) + use.count(node.name) + len(catalogue.attachments(node.name))
-        # Plain loop: this runs once a node, and nearly always all of it fits even if no two volumes were one.
-        for each in limits:
-            if node.name in each and each[node.name] < most:
-                found[position] = _fits(plan, catalogue, use, node.name, without)
+        name = node.name
+        most = brought + use.count(name) + len(catalogue.attachments(name))
+        # Plain loop: this runs once a node, and mostly all of it fits even if no two volumes were one.
+        for each, _ in limits:
+            if name in each and each[name] < most:
+                there = attached.on(name, without=without, guests=guests)
+                found[position] = all(
+                    _fits(needed[driver], there.get(driver, _NOBODY), limit[name])
+                    for limit, driver in limits
+                    if name in limit
+                )
                 break
     return found
 
 
-def reasons(plan: frozenset[Handle] | Refused, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+def _fits(needed: AbstractSet[str], there: AbstractSet[str], limit: int) -> bool:
+    """A node that is over its limit takes whoever brings nothing new."""
+    new = len(needed - there)
+    return not new or len(there) + new <= limit
+
+
+def reasons(plan: frozenset[VolumeId] | Refused, nodes: Columns, rows: Rows) -> Mapping[str, int]:
     return {plan.message if isinstance(plan, Refused) else REASON: rows.shape[0]}
-
-
-def _fits(
-    plan: frozenset[Handle], catalogue: Catalogue, use: VolumeUse, node_name: str, without: AbstractSet[str]
-) -> bool:
-    limits = catalogue.csi_nodes[node_name].limits
-    there: set[Handle] = set()
-    for uid, volumes in use.on(node_name).items():
-        if uid not in without:
-            there.update(_handles(volumes, catalogue))
-    for attachment in catalogue.attachments(node_name):
-        volume = catalogue.volumes.get(attachment.volume_name)
-        # An inline volume is counted with its pod, and so is an in-tree volume, whose attachment tells no handle.
-        if volume is not None and volume.handle and not volume.plugin:
-            there.add((attachment.driver, volume.handle))
-    return all(
-        driver not in limits
-        or not any(each == driver for each, _ in plan - there)
-        or sum(each == driver for each, _ in plan | there) <= limits[driver]
-        for driver in {driver for driver, _ in plan}
-    )
-
-
-def _handles(volumes: PodVolumes, catalogue: Catalogue) -> Iterable[Handle]:
-    for use in volumes.claims:
-        claim = catalogue.claims.get(use.key)
-        handle = _claim_handle(claim, catalogue) if claim is not None else None
-        if handle is not None:
-            yield handle
-    for inline in volumes.in_tree:
-        yield inline.driver, inline.handle
-
-
-def _claim_handle(claim: ClaimInfo, catalogue: Catalogue) -> Handle | None:
-    volume = catalogue.volumes.get(claim.volume_name) if claim.volume_name else None
-    if volume is not None:
-        return (volume.driver, volume.handle) if volume.driver and volume.handle else None
-    found = catalogue.classes.get(claim.class_name)
-    if found is None or not found.provisioner:
-        return None
-    # It has no handle yet; no driver's handle has a NUL.
-    handle = f"\0{claim.namespace}/{claim.name}"
-    return CSI_DRIVERS.get(found.provisioner, found.provisioner), handle

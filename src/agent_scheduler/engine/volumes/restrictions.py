@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
+from ..columns import NO_GUESTS, Bools, Columns, Rows
 from .catalogue import Catalogue
 from .claims import Refused, not_found
 from .inline import Disk, conflicts
@@ -51,26 +51,53 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Refused | None:
 
 
 def feasible(
-    plan: Plan, use: VolumeUse, nodes: Columns, rows: Rows, *, without: AbstractSet[str] = _NOBODY
+    plan: Plan,
+    use: VolumeUse,
+    nodes: Columns,
+    rows: Rows,
+    *,
+    without: AbstractSet[str] = _NOBODY,
+    guests: Mapping[str, PodVolumes] = NO_GUESTS,
 ) -> Bools:
-    """`without`: UIDs of pods to think away."""
-    if _is_used(plan, use, without):
+    """`without`: UIDs of pods to think away; `guests`: pods to think of on each of `rows`."""
+    if _is_used(plan, use, without, guests):
         return np.zeros(rows.shape[0], dtype=np.bool_)
-    return ~_have_disk(plan, use, nodes, rows, without)
+    return ~_have_disk(plan, use, nodes, rows, without, guests)
 
 
-def reasons(plan: Plan, use: VolumeUse, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+def reasons(
+    plan: Plan,
+    use: VolumeUse,
+    nodes: Columns,
+    rows: Rows,
+    *,
+    without: AbstractSet[str] = _NOBODY,
+    guests: Mapping[str, PodVolumes] = NO_GUESTS,
+) -> Mapping[str, int]:
     """The disk is named first, where both hold."""
-    disk = int(_have_disk(plan, use, nodes, rows, _NOBODY).sum())
+    disk = int(_have_disk(plan, use, nodes, rows, without, guests).sum())
     counts = {DISK_CONFLICT: disk, CLAIM_IN_USE: rows.shape[0] - disk}
     return {reason: count for reason, count in counts.items() if count}
 
 
-def _is_used(plan: Plan, use: VolumeUse, without: AbstractSet[str]) -> bool:
-    return any(not use.users(key).keys() <= without for key in plan.alone)
+def _is_used(plan: Plan, use: VolumeUse, without: AbstractSet[str], guests: Mapping[str, PodVolumes]) -> bool:
+    return any(
+        not use.users(key).keys() <= without or any(key in guest.keys for guest in guests.values())
+        for key in plan.alone
+    )
 
 
-def _have_disk(plan: Plan, use: VolumeUse, nodes: Columns, rows: Rows, without: AbstractSet[str]) -> Bools:
+def _have_disk(
+    plan: Plan,
+    use: VolumeUse,
+    nodes: Columns,
+    rows: Rows,
+    without: AbstractSet[str],
+    guests: Mapping[str, PodVolumes],
+) -> Bools:
+    for disk in plan.disks:
+        if any(conflicts(disk, other) for guest in guests.values() for other in guest.disks):
+            return np.ones(rows.shape[0], dtype=np.bool_)
     taken = {
         placed.node_name
         for disk in plan.disks

@@ -25,6 +25,8 @@ class VolumeUse:
         self.version = 0
         self._placed: dict[str, Placed] = {}
         self._on: dict[str, dict[str, PodVolumes]] = {}
+        #: Node -> `version` when its pods last changed.
+        self._stamps: dict[str, int] = {}
         #: Node -> volumes of its pods that a driver may count, a mount each.
         self._counts: dict[str, int] = {}
         #: Claim -> UIDs of the pods on nodes that have it.
@@ -40,12 +42,12 @@ class VolumeUse:
         self.remove(uid)
         self._placed[uid] = placed
         self._on.setdefault(node_name, {})[uid] = volumes
-        self._counts[node_name] = self.count(node_name) + _attached(volumes)
+        self._counts[node_name] = self.count(node_name) + mounts(volumes)
         for use in volumes.claims:
             self._users.setdefault(use.key, set()).add(uid)
         for disk in volumes.disks:
             self._disk_users.setdefault((disk.kind, disk.name), set()).add(uid)
-        self.version += 1
+        self._changed(node_name)
 
     def remove(self, uid: str) -> None:
         """A pod has left its node. Without effect for one that is not known."""
@@ -54,14 +56,25 @@ class VolumeUse:
             return
         there = self._on[placed.node_name]
         del there[uid]
-        self._counts[placed.node_name] -= _attached(placed.volumes)
+        self._counts[placed.node_name] -= mounts(placed.volumes)
         if not there:
             del self._on[placed.node_name], self._counts[placed.node_name]
         for use in placed.volumes.claims:
             _discard(self._users, use.key, uid)
         for disk in placed.volumes.disks:
             _discard(self._disk_users, (disk.kind, disk.name), uid)
+        self._changed(placed.node_name)
+
+    def _changed(self, node_name: str) -> None:
         self.version += 1
+        if node_name in self._on:
+            self._stamps[node_name] = self.version
+        else:
+            self._stamps.pop(node_name, None)
+
+    def stamp(self, node_name: str) -> int:
+        """Another one whenever the pods on the node are others; -1 while none there has volumes."""
+        return self._stamps.get(node_name, -1)
 
     def on(self, node_name: str) -> Mapping[str, PodVolumes]:
         """UID -> volumes of the pods on a node that have any."""
@@ -91,7 +104,8 @@ class VolumeUse:
         ]
 
 
-def _attached(volumes: PodVolumes) -> int:
+def mounts(volumes: PodVolumes) -> int:
+    """How many of them a driver may count."""
     return len(volumes.claims) + len(volumes.in_tree)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.claims import Refused
 from agent_scheduler.engine.volumes.limits import feasible, plan, reasons
 from agent_scheduler.engine.volumes.podvolumes import PodVolumes
@@ -23,6 +24,7 @@ class World:
         self.storage = Storage(node("a"), node("b")).add(storage_class("made", provisioner=driver), *objects)
         self.storage.add(csi_node("a", migrated=migrated, **{driver: limit}), csi_node("b", ebs=None))
         self.use = VolumeUse()
+        self.attached = Attached(self.storage.catalogue, self.use)
 
     def bound(self, *names: str) -> World:
         """Claims bound to volumes of the driver, with handles of their names."""
@@ -37,7 +39,7 @@ class World:
             return ["a", "b"]
         assert not isinstance(found, Refused)
         return self.storage.names(
-            feasible(found, self.storage.catalogue, self.use, self.storage.columns, self.storage.rows, **more)
+            feasible(found, self.attached, self.storage.columns, self.storage.rows, **more)
         )
 
 
@@ -76,6 +78,14 @@ def test_pods_to_be_evicted_are_thought_away() -> None:
     world = World().bound("c", "d", "e")
     world.use.set("1", "a", pod("c", "d"))
     assert world.fits(pod("e"), without={"1"}) == ["a", "b"]
+
+
+def test_volumes_of_pods_that_are_to_come_count_and_what_they_share_counts_once() -> None:
+    world = World().bound("c", "d", "e")
+    world.use.set("1", "a", pod("c"))
+    assert world.fits(pod("e"), guests={"2": pod("c")}) == ["a", "b"]
+    assert world.fits(pod("e"), guests={"2": pod("d")}) == ["b"]
+    assert world.fits(pod("e"), guests={"2": pod("d")}, without={"1"}) == ["a", "b"]
 
 
 def test_volumes_still_attached_after_their_pods_count() -> None:
@@ -178,7 +188,7 @@ def test_a_claim_that_does_not_exist_refuses_every_node() -> None:
     found = plan(pod("c"), world.storage.catalogue)
     assert found == Refused(expected)
     columns, rows = world.storage.columns, world.storage.rows
-    assert not feasible(found, world.storage.catalogue, world.use, columns, rows).any()
+    assert not feasible(found, world.attached, columns, rows).any()
     assert reasons(found, columns, rows) == {expected: 2}
 
 

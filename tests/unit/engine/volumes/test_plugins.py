@@ -197,6 +197,38 @@ def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thou
     assert world.chosen(waiting) == {"a"}
 
 
+def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_time() -> None:
+    world = World(node("a"))
+    world.add(csi_node("a", ebs=1))
+    for name in ("one", "two"):
+        world.bound(name, modes=("ReadWriteOncePod",), csi={"driver": "ebs", "volumeHandle": name})
+    nominated, rival, other = world.pod("one"), world.pod("one"), world.pod("two")
+    for pod in (rival, other):
+        assert world.chosen(pod) == {"a"}
+    columns, row = world.snapshot.columns, world.ledger.rows["a"]
+
+    def refused_by(pod: PodInfo) -> list[str]:
+        filters = world.views.of(pod.cls).filters
+        return [each.plugin.name for each in filters if not each.feasible_row(columns, row)]
+
+    with WhatIf(world.ledger, columns, row) as there:
+        there.put(nominated)
+        assert refused_by(rival) == ["VolumeRestrictions"]
+        assert refused_by(other) == ["NodeVolumeLimits"]
+        there.take(nominated)
+        assert refused_by(rival) == refused_by(other) == []
+        there.put(nominated)
+    assert refused_by(rival) == refused_by(other) == []
+    # One that is placed counts as what it is, and is no guest beside that.
+    world.ledger.set_pod(nominated, "a")
+    world.snapshot.refresh()
+    with WhatIf(world.ledger, columns, row) as there:
+        there.take(nominated)
+        assert refused_by(rival) == []
+        there.put(nominated)
+        assert refused_by(rival) == ["VolumeRestrictions"] and not columns.guests
+
+
 def test_the_ledger_knows_whose_volumes_are_where() -> None:
     world = World(node("a"), node("b"))
     pod = world.pod("data")
