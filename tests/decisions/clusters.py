@@ -20,7 +20,7 @@ MOST_NODES, MOST_PODS = 12, 25
 
 SUBJECTS = ("room", "ports", "nodes", "taints", "pods", "spread", "images", "priority")
 #: Together in one case. The first is the simplest.
-_ABOUT = (
+ABOUT = (
     *((subject,) for subject in SUBJECTS),
     ("room", "priority"),
     ("spread", "images"),
@@ -47,7 +47,11 @@ def cluster(draw: Draw) -> Drawn:
     Each part begins with bytes of its own, so that one that shrinks leaves the others as they are.
     """
     choices = Choices(draw)
-    about = frozenset(choices.pick(_ABOUT))
+    return drawn_about(frozenset(choices.pick(ABOUT)), choices, draw)
+
+
+def drawn_about(about: frozenset[str], choices: Choices, draw: Draw) -> Drawn:
+    """The same for some subjects; `choices` are for the cluster as a whole."""
     # Few nodes more often than many.
     count = 1 + choices.below(7 if choices.below(2) else MOST_NODES)
     most = choices.pick((0, 2, 4, 6, 8, 10, 12, MOST_PODS))

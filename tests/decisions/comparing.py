@@ -33,6 +33,15 @@ def differences(drawn: Drawn) -> list[str]:
     return found
 
 
+def between(kept: EngineDecision, new: EngineDecision) -> list[str]:
+    """Two engines; the order of their nodes may be another."""
+    found = _between("feasible nodes", sorted(new.feasible), sorted(kept.feasible), "new", "kept")
+    found += _between("message", new.message, kept.message, "new", "kept")
+    found += _between("plugins", sorted(new.plugins), sorted(kept.plugins), "new", "kept")
+    found += _between("scores", nonzero(new.scores), nonzero(kept.scores), "new", "kept")
+    return found + _of_order(kept, new.final)
+
+
 def _of_scores(plain: Decision, decision: EngineDecision) -> list[str]:
     if len(plain.feasible) == 1:
         return _between("candidates", plain.feasible, decision.candidates)
@@ -44,11 +53,21 @@ def _of_scores(plain: Decision, decision: EngineDecision) -> list[str]:
     ]
     found += _between("sums", plain.final, decision.final)
     found += _between("best nodes", sorted(plain.best), sorted(decision.best))
-    totals = [plain.final.get(node, -1) for node in decision.candidates]
-    if sorted(decision.candidates) != sorted(plain.feasible) or totals != sorted(totals, reverse=True):
-        found.append(f"candidates: {decision.candidates} are not all nodes, best first, by {plain.final}")
+    return found + _of_order(decision, plain.final)
+
+
+def _of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
+    """Whether what the engine keeps to choose by says the same as the scores that it gives when asked for them."""
+    found = []
+    if len({total - final.get(node, 0) for node, total in decision.ranked.items()}) > 1:
+        found.append(f"chosen by {decision.ranked}, which is not {final} up to a constant")
+    totals = [final.get(node, 0) for node in decision.candidates]
+    if sorted(decision.candidates) != sorted(decision.feasible) or totals != sorted(totals, reverse=True):
+        found.append(f"candidates: {decision.candidates} are not all nodes, best first, by {final}")
     return found
 
 
-def _between(what: str, plain: object, engine: object) -> list[str]:
-    return [] if plain == engine else [f"{what}: plain {plain}, engine {engine}"]
+def _between(
+    what: str, one: object, other: object, first: str = "plain", second: str = "engine"
+) -> list[str]:
+    return [] if one == other else [f"{what}: {first} {one}, {second} {other}"]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.engine.decide import ClassViews, Refusal, decide
+from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.namespaces import Namespaces
@@ -21,6 +22,7 @@ from agent_scheduler.objects import wire
 from tests.decisions.plain import Obj, World
 
 DEFAULT = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
+AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="agent"))
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class EngineDecision:
     plugins: frozenset[str] = frozenset()
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     final: dict[str, int] = field(default_factory=dict)
+    #: What nodes are chosen by, kept from decision to decision: `final` up to a constant that all nodes share.
+    ranked: dict[str, int] = field(default_factory=dict)
     #: In the order in which the engine would try them.
     candidates: tuple[str, ...] = ()
 
@@ -45,7 +49,8 @@ class EngineDecision:
 class Engine:
     """Columns, snapshot and views of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, profile: Profile = DEFAULT) -> None:
+        self.profile = profile
         self.ledger = Ledger()
         self.namespaces = Namespaces()
         self.classes = PodClasses(images_for=("", "default-scheduler"))
@@ -56,7 +61,7 @@ class Engine:
         for number, pod in enumerate(world.pods):
             self.ledger.set_pod(self.read(pod, f"placed-{number}"), pod["spec"]["nodeName"])
         self.snapshot = Snapshot(self.ledger, Handle(self.ledger, namespaces=self.namespaces))
-        self.views = ClassViews(DEFAULT, self.snapshot)
+        self.views = ClassViews(profile, self.snapshot)
 
     def read(self, pod: Obj, uid: str) -> PodInfo:
         metadata: Mapping[str, Any] = {"namespace": "default", **pod["metadata"], "uid": uid}
@@ -91,6 +96,7 @@ class Engine:
         return EngineDecision(
             names,
             scores=scores,
+            ranked=dict(zip(names, view.ranked(columns)[rows].tolist(), strict=True)),
             final={name: sum(of.values()) for name, of in scores.items()},
             candidates=tuple(candidate.node_name for candidate in decision.candidates),
         )

@@ -18,6 +18,8 @@ _MEMORY = ("64Mi", "256Mi", "1Gi", "500M", "0.5Gi", "1e8", "", "0", "1234567")
 _IMAGES = ("small", "a:v1", "registry:5000/b", "c@sha256:0f", "unknown")
 _APPS = ("a", "b", "a", "c", "")
 _VERSIONS = ("", "1", "2")
+#: Of pods.
+LABELS: tuple[dict[str, str], ...] = ({}, {"app": "a"}, {"app": "b", "version": "1"}, {"version": "2"})
 _NAMESPACES = ("default", "default", "default", "default", "blue", "red")
 
 About = frozenset[str]
@@ -197,7 +199,7 @@ def _pod_term(choices: Choices) -> dict[str, Any]:
     _select(choices, term)
     if choices.once_in(5):
         term["namespaces"] = choices.pick((["blue"], ["default", "red"]))
-    if choices.once_in(5):
+    if choices.once_in(4):
         term["namespaceSelector"] = choices.pick(
             (
                 {},
