@@ -43,7 +43,7 @@ from .plugins.node_volume_limits import NodeVolumeLimits
 from .plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadScore, default_spread
 from .plugins.scheduling_gates import SchedulingGates
 from .plugins.taint_toleration import TaintToleration
-from .plugins.volume_binding import VolumeBinding
+from .plugins.volume_binding import VolumeBinding, VolumeBindingScore
 from .plugins.volume_restrictions import VolumeRestrictions
 from .plugins.volume_zone import VolumeZone
 from .points import ALL, MULTI_POINT, NOTHING, POINTS, PluginSet, PluginSets, expanded, merged, weight_of
@@ -143,7 +143,9 @@ REGISTRY: Final = Registry(
         ),
         Registration("VolumeRestrictions", {"filter": _plain(VolumeRestrictions)}),
         Registration("NodeVolumeLimits", {"filter": _plain(NodeVolumeLimits)}),
-        Registration("VolumeBinding", {"filter": VolumeBinding}, VolumeBindingArgs),
+        Registration(
+            "VolumeBinding", {"filter": VolumeBinding, "score": VolumeBindingScore}, VolumeBindingArgs
+        ),
         Registration("VolumeZone", {"filter": _plain(VolumeZone)}),
         Registration("ImageLocality", {"score": _plain(ImageLocality)}),
         Registration("PodTopologySpread", {"filter": _spread, "score": _spread_score}, PodTopologySpreadArgs),

@@ -41,6 +41,7 @@ def test_the_default_base_has_kube_schedulers_weights() -> None:
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
         "DynamicResources": 2,

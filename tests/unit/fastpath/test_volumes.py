@@ -11,7 +11,7 @@ import pytest
 
 from agent_scheduler.apiserver import controllers
 from agent_scheduler.apiserver.volume_binding import VolumeBinding
-from agent_scheduler.engine.plugins.args import VolumeBindingArgs
+from agent_scheduler.engine.plugins.args import UtilizationShapePoint, VolumeBindingArgs
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response, Transport
@@ -468,6 +468,22 @@ async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
         assert running.fast_path.binder.in_flight == 0
         assert not running.fast_path.ledger.assumed
         await until(lambda: nothing_reserved(running))
+
+
+async def test_with_a_shape_a_pod_goes_where_its_claim_leaves_least_room_or_most() -> None:
+    for shape, node in ((((0, 0), (100, 10)), "small"), (((0, 10), (100, 0)), "large")):
+        points = tuple(UtilizationShapePoint(utilization=at, score=score) for at, score in shape)
+        args = {"VolumeBinding": VolumeBindingArgs(shape=points)}
+        profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
+        async with storage() as world, scheduling(world.cluster.transport, profiles=(profile,)) as running:
+            await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
+            await world.add_nodes("small", "large")
+            await world.add_volume("v-small", on="small", capacity={"storage": "2Gi"})
+            await world.add_volume("v-large", on="large", capacity={"storage": "9Gi"})
+            await until(lambda: len(list(running.fast_path.cluster.catalogue.free("late"))) == 2)
+            await world.add_claim("data")
+            await world.add_pod("p", "data")
+            assert await until(world.cluster.placed) == {"p": node}
 
 
 # ---- preemption

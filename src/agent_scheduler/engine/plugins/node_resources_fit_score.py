@@ -8,19 +8,15 @@ that ask for nothing. A node that does not offer a resource is judged by the oth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 
 from ..columns import CPU, MEMORY, Columns, Ints, Rows
+from ..curve import FULL, rates_of
 from ..framework import MAX_NODE_SCORE, Depends, Score
 from ..handle import Handle
 from ..podclass import PODS, PodClass
 from ..wanted import Wanted
-
-#: What a full node is called in the shape of a `RequestedToCapacityRatio`, and the best score there.
-_FULL = 100
-_BEST = 10
 
 
 class _Allocation(Score):
@@ -105,7 +101,7 @@ class RequestedToCapacityRatio(_Allocation):
         """`shape`: (utilisation, score from 0 to 10), by rising utilisation."""
         super().__init__(resources)
         #: [utilisation] what it rates.
-        self._curve: tuple[int, ...] = tuple(_on_curve(shape, at) for at in range(_FULL + 1))
+        self._curve: tuple[int, ...] = rates_of(shape)
         self._rates: Ints = np.array(self._curve, dtype=np.int64)
 
     def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
@@ -119,10 +115,10 @@ class RequestedToCapacityRatio(_Allocation):
         return (2 * total + weights) // (2 * weights) if weights else 0
 
     def _rate(self, requested: Ints, offered: Ints) -> Ints:
-        return self._rates[np.minimum(requested, offered) * _FULL // offered]
+        return self._rates[np.minimum(requested, offered) * FULL // offered]
 
     def _rate_one(self, requested: int, offered: int) -> int:
-        return self._curve[min(requested, offered) * _FULL // offered]
+        return self._curve[min(requested, offered) * FULL // offered]
 
     @staticmethod
     def _mean(rates: Ints, weights: Ints) -> Ints:
@@ -130,17 +126,3 @@ class RequestedToCapacityRatio(_Allocation):
         total, count = (rates * weights).sum(axis=0), np.maximum(weights.sum(axis=0), 1)
         mean: Ints = (2 * total + count) // (2 * count)
         return mean
-
-
-def _on_curve(shape: Sequence[tuple[int, int]], at: int) -> int:
-    """Linear between the points, level before the first and after the last; cut off towards the point before."""
-    scale = MAX_NODE_SCORE // _BEST
-    first, last = shape[0], shape[-1]
-    if at <= first[0]:
-        return first[1] * scale
-    for (start, low), (end, high) in pairwise(shape):
-        if at <= end:
-            rise = (high - low) * scale * (at - start)
-            step = abs(rise) // (end - start)
-            return low * scale + (step if rise >= 0 else -step)
-    return last[1] * scale

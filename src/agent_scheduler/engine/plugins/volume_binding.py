@@ -1,4 +1,5 @@
-"""VolumeBinding: a pod goes where all its claims can be had. The rule is in `volumes.binding`.
+"""VolumeBinding: a pod goes where all its claims can be had. The rule is in `volumes.binding`, and that of the score,
+which is given only where the arguments have a `shape`, in `volumes.scoring`.
 
 What it promises for claims that wait for a consumer is kept by the binder, which reserves the volumes and has them
 bound before the pod is.
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter, PodRejected
+from ..columns import Bools, Columns, Ints, Rows
+from ..curve import rates_of
+from ..framework import Depends, Filter, PodRejected, Score
 from ..handle import Handle
 from ..podclass import PodClass
 from ..queueing.hints import ClusterEventWithHint
-from ..volumes import binding
+from ..volumes import binding, scoring
 from ..volumes.catalogue import Catalogue
 from ..volumes.claims import Refused
 from ..volumes.hints import binding_events, volumes_of
@@ -51,3 +53,27 @@ class VolumeBinding(Filter):
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return binding_events(volumes_of)
+
+
+class VolumeBindingScore(Score):
+    name = binding.NAME
+    depends = Depends.NODE
+    normalize = None
+
+    def __init__(self, args: VolumeBindingArgs) -> None:
+        shape = args.shape
+        #: [share of a node's storage in per cent] what it is worth; None where storage does not count.
+        self._rates = None if shape is None else rates_of([(at.utilization, at.score) for at in shape])
+
+    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+        if self._rates is None or pod.volumes is None:
+            return None
+        catalogue = handle.catalogue
+        found = binding.plan(pod.volumes, catalogue)
+        if found is None or isinstance(found, Refused) or found.all_bound:
+            return None
+        return State(found, catalogue)
+
+    def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
+        assert self._rates is not None, "without a shape there is no state"
+        return scoring.score(state.plan, state.catalogue, self._rates, nodes, rows)

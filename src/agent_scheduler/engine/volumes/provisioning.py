@@ -44,6 +44,12 @@ def can_make(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> bool:
     return pools is None or any(True for _ in pools.at(node))
 
 
+def room_for(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> int | None:
+    """The room in a pool where the claim's volume could be made; None where nobody counts, or there is none."""
+    pools = _pools(claim, catalogue)
+    return None if pools is None else next((pool.room for pool in pools.at(node)), None)
+
+
 def _pools(claim: ClaimInfo, catalogue: Catalogue) -> Shelf[CapacityInfo] | None:
     """The pools that are large enough; None where nobody counts."""
     found = catalogue.classes.get(claim.class_name)

@@ -133,6 +133,8 @@ class CapacityInfo(Record, frozen=True, gc=False, kw_only=True):
     class_name: str
     #: The largest volume that can be made, in bytes; -1 where none can.
     limit: int
+    #: Bytes that are left, for scores; 0 if it does not say.
+    room: int
     #: The nodes that have access; None for all.
     reach: Reach | None
 
@@ -241,6 +243,7 @@ def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
         **_identity(capacity.metadata),
         class_name=capacity.storage_class_name,
         limit=-1 if unreachable or limit is None else _bytes(limit, -1),
+        room=0 if capacity.capacity is None else _bytes(capacity.capacity, 0),
         reach=_label_reach(selector) if selector is not None and selector.requirements else None,
     )
 
