@@ -198,6 +198,21 @@ async def _says(world: Storage, pod: str, text: str) -> bool:
     return condition is not None and text in condition["message"]
 
 
+async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run_where_it_is() -> None:
+    async with storage() as world, scheduling(world.cluster.transport) as running:
+        await world.add_class("late")
+        await world.add_nodes("a", "b", "c")
+        await world.add_claim("data", accessModes=["ReadWriteMany"])
+        for index in range(6):
+            await world.add_pod(f"p{index}", "data")
+        await until(lambda: _placed(world, *(f"p{index}" for index in range(6))))
+        claim = await world.cluster.ask("GET", f"{CLAIMS}/data")
+        selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
+        assert set((await world.cluster.placed()).values()) == {selected}
+        assert running.reports.problems == [] and not running.reports.failures
+        await until(lambda: nothing_reserved(running))
+
+
 async def test_many_pods_get_a_volume_each() -> None:
     async with storage() as world, scheduling(world.cluster.transport) as running:
         await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
