@@ -16,7 +16,7 @@ Left-over pods are in a namespace of their own, without labels, terms or host po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import NamedTuple
@@ -147,9 +147,53 @@ def _begin_earlier(
                 loads = list(inferred[node])
                 loads[index] = case.id, loads[index][1]
                 trial[node] = loads
-            if decide(case.pending, case.world(*carried(trial, case))).message == case.message:
+            if _says_so(trial, case):
                 inferred.update(trial)
                 return
+    _of_message(inferred, case, seen)
+
+
+def _of_message(
+    inferred: dict[str, list[tuple[int, Load]]], case: Case, seen: dict[str, list[Observation]]
+) -> None:
+    """Has a node or two be full from `case` on, if only its message can show that: no observation since contradicts."""
+    fillings: dict[str, list[Load]] = {}
+    for node in case.nodes:
+        since = [one for one in seen.get(name(node), []) if one.case >= case.id]
+        if all(begin < case.id for begin, _ in inferred.get(name(node), [])):
+            fillings[name(node)] = [
+                load for load in _filling(case, node) if _agreeing(load, since) == len(since)
+            ]
+    for count in (1, 2):
+        for called in combinations(fillings, count):
+            for loads in product(*(fillings[one] for one in called)):
+                trial = dict(inferred)
+                for one, load in zip(called, loads, strict=True):
+                    trial[one] = [*inferred.get(one, []), (case.id, load)]
+                if _says_so(trial, case):
+                    inferred.update(trial)
+                    return
+
+
+def _filling(case: Case, node: Obj) -> Iterator[Load]:
+    """The least loads that leave too little of one thing, then of several."""
+    placed = case.world().on(node)
+    room = allocatable(node, "pods") - len(placed)
+    cpu, memory = (
+        allocatable(node, resource) - sum(pod_request(one, resource) for one in (*placed, case.pending)) + 1
+        for resource in SCORED
+    )
+    for some_cpu, some_memory, pods in sorted(product((0, cpu), (0, memory), (0, room)), key=_how_many):
+        if min(some_cpu, some_memory, pods) >= 0:
+            yield Load(some_cpu, some_memory, 0, max(pods, int(bool(some_cpu or some_memory))))
+
+
+def _how_many(amounts: tuple[int, int, int]) -> int:
+    return sum(map(bool, amounts))
+
+
+def _says_so(inferred: dict[str, list[tuple[int, Load]]], case: Case) -> bool:
+    return decide(case.pending, case.world(*carried(inferred, case))).message == case.message
 
 
 def carried(inferred: dict[str, list[tuple[int, Load]]], case: Case) -> list[Obj]:
