@@ -8,7 +8,7 @@ from typing import Any
 from tests.decisions.drawing import Choices
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-GENERATIONS = ("1", "2", "5", "007", "-3", "x", "")
+GENERATIONS = ("1", "2", "5", "007", "-3", "9223372036854775808", "")
 OTHER_RESOURCES = ("ephemeral-storage", "nvidia.com/gpu", "hugepages-2Mi")
 OTHER_AMOUNTS = ("8", "4", "2", "1", "0")
 PRIORITIES = (0, 0, 100, 500)
@@ -131,6 +131,9 @@ def _toleration(choices: Choices) -> dict[str, Any]:
         toleration = {"key": key, "value": choices.pick(("1", "5", ""))}
         if choices.below(2):
             toleration["operator"] = "Equal"
+    if key == "gen" and choices.below(2):
+        operator = choices.pick(("Gt", "Lt"))
+        toleration = {"key": key, "operator": operator, "value": choices.pick(("4", "5", "-1"))}
     if effect := choices.pick(("", "NoSchedule", "PreferNoSchedule", "NoExecute")):
         toleration["effect"] = effect
     if effect == "NoExecute":

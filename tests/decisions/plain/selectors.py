@@ -41,15 +41,17 @@ def holds(requirement: Obj, of: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return key not in of
         case "Gt" | "Lt":
-            have, limit = _integer(of.get(key)), _integer(values[0])
+            have, limit = integer(of.get(key)), integer(values[0])
             if have is None or limit is None:
                 return False
             return have > limit if operator == "Gt" else have < limit
     raise ValueError(f"operator {operator!r}")
 
 
-def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch("[+-]?[0-9]+", text) else None
+def integer(text: str | None) -> int | None:
+    """A decimal of 64 bits."""
+    number = int(text) if text is not None and re.fullmatch("[+-]?[0-9]+", text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def term_matches(term: Obj, node: Obj) -> bool:

@@ -1,13 +1,15 @@
 """Whether a toleration covers a taint (API reference, Toleration).
 
 An empty effect covers every effect; an empty key with `Exists` covers every taint; the operator defaults to
-`Equal`; how long a taint is tolerated does not matter to scheduling.
+`Equal`; `Gt` and `Lt` compare the taint's value with the toleration's as integers and fail where either is none
+(KEP-5471); how long a taint is tolerated does not matter to scheduling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.decisions.plain.selectors import integer
 from tests.decisions.plain.world import Obj
 
 
@@ -16,9 +18,17 @@ def tolerates(toleration: Obj, taint: Obj) -> bool:
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
         return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return (toleration.get("value") or "") == (taint.get("value") or "")
+    match toleration.get("operator") or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return (toleration.get("value") or "") == (taint.get("value") or "")
+        case "Gt" | "Lt" as operator:
+            have, limit = integer(taint.get("value")), integer(toleration.get("value"))
+            if have is None or limit is None:
+                return False
+            return have > limit if operator == "Gt" else have < limit
+    raise ValueError(f"operator {toleration['operator']!r}")
 
 
 def tolerated(taint: Obj, tolerations: Iterable[Obj]) -> bool:
