@@ -146,7 +146,7 @@ def _node_affinity(choices: Choices) -> dict[str, Any]:
     if choices.once_in(3):
         terms = [_node_term(choices) for _ in range(1 + choices.below(2))]
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
-    if choices.below(2):
+    if not choices.once_in(4):
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
             {"weight": choices.pick((1, 5, 40, 100)), "preference": _node_term(choices)}
             for _ in range(1 + choices.below(3))
@@ -159,9 +159,15 @@ def _node_term(choices: Choices) -> dict[str, Any]:
     expressions = [_requirement(choices) for _ in range(choices.pick((1, 1, 2, 0)))]
     if expressions:
         term["matchExpressions"] = expressions
-    if choices.once_in(12):
-        operator = choices.pick(("NotIn", "In"))
-        term["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": ["n1"]}]
+    if choices.once_in(6):
+        term["matchFields"] = [
+            {
+                "key": "metadata.name",
+                "operator": choices.pick(("In", "In", "NotIn")),
+                "values": [choices.pick(("n1", "n0", "gone"))],
+            }
+            for _ in range(choices.pick((1, 1, 2)))
+        ]
     return term
 
 

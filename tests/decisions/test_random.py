@@ -31,6 +31,7 @@ REASONS = (
     "node(s) didn't match the requested node name",
     "node(s) had untolerated taint(s)",
     "node(s) didn't match Pod's node affinity/selector",
+    "node(s) didn't satisfy plugin(s) [NodeAffinity]",
     "node(s) didn't have free ports for the requested pod ports",
     "Too many pods",
     "Insufficient cpu",

@@ -110,7 +110,8 @@ def compile_filters(
 ) -> tuple[tuple[CompiledFilter, ...], Rejection | None]:
     """The filters that have something to say about `pod`, in the profile's order."""
     compiled = []
-    for plugin in profile.filters:
+    narrowing = (plugin.narrowing for plugin in profile.filters if plugin.narrowing is not None)
+    for plugin in (*narrowing, *profile.filters):
         try:
             state = plugin.prepare(pod, handle)
         except PodRejected as rejected:

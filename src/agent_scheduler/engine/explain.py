@@ -58,13 +58,15 @@ class Explanation(NamedTuple):
 def explain(view: ClassView, columns: Columns, *, limit: int = 3) -> Explanation:
     """Of a class on the snapshot that `view` was refreshed with. `limit`: near misses a plugin, and best nodes."""
     rows = np.flatnonzero(columns.present[: columns.size])
-    answers = [entry.feasible(columns, rows) for entry in view.filters]
+    # Whoever narrows the nodes down refuses none that its plugin's filter does not refuse, too.
+    filters = {entry.plugin.name: entry for entry in view.filters}.values()
+    answers = [entry.feasible(columns, rows) for entry in filters]
     refusals: Ints = np.zeros(rows.shape[0], dtype=np.int64)
     for each in answers:
         refusals += ~each
     plugins = tuple(
         _answer(entry, columns, rows, passed, refusals, limit)
-        for entry, passed in zip(view.filters, answers, strict=True)
+        for entry, passed in zip(filters, answers, strict=True)
         if not passed.all()
     )
     if view.rejection is not None:

@@ -69,6 +69,9 @@ class Filter(Protocol):
     depends: Depends
     reads: frozenset[Reads] = frozenset()
     reads_amounts_only: bool = False
+    #: Asked before the filters of all plugins, as a part of this one: what kube-scheduler's PreFilter narrows the nodes
+    #: down to.
+    narrowing: Filter | None = None
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
         """State for `feasible`, shared by all pods of the class; None to leave the plugin out. Raises PodRejected."""

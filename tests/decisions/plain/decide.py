@@ -55,7 +55,10 @@ def decide(pod: Obj, world: World, budgets: Sequence[Obj] = ()) -> Decision:
     feasible = [node for node in world.nodes if verdicts[name(node)] is None]
     if not feasible:
         refusals = {node: refusal for node, refusal in verdicts.items() if refusal is not None}
+        whole = node_affinity.conflict(pod)
         message = fit_error(len(world.nodes), refusals.values())
+        if whole:
+            message = f"0/{len(world.nodes)} nodes are available: {whole}."
         outcome = preempt(pod, world, refusals, budgets)
         if not outcome.best:
             message = f"{message} {dynamic_resources.REFUSED}, {outcome.message}"

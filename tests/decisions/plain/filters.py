@@ -19,6 +19,7 @@ from tests.decisions.plain import (
 from tests.decisions.plain.world import Obj, Refusal, World
 
 FILTERS = {
+    "NodeAffinity's names": node_affinity.unnamed,
     "NodeUnschedulable": node_unschedulable.refuse,
     "NodeName": node_name.refuse,
     "TaintToleration": taint_toleration.refuse,

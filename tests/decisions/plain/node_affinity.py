@@ -2,8 +2,9 @@
 
 From `plugins/nodeaffinity` and `component-helpers/scheduling/corev1/nodeaffinity`. The raw score is the sum of the
 weights of the preferred terms that match, 100 for the largest; a pod without preferred terms is not scored. Weight 2.
-A node that a required term excludes by its name is refused with this message too; kube-scheduler skips it earlier,
-with another message, which no recorded case shows.
+
+Where every required term names nodes, as those of a DaemonSet's pods do, no other node is looked at: the rest is
+refused before any filter is asked (`unnamed`). Terms that all contradict themselves refuse the pod as a whole.
 """
 
 from __future__ import annotations
@@ -26,6 +27,33 @@ def matches(pod: Obj, node: Obj) -> bool:
         return False
     required = _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution")
     return required is None or any_term_matches(required["nodeSelectorTerms"], node)
+
+
+def named(pod: Obj) -> set[str] | None:
+    """The nodes that the required terms leave by their names; None where they leave all."""
+    found: set[str] = set()
+    for term in (_affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get(
+        "nodeSelectorTerms", ()
+    ):
+        fields = [
+            set(field["values"]) for field in term.get("matchFields") or [] if field["operator"] == "In"
+        ]
+        if not fields:
+            return None
+        found |= set.intersection(*fields)
+    return found if _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution") else None
+
+
+def unnamed(pod: Obj, node: Obj, world: World) -> Refusal | None:
+    names = named(pod)
+    if names is None or name(node) in names:
+        return None
+    return Refusal(("node(s) didn't satisfy plugin(s) [NodeAffinity]",), unresolvable=True)
+
+
+def conflict(pod: Obj) -> str:
+    """Why the pod as a whole is refused; empty where it is not."""
+    return "pod affinity terms conflict" if named(pod) == set() else ""
 
 
 def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:

@@ -74,6 +74,7 @@ class NoDisk:
 
     name = "NoDisk"
     depends = Depends.NODE
+    narrowing = None
 
     def prepare(self, pod: PodClass, handle: Handle) -> None:
         raise PodRejected("there are no disks")

@@ -121,11 +121,26 @@ def plain_term(term: dict[str, Any], node: dict[str, Any]) -> bool:
     )
 
 
+def _may_be_named(spec: dict[str, Any], name: str) -> bool:
+    """Whether some required term names the node, or names none."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    fields = [
+        [each["values"] for each in term.get("matchFields", []) if each["operator"] == "In"]
+        for term in required["nodeSelectorTerms"]
+    ]
+    return any(all(name in values for values in each) for each in fields)
+
+
 def plain_reasons(
     pod: dict[str, Any], node: dict[str, Any], placed: list[dict[str, Any]]
 ) -> tuple[str, list[str]]:
     """(plugin, reasons) of the first rule that refuses `node`, or ("", [])."""
     spec, tolerations = pod["spec"], pod["spec"].get("tolerations") or []
+    if not _may_be_named(spec, node["metadata"]["name"]):
+        return "NodeAffinity", ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     if node["spec"].get("unschedulable") and not _tolerated(cordon, tolerations):
         return "NodeUnschedulable", ["node(s) were unschedulable"]

@@ -14,8 +14,8 @@ import numpy as np
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 
-from ..columns import Bools, Columns, Interns, Ints, Rows
-from ..framework import Depends, Filter, Score, default_normalize
+from ..columns import NODE_NAME, Bools, Columns, Interns, Ints, Rows
+from ..framework import Depends, Filter, PodRejected, Score, default_normalize
 from ..handle import Handle
 from ..nodeinfo import NodeInfo
 from ..nodeselection import match_labels, match_selector, match_term
@@ -25,6 +25,8 @@ from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
+REASON_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+CONFLICT = "pod affinity terms conflict"
 REASON_ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
@@ -36,11 +38,51 @@ class Wanted(NamedTuple):
     enforced: NodeSelector | None
 
 
+class NodeNames(Filter):
+    """The nodes that the required terms name, if all of them name some, as those of a DaemonSet's pods do.
+
+    kube-scheduler looks at these alone and says of all others that they do not satisfy NodeAffinity.
+    """
+
+    name = "NodeAffinity"
+    depends = Depends.NODE
+
+    def prepare(self, pod: PodClass, handle: Handle) -> frozenset[str] | None:
+        required = pod.affinity.required if pod.affinity else None
+        found: set[str] = set()
+        for term in (required.node_selector_terms or ()) if required else ():
+            names = _named(term)
+            if names is None:
+                return None
+            found |= names
+        if required is not None and required.node_selector_terms and not found:
+            raise PodRejected(CONFLICT)
+        return frozenset(found) or None
+
+    def feasible(self, state: frozenset[str], nodes: Columns, rows: Rows) -> Bools:
+        column = nodes.label(NODE_NAME)  # first: it interns the names
+        return np.isin(column[rows], [nodes.interns.known_value(name) for name in state])
+
+    def reasons(self, state: frozenset[str], nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        return {REASON_NAMED: rows.shape[0]}
+
+
+def _named(term: NodeSelectorTerm) -> frozenset[str] | None:
+    """The names that the term leaves; None where it leaves all."""
+    names: frozenset[str] | None = None
+    for requirement in term.match_fields or ():
+        if requirement.operator == "In":
+            values = frozenset(requirement.values or ())
+            names = values if names is None else names & values
+    return names
+
+
 class NodeAffinity(Filter):
     """The filter. Its ranking half is `NodeAffinityScore`, since either may have nothing to say for a pod."""
 
     name = "NodeAffinity"
     depends = Depends.NODE
+    narrowing = NodeNames()
 
     def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
         """`enforced` holds for every pod, besides its own."""
