@@ -257,7 +257,7 @@ class Runtime:
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
         )
-        metrics.read_queue(fast_path.queue.pending)
+        metrics.read_queue(fast_path.queue.pending, kept=fast_path.queue.kept_in_flight)
         metrics.read_cache(
             nodes=lambda: len(fast_path.ledger.rows),
             pods=lambda: len(fast_path.ledger.placements),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -94,13 +94,16 @@ class Handle:
         self._ledger.track(kind)
         return kind
 
-    def class_of(self, pod: Waiting, *, beside: Iterable[Countable] = ()) -> PodClass:
+    def class_of(self, pod: Waiting, *, beside: Sequence[Countable] = ()) -> PodClass:
         """The class that a pod is decided in, while others run that have something to say about it.
 
         `beside`: pods that are thought of as running, too. Columns for terms that only these have are the caller's
         to make.
         """
         terms = self._ledger.terms
+        if not (terms or beside) and pod.scheduler_name not in self._owners.schedulers:
+            # Most pods of most clusters.
+            return pod.cls
         faces = terms.facing(pod.namespace, pod.labels, self._namespaces) if terms else ()
         said = [term for other in beside for term in other.cls.existing if term not in terms]
         if said:

@@ -208,13 +208,13 @@ class PodClasses:
         what was wrong with the spec before it came here.
         """
         status = status or _NO_STATUS
-        owner = _Owner(namespace, name, uid, labels)
         spelling = None if problem else self._spelling(spec, status, node_name)
-        if spelling is None:
-            return self._class(spec, status, owner, node_name, problem)
-        found = self._by_spelling.get(spelling)
+        found = None if spelling is None else self._by_spelling.get(spelling)
         if found is None:
-            found = self._by_spelling[spelling] = self._class(spec, status, owner, node_name, problem)
+            owner = _Owner(namespace, name, uid, labels)
+            found = self._class(spec, status, owner, node_name, problem)
+            if spelling is not None:
+                self._by_spelling[spelling] = found
         return found
 
     def _class(
@@ -301,7 +301,9 @@ class PodClasses:
         """All that a class depends on, as it is written, for most pods that wait; None where there is more to it."""
         if spec.init_containers or status.container_statuses or status.init_container_statuses:
             return None
-        if _speaks_of_pods(spec) or self._volumes.may_matter(bytes(spec.volumes)):
+        if (spec.affinity or spec.topology_spread_constraints) and _speaks_of_pods(spec):
+            return None
+        if spec.volumes and self._volumes.may_matter(bytes(spec.volumes)):
             return None
         requests = []
         for container in spec.containers or ():
@@ -312,7 +314,7 @@ class PodClasses:
         return (
             node_name,
             tuple(requests),
-            self._images(spec),
+            self._images(spec) if self.images_for else (),
             bytes(spec.overhead),
             bytes(spec.resources),
             bytes(spec.node_selector),

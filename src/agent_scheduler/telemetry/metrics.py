@@ -346,8 +346,11 @@ class Metrics:
         self.config_reloads_total.labels("refused").inc()
         self.config_last_reload_successful.labels().set(0)
 
-    def read_queue(self, counts: Callable[[], PendingCounts]) -> None:
-        """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape."""
+    def read_queue(
+        self, counts: Callable[[], PendingCounts], *, kept: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape, and `inflight_events`
+        what `kept` says."""
 
         def by_queue() -> Mapping[str, float]:
             pods = counts()
@@ -355,6 +358,7 @@ class Metrics:
 
         self.pending_pods.read_from(by_queue)
         self.pods_in_flight.read_from(lambda: {"": counts().in_flight})
+        self.inflight_events.read_from(kept)
 
     def read_cache(
         self, *, nodes: Callable[[], int], pods: Callable[[], int], assumed: Callable[[], int]

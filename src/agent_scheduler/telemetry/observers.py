@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.series import Counter, Gauge, Histogram
+from agent_scheduler.telemetry.series import Counter, Histogram
 
 _LOG_SECONDS = 60.0
 
@@ -46,7 +46,6 @@ class QueueRecorder:
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         # Series by what the queue calls them: a lookup here is cheaper than one in the family.
         self._incoming: dict[tuple[str, str], Counter] = {}
-        self._inflight: dict[str, Gauge] = {}
         self.scheduled = metrics.scheduled
         self.urgent_retry = metrics.urgent_retry
 
@@ -68,13 +67,6 @@ class QueueRecorder:
         held = self._once.admit(f"{plugin} {where}")
         if held is not None:
             self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
-
-    def inflight_events(self, event: str, delta: int) -> None:
-        try:
-            series = self._inflight[event]
-        except KeyError:
-            series = self._inflight[event] = self._metrics.inflight_events.labels(event)
-        series.inc(delta)
 
 
 class Change(Protocol):

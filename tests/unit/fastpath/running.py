@@ -90,8 +90,6 @@ class Reports:
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         self.failures.append(error)
 
-    def inflight_events(self, event: str, delta: int) -> None: ...
-
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
         self.counts["after flush"] += after_flush
 

@@ -103,7 +103,9 @@ def test_fifteen_attempts_and_more_share_a_label(metrics: Metrics) -> None:
 
 def test_queue_gauges_are_what_the_queue_says_when_scraped(metrics: Metrics) -> None:
     counts = PendingCounts(active=1, backoff=2, unschedulable=3, gated=4, in_flight=5)
-    metrics.read_queue(lambda: counts)
+    kept = {"NodeAdd": 2}
+    metrics.read_queue(lambda: counts, kept=lambda: kept)
+    assert scrape(metrics)['scheduler_inflight_events{event="NodeAdd"}'] == 2
     assert scrape(metrics)['scheduler_pending_pods{queue="gated"}'] == 4
     counts = counts._replace(gated=0, in_flight=7)
     values = scrape(metrics)

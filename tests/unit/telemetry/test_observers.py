@@ -48,8 +48,6 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     recorder.unschedulable("NodePorts", "a", -1)
     recorder.unschedulable("NodeAffinity", "a", 1)
     recorder.hint_evaluated("NodePorts", "NodeAdd", "Queue", 0.001)
-    recorder.inflight_events("NodeAdd", 2)
-    recorder.inflight_events("NodeAdd", -1)
     recorder.scheduled(2, 0.5, True)
     recorder.urgent_retry(True)
     recorder.urgent_retry(False)
@@ -59,7 +57,6 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     assert values['scheduler_unschedulable_pods{plugin="NodeAffinity",profile="a"}'] == 1
     hints = "scheduler_queueing_hint_execution_duration_seconds_count"
     assert values[f'{hints}{{event="NodeAdd",hint="Queue",plugin="NodePorts"}}'] == 1
-    assert values['scheduler_inflight_events{event="NodeAdd"}'] == 1
     assert values["scheduler_pod_scheduling_attempts_sum"] == 2
     assert values['agent_scheduler_urgent_retries_total{result="granted"}'] == 1
     assert values['agent_scheduler_urgent_retries_total{result="spent"}'] == 1

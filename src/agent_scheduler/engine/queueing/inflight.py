@@ -11,8 +11,8 @@ log is pruned up to the oldest mark that still has a pod, so popping and finishi
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterator, KeysView
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, KeysView, Mapping
 from itertools import islice
 from typing import Generic, NamedTuple
 
@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from .entry import PodT, QueuedPodInfo
 from .events import POD_POPPED, ClusterEvent
-from .record import QueueRecorder
 
 
 class InFlightEvent(NamedTuple):
@@ -56,12 +55,11 @@ class InFlight(Generic[PodT]):
     or later where events were forgotten; without pods both are empty.
     """
 
-    def __init__(self, *, recorder: QueueRecorder, max_events: int) -> None:
+    def __init__(self, *, max_events: int) -> None:
         """`max_events`: how many events to keep for the slowest pod. Beyond, the oldest are forgotten, and a pod
         that could have needed them is tried again after its backoff instead of waiting for an event."""
         if max_events < 1:
             raise ValueError(f"max_events is {max_events}: it must be at least 1")
-        self._recorder = recorder
         self._max_events = max_events
         self._pods: dict[str, InFlightPod[PodT]] = {}
         # By position. Ordered, because the first of a plain dict is found slowly once its head was deleted.
@@ -94,6 +92,12 @@ class InFlight(Generic[PodT]):
         """How many events are kept, those of single pods not counted."""
         return len(self._log)
 
+    def counts(self) -> Mapping[str, int]:
+        """What is kept, by label, as kube-scheduler counts it: a pod in flight is an event, too."""
+        labels = Counter(event.label for event, _, _ in self._log)
+        labels.update(own.event.label for pod in self._pods.values() for own in pod.own)
+        return {POD_POPPED: len(self._pods), **labels}
+
     def start(self, entry: QueuedPodInfo[PodT]) -> None:
         """`entry` was popped; it must not be in flight yet."""
         end = self._base + len(self._log)
@@ -102,14 +106,12 @@ class InFlight(Generic[PodT]):
             mark = self._marks[end] = _Mark(end, 0)
         mark.pods += 1
         self._pods[entry.uid] = InFlightPod(entry, entry.pod, mark)
-        self._recorder.inflight_events(POD_POPPED, 1)
 
     def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
         """`event` happened. Kept only while a pod is in flight; the caller knows that some plugin wants it."""
         if not self._pods:
             return
         self._log.append(InFlightEvent(event, old, new))
-        self._recorder.inflight_events(event.label, 1)
         if len(self._log) > self._max_events:
             self.forgotten += 1
             self._drop(1)
@@ -117,7 +119,6 @@ class InFlight(Generic[PodT]):
     def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:
         """`event` happened to `uid` itself, which is in flight."""
         self._pods[uid].own += (InFlightEvent(event, old, new),)
-        self._recorder.inflight_events(event.label, 1)
 
     def events_for(self, uid: str) -> list[InFlightEvent] | None:
         """What happened since `uid` was popped; None when it is not in flight or its history was forgotten."""
@@ -131,9 +132,6 @@ class InFlight(Generic[PodT]):
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
-        self._recorder.inflight_events(POD_POPPED, -1)
-        for own in pod.own:
-            self._recorder.inflight_events(own.event.label, -1)
         pod.mark.pods -= 1
         if pod.mark.pods == 0:
             del self._marks[pod.mark.position]
@@ -169,5 +167,5 @@ class InFlight(Generic[PodT]):
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest events; negative where more than that is forgotten already."""
         for _ in range(count):
-            self._recorder.inflight_events(self._log.popleft().event.label, -1)
-            self._base += 1
+            self._log.popleft()
+        self._base += max(count, 0)

@@ -46,7 +46,7 @@ class Places(Generic[PodT]):
         self.active: ActiveQueue[PodT] = ActiveQueue()
         self.backoff: BackoffQueue[PodT] = BackoffQueue(backoff)
         self.pool: UnschedulablePool[PodT] = UnschedulablePool()
-        self.in_flight: InFlight[PodT] = InFlight(recorder=recorder, max_events=max_inflight_events)
+        self.in_flight: InFlight[PodT] = InFlight(max_events=max_inflight_events)
         # Asked for every pod that the watch shows, so it goes past the classes straight to their dicts.
         self._uids = (
             self.in_flight.uids(),

@@ -189,9 +189,12 @@ class SchedulingQueue(Generic[PodT]):
         places, judge = self._places, self._judge
         if not judge.of_interest(event):
             return 0
-        now = self._clock()
         moved = 0
         ready = False
+        if not len(places.pool):
+            places.in_flight.record(event, old, new)
+            return 0
+        now = self._clock()
         for entry, hints in self._candidates(event):
             if pre_check is not None and not pre_check(entry.pod):
                 continue
@@ -382,6 +385,10 @@ class SchedulingQueue(Generic[PodT]):
     def page(self, place: Place, limit: int, *, namespace: str | None = None) -> list[PodView]:
         """The first `limit` pods of one place, of one namespace if that is named. Costs a look at each pod there."""
         return self._places.page(place, limit, namespace)
+
+    def kept_in_flight(self) -> Mapping[str, int]:
+        """How many events are kept for pods in flight, by label."""
+        return self._places.in_flight.counts()
 
     def in_flight_timeline(self) -> list[str | ClusterEvent]:
         """The UIDs in flight and the events kept for them, interleaved as they came."""

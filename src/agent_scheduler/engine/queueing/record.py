@@ -20,9 +20,6 @@ class QueueRecorder(Protocol):
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         """`plugin` raised in `where` (QueueingHint, PreEnqueue). The queue went on; someone should see the error."""
 
-    def inflight_events(self, event: str, delta: int) -> None:
-        """`delta` more (or fewer) events are kept for pods in flight: inflight_events."""
-
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
         """A pod got its node after `attempts`: pod_scheduling_attempts, pod_scheduling_sli_duration_seconds and,
         with `after_flush`, pod_scheduled_after_flush_total, which counts wake-ups that hints missed."""
@@ -44,9 +41,6 @@ class NullRecorder:
         pass
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
-        pass
-
-    def inflight_events(self, event: str, delta: int) -> None:
         pass
 
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:

@@ -29,18 +29,24 @@ class Strategy(IntEnum):
 
 
 class RequeueJudge:
-    """Asks hints. Holds nothing that changes."""
+    """Asks hints. What it holds follows from them."""
 
     def __init__(
         self, *, hint_maps: Mapping[str, HintMap], clock: Callable[[], float], recorder: QueueRecorder
     ) -> None:
         self._hint_maps = hint_maps
+        #: Answers of `of_interest`.
+        self._interesting: dict[ClusterEvent, bool] = {}
         self._clock = clock
         self._recorder = recorder
 
     def of_interest(self, event: ClusterEvent) -> bool:
         """Whether any plugin of any profile registered `event`; always true of a wildcard."""
-        return event.is_wildcard or any(hint_map.lookup(event) for hint_map in self._hint_maps.values())
+        found = self._interesting.get(event)
+        if found is None:
+            found = event.is_wildcard or any(hint_map.lookup(event) for hint_map in self._hint_maps.values())
+            self._interesting[event] = found
+        return found
 
     def lookup(self, profile: str, event: ClusterEvent) -> PluginHints:
         return self._hint_maps[profile].lookup(event)

@@ -61,7 +61,6 @@ class Recorder:
     def __init__(self) -> None:
         self.incoming_total: Counter[tuple[str, str]] = Counter()
         self.unschedulable_gauge: Counter[tuple[str, str]] = Counter()
-        self.inflight_gauge: Counter[str] = Counter()
         self.hints: list[tuple[str, str, str]] = []
         self.bound: list[tuple[int, float, bool]] = []
         self.urgent: list[bool] = []
@@ -79,9 +78,6 @@ class Recorder:
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         self.raised.append((plugin, where, str(error)))
-
-    def inflight_events(self, event: str, delta: int) -> None:
-        self.inflight_gauge[event] += delta
 
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
         self.bound.append((attempts, sli_seconds, after_flush))

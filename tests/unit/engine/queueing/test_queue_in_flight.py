@@ -80,10 +80,10 @@ def test_case_17_finishing_the_oldest_pod_prunes_the_events_before_the_next():
     world.queue.move_all(ev.NODE_ADD, None, object())
     world.queue.done("pod1-uid")
     assert world.queue.in_flight_timeline() == ["pod2-uid", ev.NODE_ADD]
-    assert +world.recorder.inflight_gauge == {"PodPopped": 1, "NodeAdd": 1}
+    assert world.queue.kept_in_flight() == {"PodPopped": 1, "NodeAdd": 1}
     world.queue.done("pod2-uid")
     assert world.queue.in_flight_timeline() == []
-    assert not any(world.recorder.inflight_gauge.values())
+    assert not any(world.queue.kept_in_flight().values())
 
 
 def test_case_18_a_pod_that_nobody_refused_backs_off_as_after_an_error_and_no_hint_is_asked():
@@ -245,7 +245,7 @@ def test_done_may_be_called_twice_and_for_unknown_pods():
     world.queue.done(entry.uid)
     world.queue.done("stranger")
     world.queue.check_invariants()
-    assert world.recorder.inflight_gauge["PodPopped"] == 0
+    assert world.queue.kept_in_flight() == {"PodPopped": 0}
 
 
 def test_a_slow_pod_does_not_make_the_queue_keep_events_without_bound():
@@ -257,12 +257,12 @@ def test_a_slow_pod_does_not_make_the_queue_keep_events_without_bound():
     for _ in range(10):
         world.queue.move_all(ev.NODE_ADD, None, object())
     world.queue.check_invariants()
-    assert world.recorder.inflight_gauge["NodeAdd"] == 10
+    assert world.queue.kept_in_flight() == {"PodPopped": 2, "NodeAdd": 10}
     # What the slow pod would have been told is lost, so it is tried again; the other one's history is whole.
     assert world.queue.add_unschedulable(quick, unschedulable_plugins=["foo"]) == "unschedulable"
     assert world.queue.add_unschedulable(slow, unschedulable_plugins=["foo"]) == "backoff"
     world.queue.check_invariants()
-    assert not any(world.recorder.inflight_gauge.values())
+    assert not any(world.queue.kept_in_flight().values())
 
 
 def test_a_slow_pod_does_not_make_the_queue_remember_where_quick_ones_were_popped():
