@@ -31,7 +31,8 @@ class Snapshot:
     def refresh(self) -> bool:
         """Catch up with the ledger. Returns whether anything had changed."""
         ledger = self._ledger
-        self.take_new_counts()
+        if ledger.counts_version != self._counts_version:
+            self.take_new_counts()
         if ledger.sequence == self.sequence:
             return False
         rows = ledger.rows_since(self.sequence)

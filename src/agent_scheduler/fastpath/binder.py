@@ -195,7 +195,8 @@ class Binder:
             choice = self._choose(result)
         except Exception as error:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
-            self._give_back(result)
+            if result.cls.volumes is not None:
+                self._give_back(result)
             problem = f"{type(error).__name__}: {error}"
             self._observer.bind_failed(pod, result.placement.candidates[0].node_name, problem)
             self._failures.error(entry, pod, problem, started=result.started)
@@ -218,7 +219,9 @@ class Binder:
 
     def _choose(self, result: ScheduleResult) -> Choice | None:
         """The first candidate that is still good, its volumes reserved. What is returned has to be assumed at once."""
-        candidates = self._free(result)
+        candidates: Sequence[Candidate] = result.placement.candidates
+        if self._cluster.queue.nominator:
+            candidates = self._free(result)
         filters: Sequence[CompiledFilter] | None = result.filters
         prebind = self._prebind if result.cls.volumes is not None else None
         if prebind is not None:
@@ -242,7 +245,7 @@ class Binder:
 
     def _give_back(self, result: ScheduleResult) -> None:
         """The volumes that are reserved for a pod with claims are no longer, or are its own by now."""
-        if self._prebind is not None and result.cls.volumes is not None:
+        if self._prebind is not None:
             self._prebind.give_back(result.pod)
 
     def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
@@ -257,7 +260,7 @@ class Binder:
     def _free(self, result: ScheduleResult) -> Sequence[Candidate]:
         """The candidates whose room is not kept for pods that are nominated there."""
         candidates, nominations = result.placement.candidates, self._nominations
-        if nominations is None or not self._cluster.queue.nominator:
+        if nominations is None:
             return candidates
         return [each for each in candidates if not self._is_held(result, each, nominations)]
 
@@ -334,7 +337,8 @@ class Binder:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
         entry, pod = result.entry, result.pod
         cluster = self._cluster
-        self._give_back(result)
+        if result.cls.volumes is not None:
+            self._give_back(result)
         match answer.outcome:
             case BindOutcome.BOUND:
                 cluster.ledger.confirm(pod.uid)

@@ -122,14 +122,14 @@ class Cluster:
             self.queue.assigned_pod_updated(old, pod)
             return
         if old is not None and not old.node_name:
-            self._leave_queue(old)
+            self._leave_queue(old, pod.node_name)
         self.queue.assigned_pod_added(pod)
         if before is not None and changed:
             # It was assumed on another node, or at another size: some of that room is free now.
             self.queue.assigned_pod_deleted(old or pod)
 
-    def _leave_queue(self, pod: PodInfo) -> None:
-        self.queue.delete(pod.uid)
+    def _leave_queue(self, pod: PodInfo, node_name: str = "") -> None:
+        self.queue.delete(pod.uid, node_name=node_name)
         if pod.scheduler_name in self._profiles:
             self._settled(pod)
 

@@ -74,10 +74,8 @@ class FailureHandler:
         if place is None:
             return False
         self.history.failed(pod.uid, "unschedulable", refusal.message, started=started)
-        if nominated:
-            self._queue.nominator.add(pod, nominated)
-        elif nominated is not None:
-            self._queue.nominator.delete(pod.uid)
+        if nominated is not None:
+            self._queue.nominate(pod, nominated)
         self._messenger.refused(pod, UNSCHEDULABLE, refusal.message, nominated=nominated)
         return True
 

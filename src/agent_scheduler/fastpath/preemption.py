@@ -16,7 +16,7 @@ that were evicted and are not yet seen to be count as leaving, so nobody else is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -129,8 +129,8 @@ class Preemption:
         self._timing = timing
         self._profiles = profiles
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
-        #: UIDs of pods that were chosen as victims and are not yet seen to be leaving.
-        self._leaving: set[str] = set()
+        #: UID of each pod that was chosen as a victim and is not yet seen to be leaving, and of those it may leave for.
+        self._leaving: dict[str, set[str]] = {}
         #: UID of each pod for which others are being evicted, and the node that they leave.
         self._under_way: dict[str, str] = {}
         #: UIDs of pods whose last preemption failed a moment ago, and how many failed in a row.
@@ -148,10 +148,14 @@ class Preemption:
         refused = self.nominations.refused(pod, view, self._columns, against)
         refusal = view.refusal(self._columns, refused)
         plugin = self._profiles[pod.scheduler_name].preemption
-        if plugin is None or not refusal.plugins or pod.uid in self._resting:
+        nominated = self._cluster.queue.nominator.node_of(pod.uid)
+        no_more = "" if nominated or pod.nominated_node_name else None
+        if plugin is None or not refusal.plugins:
+            # Nobody is evicted for it by this profile, whatever an earlier one has begun; or there is no node at all.
+            return Attempt(refusal, no_more)
+        if pod.uid in self._resting:
             return Attempt(refusal)
         self._observer.preemption_attempted()
-        nominated = self._cluster.queue.nominator.node_of(pod.uid)
         found = self._selection.preempt(
             pod,
             view,
@@ -165,8 +169,7 @@ class Preemption:
         if found.candidate is not None:
             return Attempt(refusal, found.candidate.node_name, found.candidate)
         told = refusal._replace(message=with_preemption(refusal.message, found.message))
-        useless = found.clear and (nominated or pod.nominated_node_name)
-        return Attempt(told, "" if useless else None)
+        return Attempt(told, no_more if found.clear else None)
 
     def shut(self, pod: PodInfo) -> None:
         """From now on `pod` waits for its preemption; before it is put back into the queue."""
@@ -178,28 +181,43 @@ class Preemption:
             self._gate.shut_for.discard(pod.uid)
             return
         self._observer.preempted(len(candidate.victims))
-        self._leaving.update(victim.uid for victim in candidate.victims)
+        for victim in candidate.victims:
+            self._leaving.setdefault(victim.uid, set()).add(pod.uid)
         self._under_way[pod.uid] = candidate.node_name
         self._displace(pod, candidate.node_name)
         self._jobs.put_nowait(_Job(pod, candidate))
 
-    def _unseen(self) -> set[str]:
-        pods = self._cluster.pods
-        if self._leaving:
-            self._leaving = {uid for uid in self._leaving if uid in pods and not pods[uid].deleting}
-        return self._leaving
+    def _unseen(self) -> Collection[str]:
+        pods, leaving = self._cluster.pods, self._leaving
+        if leaving:
+            seen = [uid for uid in leaving if uid not in pods or pods[uid].deleting]
+            for uid in seen:
+                del leaving[uid]
+        return leaving.keys()
+
+    def _stays(self, victim: Countable, preemptor: PodInfo) -> None:
+        """It does not leave for this pod; perhaps it does for another one."""
+        others = self._leaving.get(victim.uid, set())
+        others.discard(preemptor.uid)
+        if not others:
+            self._leaving.pop(victim.uid, None)
 
     def _displace(self, pod: PodInfo, node_name: str) -> None:
         """Pods of lower priority may not fit on the node any more; they look for another one now."""
-        queue = self._cluster.queue
-        displaced = self.nominations.below(node_name, pod)
-        for other in displaced:
-            self._under_way.pop(other.uid, None)
+        cluster = self._cluster
+        displaced = {other.uid: other for other in self.nominations.below(node_name, pod)}
+        for uid, node in self._under_way.items():
+            # The nomination may be hidden, if the watch has just told of an older one.
+            other = cluster.pods.get(uid)
+            if node == node_name and other is not None and other.priority < pod.priority:
+                displaced[uid] = other
+        for uid, other in displaced.items():
+            self._under_way.pop(uid, None)
             self._drop_nomination(other)
-        queue.activate(other.uid for other in displaced)
+        cluster.queue.activate(displaced)
 
     def _drop_nomination(self, pod: PodInfo) -> None:
-        self._cluster.queue.nominator.delete(pod.uid)
+        self._cluster.queue.nominate(pod, "")
         self._messenger.nominated(pod, "")
 
     # ---- beside
@@ -230,7 +248,7 @@ class Preemption:
         self._failed.pop(uid, None)
         if wanted and queue.nominator.node_of(uid) != job.candidate.node_name:
             # The watch has told of an older state of the pod meanwhile.
-            queue.nominator.add(self._cluster.pods[uid], job.candidate.node_name)
+            queue.nominate(self._cluster.pods[uid], job.candidate.node_name)
         if queue.where(uid) is Place.GATED:
             # A victim left while the gate was shut, and perhaps there is none whose end is still to come.
             queue.activate((uid,))
@@ -241,6 +259,9 @@ class Preemption:
         queue, uid = self._cluster.queue, pod.uid
         self._drop_nomination(pod)
         self._resting.add(uid)
+        # Of those that found room since their last failure nobody tells.
+        for other in [other for other in self._failed if not self._cluster.waits(other)]:
+            del self._failed[other]
         failed = self._failed[uid] = self._failed.get(uid, 0) + 1
         if queue.where(uid) is Place.GATED:
             queue.activate((uid,))
@@ -266,7 +287,7 @@ class Preemption:
         if outcome is Evicted.DELETED:
             self._messenger.preempted(victim, job.pod, job.candidate.node_name)
         elif outcome is not Evicted.GONE:
-            self._leaving.discard(victim.uid)
+            self._stays(victim, job.pod)
         if outcome is Evicted.FAILED:
             self._observer.eviction_failed(f"{victim.namespace}/{victim.name}", problem)
         return outcome

@@ -33,13 +33,16 @@ class Nominator(Generic[PodT]):
             self._node_of[pod.uid] = node
             self._by_node.setdefault(node, {})[pod.uid] = pod
 
-    def delete(self, uid: str) -> None:
+    def delete(self, uid: str) -> PodT | None:
+        """Gives the pod, as it was when it was nominated last; None if it was not."""
         node = self._node_of.pop(uid, None)
-        if node is not None:
-            pods = self._by_node[node]
-            del pods[uid]
-            if not pods:
-                del self._by_node[node]
+        if node is None:
+            return None
+        pods = self._by_node[node]
+        pod = pods.pop(uid)
+        if not pods:
+            del self._by_node[node]
+        return pod
 
     def update(self, old: PodT, new: PodT) -> None:
         """`old` became `new`.

@@ -40,14 +40,6 @@ class QueueError(ValueError):
     """The queue was asked for something that its callers must not ask for."""
 
 
-def _nothing() -> None:
-    pass
-
-
-def _always(uid: str) -> bool:
-    return True
-
-
 def _check_retries(number: int) -> None:
     if number < 0:
         raise ValueError(f"max_urgent_retries is {number}: it must not be negative")
@@ -66,18 +58,18 @@ class SchedulingQueue(Generic[PodT]):
         max_in_unschedulable: float = 300.0,
         max_urgent_retries: int = 5,
         max_inflight_events: int = 10_000,
-        on_ready: Callable[[], None] = _nothing,
-        on_deadline: Callable[[], None] = _nothing,
+        on_ready: Callable[[], None] = lambda: None,
+        on_deadline: Callable[[], None] = lambda: None,
         recorder: QueueRecorder | None = None,
-        is_pending: Callable[[str], bool] = _always,
+        is_pending: Callable[[str], bool] = lambda uid: True,
     ) -> None:
         """One queue for the profiles that `hint_maps` names; `pre_enqueue` is by profile, too.
 
-        `clock` gives seconds and never goes back. `max_in_unschedulable`: seconds after which a pod is retried
-        though no event woke it. `max_inflight_events`: see `InFlight`. `on_ready` is called once at the end of
-        each call that made a pod poppable, and by `close`; `on_deadline` when `next_deadline` has become
-        earlier than it last answered. `is_pending` says of a UID whether the pod exists without a node, as the
-        watch last said. Raises ValueError for a setting out of range and for a profile that is not there.
+        `clock` gives seconds and never goes back. `max_in_unschedulable`: seconds after which a pod is retried though
+        no event woke it. `max_inflight_events`: see `InFlight`. `on_ready` is called once at the end of each call that
+        made a pod poppable, and by `close`; `on_deadline` when `next_deadline` has become earlier than it last
+        answered. `is_pending` says of a UID whether the pod exists without a node, as the watch last said. Raises
+        ValueError for a setting out of range and for a profile that is not there.
         """
         _check_retries(max_urgent_retries)
         self._clock = clock
@@ -137,13 +129,13 @@ class SchedulingQueue(Generic[PodT]):
         Raises QueueError for a pod of a profile that this queue does not have.
         """
         if self._places.knows(pod.uid):
+            kept = self.nominator.node_of(pod.uid)
             self._update_known(pod)
+            self._wake_behind(pod, kept, self.nominator.node_of(pod.uid))
             return
         if pod.scheduler_name not in self._hint_maps:
-            raise QueueError(
-                f"pod {pod.namespace}/{pod.name} asks for scheduler {pod.scheduler_name!r}: "
-                f"this queue has {sorted(self._hint_maps)}"
-            )
+            asks = f"pod {pod.namespace}/{pod.name} asks for scheduler {pod.scheduler_name!r}"
+            raise QueueError(f"{asks}: this queue has {sorted(self._hint_maps)}")
         if pod.nominated_node_name:
             self.nominator.add(pod)
         now = self._clock()
@@ -161,14 +153,26 @@ class SchedulingQueue(Generic[PodT]):
             self.delete(old.uid)
         self.add(new)
 
-    def delete(self, uid: str) -> None:
-        """`uid` is gone or has a node. Unknown is fine. An attempt in flight goes on, but cannot requeue the pod."""
-        self.nominator.delete(uid)
+    def delete(self, uid: str, *, node_name: str = "") -> None:
+        """`uid` is gone, or on `node_name`. Unknown is fine. An attempt in flight goes on, but cannot requeue it."""
+        kept = self.nominator.node_of(uid)
+        nominated = self.nominator.delete(uid)
         flying = self._places.in_flight.get(uid)
         if flying is not None:
             flying.deleted = True
         else:
             self._places.remove(uid)
+        if nominated is not None:
+            self._wake_behind(nominated, kept, node_name)
+
+    def nominate(self, pod: PodT, node_name: str) -> None:
+        """`pod` is to run on that node from now on, or, where it is empty, on none in particular."""
+        kept = self.nominator.node_of(pod.uid)
+        if node_name:
+            self.nominator.add(pod, node_name)
+        else:
+            self.nominator.delete(pod.uid)
+        self._wake_behind(pod, kept, self.nominator.node_of(pod.uid))
 
     def of_interest(self, event: ClusterEvent) -> bool:
         """Whether `move_all` with this event could do anything: some plugin of some profile registered it."""
@@ -243,27 +247,25 @@ class SchedulingQueue(Generic[PodT]):
     ) -> Place | None:
         """The attempt on `entry` failed: keep the pod until it is worth another one (AddUnschedulablePodIfNotPresent).
 
-        Without any plugin the attempt counts as an error, and the pod comes back after its backoff. Otherwise
-        the events since it was popped decide; after an early `done`, which forgot them, it comes back after
-        its backoff, too. Returns where the pod went, None when it no longer waits for a node. Raises
-        QueueError when the pod waits already, or is in flight on another attempt.
+        Without any plugin the attempt counts as an error, and the pod comes back after its backoff. Otherwise the
+        events since it was popped decide; after an early `done`, which forgot them, it comes back after its backoff,
+        too. Returns where the pod went, None when it no longer waits for a node. Raises QueueError when the pod waits
+        already, or is in flight on another attempt.
         """
         if not self._taken_back(entry):
             return None
-        return self._fail(
-            entry, unschedulable=frozenset(unschedulable_plugins), pending=frozenset(pending_plugins)
-        )
+        refused, pending = frozenset(unschedulable_plugins), frozenset(pending_plugins)
+        return self._fail(entry, unschedulable=refused, pending=pending)
 
     def requeue_urgent(self, entry: QueuedPodInfo[PodT]) -> bool:
         """`entry` lost a race for its nodes: try it again before all others, without backoff.
 
-        An urgent pod is popped before every pod that is not, whatever their priorities; urgent pods among
-        themselves go by priority and age. To keep one that always loses from starving the rest, this is
-        granted `max_urgent_retries` times in a row; then the pod backs off as after its first error, and has
-        as many again. The penalty does not grow: a race that was lost is one that another pod has won, and
-        losers of many races that waited ever longer would leave the last free node to stand idle. Attempts and
-        first attempt are kept, and nothing of this is ever read from or written to the pod. Returns whether
-        the pod is urgent now. Raises as `add_unschedulable`.
+        An urgent pod is popped before every pod that is not, whatever their priorities; urgent pods among themselves
+        go by priority and age. To keep one that always loses from starving the rest, this is granted
+        `max_urgent_retries` times in a row; then the pod backs off as after its first error, and has as many again.
+        The penalty does not grow: losers of many races that waited ever longer would leave the last free node to stand
+        idle. Attempts are kept, and nothing of this is ever read from or written to the pod. Returns whether the pod
+        is urgent now. Raises as `add_unschedulable`.
         """
         if not self._taken_back(entry):
             return False
@@ -331,8 +333,7 @@ class SchedulingQueue(Generic[PodT]):
     def flush_unschedulable_leftovers(self) -> int:
         """Retry every pod that no event woke for `max_in_unschedulable`; returns how many left the pool.
 
-        A pod that is still gated stays and is looked at again after as long. Pods in flight are not told: that
-        others waited too long says nothing about them.
+        A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
         """
         places = self._places
         now = self._clock()
@@ -343,8 +344,7 @@ class SchedulingQueue(Generic[PodT]):
             entry.flush_timestamp = now
             place = places.requeue(entry, Strategy.AFTER_BACKOFF, label=label, now=now)
             ready = ready or places.poppable(entry, place)
-            # Not set for a pod that stays gated: the flag finds events that hints missed, and the one that
-            # lifts the gate later will not have been missed.
+            # The flag finds events that hints missed; the one that lifts a gate later will not have been missed.
             entry.was_flushed = place in _LEFT_POOL
             moved += entry.was_flushed
         if ready:
@@ -416,18 +416,22 @@ class SchedulingQueue(Generic[PodT]):
                 for entry in pool.refused_by(profile, hints):
                     yield entry, hints
 
+    def _wake_behind(self, pod: PodT, kept: str, now: str) -> None:
+        """Room that was kept for `pod`, and is no longer, is for those who had to leave it."""
+        if kept not in ("", now):
+            behind = lambda other: other.uid != pod.uid and other.priority <= pod.priority  # noqa: E731
+            self.move_all(ev.ASSIGNED_POD_DELETE, pod, pre_check=behind)
+
     def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
         """The attempt on `entry` did not place it: give it its newest pod. False, and done, when it is gone."""
         uid = entry.uid
         flying = self._places.in_flight.get(uid)
+        name = f"pod {entry.pod.namespace}/{entry.pod.name} ({uid})"
         if flying is None:
-            place = self._places.where(uid)
-            if place is not None:
-                raise QueueError(f"pod {entry.pod.namespace}/{entry.pod.name} ({uid}) waits already: {place}")
+            if (place := self._places.where(uid)) is not None:
+                raise QueueError(f"{name} waits already: {place}")
         elif flying.entry is not entry:
-            raise QueueError(
-                f"pod {entry.pod.namespace}/{entry.pod.name} ({uid}) is in flight on another attempt"
-            )
+            raise QueueError(f"{name} is in flight on another attempt")
         else:
             entry.pod = flying.newest
         if (flying is not None and flying.deleted) or not self._is_pending(uid):
