@@ -105,12 +105,22 @@ class QueueMachine(RuleBasedStateMachine):
         one = self.any_known(data)
         if one is None:
             return
+        nominated = self.queue.nominator.node_of(one.uid)
         self.queue.delete(one.uid)
         if one.uid in self.flying:
             self.gone.add(one.uid)
         else:
             del self.waiting[one.uid]
         assert self.queue.nominator.node_of(one.uid) == ""
+        if nominated:
+            # The room that was kept for it is there for those who had to leave it.
+            for events in self.happened.values():
+                events.add(ev.ASSIGNED_POD_DELETE)
+            for shown in self.queue.dump(limit=10_000)["unschedulable"]:
+                cured = [
+                    name for name in shown.unschedulable_plugins if ev.ASSIGNED_POD_DELETE in CURES[name]
+                ]
+                assert not cured or shown.priority > one.priority
 
     @rule(event=EVENTS)
     def event_happens(self, event: ClusterEvent) -> None:

@@ -1,0 +1,152 @@
+"""Several preemptions at a time, and what an end of one means for other pods."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agent_scheduler.config import load_text
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.fastpath.settings import settings_of
+from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+
+from .running import Running, scheduling
+from .test_preemption import HIGH, HIGHEST, Refusing, end, full_node, leaving, object_of, settled
+
+PATIENT = {"initial_backoff": 60.0, "max_backoff": 60.0, "pop_from_backoff": False}
+
+
+def uid_of(running: Running, name: str) -> str:
+    (uid,) = [uid for uid, pod in running.fast_path.cluster.pods.items() if pod.name == name]
+    return uid
+
+
+async def is_leaving(cluster: EmbeddedCluster) -> bool:
+    return bool(await leaving(cluster))
+
+
+async def _placed(cluster: EmbeddedCluster, name: str) -> bool:
+    return name in await cluster.placed()
+
+
+async def test_room_is_given_on_when_the_pod_that_it_was_kept_for_is_deleted() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport, **PATIENT) as running:
+            await settled(running, 1)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: is_leaving(cluster))
+            await end(cluster, "low-0")
+            await settled(running, 0)
+            await cluster.add_pod("low", cpu="1")
+            await until(lambda: cluster.condition("low"))
+            low = uid_of(running, "low")
+            assert running.fast_path.queue.where(low) == "unschedulable"
+            await cluster.ask("DELETE", f"{PODS}/high?gracePeriodSeconds=0")
+            await until(lambda: running.fast_path.queue.where(low) == "backoff")
+
+
+async def test_evictions_are_called_off_though_the_watch_tells_of_an_older_nomination() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport) as running:
+            await settled(running, 1)
+            preemption, free = running.fast_path.preemption, asyncio.Event()
+            evict, outcomes = preemption._evict, {}
+
+            async def slow(victim: Any, *, wanted: Any, **more: Any) -> Any:
+                who = "higher" if outcomes else "high"
+                outcomes[who] = None
+                await free.wait()
+                outcomes[who] = await evict(victim, wanted=wanted, **more)
+                return outcomes[who]
+
+            preemption._evict = slow  # type: ignore[method-assign, assignment]
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: "high" in outcomes)
+            # What the nominator does when an earlier status comes late.
+            running.fast_path.queue.nominator.delete(uid_of(running, "high"))
+            await cluster.add_pod("higher", cpu="2", priorityClassName=HIGHEST)
+            await until(lambda: "higher" in outcomes)
+            free.set()
+            await until(lambda: all(outcomes.values()))
+            told = {who: outcome.value for who, (outcome, _) in outcomes.items()}
+            assert told == {"high": "called off", "higher": "deleted"}
+
+
+async def test_a_victim_of_two_counts_as_leaving_when_one_eviction_is_called_off(monkeypatch: Any) -> None:
+    set_pod = Cluster.set_pod
+
+    def late(self: Cluster, pod: PodInfo) -> None:
+        if not pod.deleting and not pod.preempted:
+            set_pod(self, pod)
+
+    monkeypatch.setattr(Cluster, "set_pod", late)
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport) as running:
+            await settled(running, 1)
+            preemption, free, held = running.fast_path.preemption, asyncio.Event(), []
+            evict = preemption._evict
+
+            async def slow_at_first(victim: Any, **more: Any) -> Any:
+                if not held:
+                    held.append(victim)
+                    await free.wait()
+                return await evict(victim, **more)
+
+            preemption._evict = slow_at_first  # type: ignore[method-assign, assignment]
+            victim = uid_of(running, "low-0")
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: held)
+            await cluster.add_pod("higher", cpu="2", priorityClassName=HIGHEST)
+            await until(lambda: is_leaving(cluster))
+            await until(lambda: uid_of(running, "higher") not in preemption._gate.shut_for)
+            free.set()
+            await until(lambda: not preemption._gate.shut_for)
+            assert list(preemption._unseen()) == [victim]
+
+
+async def test_a_profile_that_preempts_no_more_ends_the_nominations_of_its_pods() -> None:
+    header = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+    off = "plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}"
+    without = settings_of(
+        load_text(f"{header}profiles: [{{schedulerName: agent-scheduler, {off}}}]"), identity="test"
+    )
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport, initial_backoff=0.05, max_backoff=0.05) as running:
+            await settled(running, 1)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: is_leaving(cluster))
+            running.fast_path.reconfigure(without)
+            await until(lambda: not running.fast_path.queue.nominator)
+
+            async def is_told() -> bool:
+                return "nominatedNodeName" not in (await object_of(cluster, "high"))["status"]
+
+            await until(is_told)
+
+
+async def test_failures_are_not_remembered_of_pods_that_found_room_since() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        transport = Refusing(cluster, 403)
+        async with scheduling(transport, initial_backoff=0.05, max_backoff=0.05) as running:  # type: ignore[arg-type]
+            await settled(running, 1)
+            failed = running.fast_path.preemption._failed
+            await cluster.add_pod("first", cpu="2", priorityClassName=HIGH)
+            await until(lambda: failed)
+            first = uid_of(running, "first")
+            await cluster.add_node("n2", cpu="2")
+            await until(lambda: _placed(cluster, "first"))
+            await cluster.add_pod("second", cpu="2", priorityClassName=HIGHEST)
+            second = await until(lambda: _uid(running, "second"))
+            await until(lambda: second in failed)
+            assert first not in failed
+
+
+async def _uid(running: Running, name: str) -> str:
+    found = [uid for uid, pod in running.fast_path.cluster.pods.items() if pod.name == name]
+    return found[0] if found else ""
