@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import quote
 
 from agent_scheduler.engine.decide import Candidate, CompiledFilter, compile_filters, first_refusing
 from agent_scheduler.engine.framework import Depends, Profile
@@ -37,6 +36,7 @@ from agent_scheduler.engine.volumes.reservation import (
     written,
 )
 from agent_scheduler.kube.merge_patch import Patched
+from agent_scheduler.kube.paths import segment
 
 from .cluster import Cluster
 from .storage import Storage
@@ -196,8 +196,8 @@ class PreBind:
                         await changed.wait()
 
     async def _write(self, write: Write, job: _Job, ends: float) -> Patched:
-        namespace = f"namespaces/{quote(write.namespace, safe='')}/" if write.namespace else ""
-        path = f"/api/v1/{namespace}{write.resource}/{quote(write.name, safe='')}"
+        namespace = f"namespaces/{segment(write.namespace)}/" if write.namespace else ""
+        path = f"/api/v1/{namespace}{write.resource}/{segment(write.name)}"
         return await self._patch(path, write.body, wanted=lambda: not self._over(job, ends))
 
     def _waits(self, job: _Job) -> bool:

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from urllib.parse import quote
 
 import msgspec
 
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.paths import pod_path
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError
 
@@ -152,7 +152,7 @@ async def bind(
     """
     attempt = _Bind(
         transport,
-        path=f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}",
+        path=pod_path(namespace, name),
         body=binding(namespace, name, uid, node, annotations=annotations),
         uid=uid,
         node=node,

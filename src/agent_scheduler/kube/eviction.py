@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from urllib.parse import quote
 
 import msgspec
 
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.paths import pod_path
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.status import STRATEGIC_MERGE, PodKey
 from agent_scheduler.kube.transport import Transport, TransportError
@@ -51,7 +51,7 @@ async def evict(
     timing: Timing = REAL,
 ) -> tuple[Evicted, Failure | None]:
     """Evict `pod`. `wanted` is asked right before each request. Never raises for what network or server do."""
-    path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+    path = pod_path(pod.namespace, pod.name)
     condition = {
         "type": "DisruptionTarget",
         "status": "True",

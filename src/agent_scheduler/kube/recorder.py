@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -21,6 +20,7 @@ import structlog
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Transport, TransportError
 from agent_scheduler.objects.times import micro_time_text
@@ -199,10 +199,10 @@ class EventRecorder:
 
     async def _send(self, series: _Series) -> Failure | None:
         namespace = series.key.regarding.namespace or "default"
-        path = f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
+        path = f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
         if series.told:
             method, content_type = "PATCH", "application/merge-patch+json"
-            path = f"{path}/{quote(series.name, safe='')}"
+            path = f"{path}/{segment(series.name)}"
             body: dict[str, Any] = {"series": _series_of(series)}
         else:
             method, content_type = "POST", "application/json"

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -19,6 +18,7 @@ import structlog
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.paths import pod_path
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Transport, TransportError
 from agent_scheduler.objects.times import time_text
@@ -181,7 +181,7 @@ class StatusWriter:
         return _encode({"metadata": {"uid": pod.uid}, "status": status})
 
     async def _write(self, pod: PodKey, report: _Report) -> None:
-        path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}/status"
+        path = f"{pod_path(pod.namespace, pod.name)}/status"
         attempts = Attempts(self._backoff, self._timing)
         body = self._patch(pod, report)
         while True:
