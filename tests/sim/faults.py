@@ -69,6 +69,10 @@ KINDS: dict[str, Kind] = {
     "clock_jump": Kind(34, "process", "the time of day jumps"),
     "unfair": Kind(35, "process", "what is ready runs in any order"),
     "no_connection": Kind(36, "any", "no connection can be opened"),
+    # Preemption, and the configuration.
+    "preemptor": Kind(37, "cluster", "the pod for which others are evicted is deleted or changes"),
+    "room_taken": Kind(38, "cluster", "another scheduler takes the room that victims leave"),
+    "reload": Kind(39, "process", "the configuration file changes, into one that can be taken over or not"),
 }
 
 
@@ -118,15 +122,21 @@ THEMES: tuple[tuple[str, ...], ...] = (
     ("pod_deleted", "pod_changed", "recreated", "gone", "deleting", "gated", "unfair"),
     ("missed_delete", "stale_list", "gone_on_connect", "gone_in_stream", "garbage", "storm"),
     ("foreign", "bound_elsewhere", "denied", "no_connection", "held_back"),
+    ("preemptor", "room_taken", "failed", "held_back", "crash", "node_changed"),
+    ("preemptor", "denied", "lost_before", "lost_after", "slow", "recreated", "gone", "deleting"),
+    ("reload", "crash", "stop", "lost_after", "failed", "node_changed", "unfair"),
 )
 
 
-def draw(rng: random.Random, *, only: Collection[str] = ()) -> list[str]:
-    """The kinds of one world, in the order of `KINDS`: a theme, or some of all."""
+def draw(rng: random.Random, *, only: Collection[str] = (), likely: Collection[str] = ()) -> list[str]:
+    """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more."""
     if only:
         return [name for name in KINDS if name in only]
     if rng.random() < 0.4:
-        theme = rng.choice(THEMES)
-        return [name for name in KINDS if name in theme]
-    wanted = rng.choice((0.0, 0.1, 0.2, 0.35, 0.6))
-    return [name for name in KINDS if rng.random() < wanted]
+        found = set(rng.choice(THEMES))
+    else:
+        wanted = rng.choice((0.0, 0.1, 0.2, 0.35, 0.6))
+        found = {name for name in KINDS if rng.random() < wanted}
+    if found:
+        found.update(name for name in likely if rng.random() < 0.5)
+    return [name for name in KINDS if name in found]

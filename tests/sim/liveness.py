@@ -6,27 +6,38 @@ L3  a cluster at rest causes next to no traffic
 L4  when all processes have ended, nothing is left: no task, no stream, no request, nothing that failed unheard
 L5  metrics tell the truth
 L7  nothing stays reserved for pods whose claims are bound, or never will be
+L8  preemption ends: no pod waits that would fit if lesser ones left, none is nominated for nothing or kept behind its
+    gate, nobody is thought to be leaving who is not, and nobody was evicted for a pod that has no use for the room
+    though nothing else has happened to the node
+L9  the configuration in effect is what the file says, and every worker works
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tests.unit.engine.world import plain_reasons
+from agent_scheduler.config import Configuration, load_text, to_dict
 
+from .rules import Rules, fits, rules_of
 from .states import samples
 from .volumes import has_its_volumes
 
 if TYPE_CHECKING:
+    from agent_scheduler.fastpath.scheduler import FastPath
+
     from .processes import Process
     from .world import World
 
 PODS, NODES = ("", "pods"), ("", "nodes")
 #: Seconds for binding what fits: the longest backoff and the last queues, not the flush of leftovers after 300.
 BOUND_WITHIN = 60.0
+#: Seconds in which those are evicted who have to be: the longest rest after a failure, a backoff, and their end.
+PREEMPTED_WITHIN = 60.0 * 1.5 + 30.0
 _REST = 30.0
 #: Seconds until every pod that waits has been tried again: the pool's flush, and what follows it.
 _FLUSHED = 345.0
@@ -34,13 +45,24 @@ _FLUSHED = 345.0
 _QUIET, _QUIET_A_POD = 10, 4
 
 
+@cache
+def _read(text: str) -> Configuration:
+    return load_text(text)
+
+
+def rules(world: World) -> Rules:
+    """Those of the last configuration."""
+    return rules_of(_read(world.file.valid))
+
+
 def waiting(world: World) -> list[dict[str, Any]]:
     """Pods of ours that have no node, no gate and no end."""
+    names = rules(world).names
     pods = (orjson.loads(record.data) for record in world.store.tables[PODS].scan(""))
     return [
         pod
         for pod in pods
-        if pod["spec"].get("schedulerName") == "agent-scheduler"
+        if pod["spec"].get("schedulerName") in names
         and not pod["spec"].get("nodeName")
         and not pod["spec"].get("schedulingGates")
         and "deletionTimestamp" not in pod["metadata"]
@@ -50,6 +72,16 @@ def waiting(world: World) -> list[dict[str, Any]]:
 
 def late(world: World) -> list[tuple[dict[str, Any], str]]:
     """Pods that wait although they fit on a node now, by the API's own objects, and that node."""
+    return _late(world, rules(world), everybody=True)
+
+
+def helpless(world: World) -> list[tuple[dict[str, Any], str]]:
+    """Pods that wait although they would fit on a node if pods of lower priority left it, and that node."""
+    by = rules(world)
+    return _late(world, by, everybody=False) if by.preempts else []
+
+
+def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, Any], str]]:
     waits = waiting(world)
     if not waits:
         return []
@@ -61,26 +93,44 @@ def late(world: World) -> list[tuple[dict[str, Any], str]]:
             placed.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
     found = []
     for pod in waits:
+        if not everybody and pod["spec"].get("preemptionPolicy") == "Never":
+            continue
         for node in nodes:
             name = node["metadata"]["name"]
-            if not plain_reasons(pod, node, placed[name])[0] and has_its_volumes(world, pod, node):
+            there = [each for each in placed[name] if everybody or _priority(each) >= _priority(pod)]
+            if fits(pod, node, there, by) and has_its_volumes(world, pod, node):
                 found.append((pod, name))
                 break
     return found
 
 
-async def come_to_rest(world: World) -> None:
-    """Wait until all that fits is bound; then watch the rest."""
-    deadline = world.loop.time() + BOUND_WITHIN
-    while True:
-        unbound = late(world)
-        if not unbound:
-            break
+def _priority(pod: dict[str, Any]) -> int:
+    return int(pod["spec"].get("priority") or 0)
+
+
+async def _until_none(
+    world: World, find: Callable[[World], list[tuple[dict[str, Any], str]]], within: float, name: str
+) -> bool:
+    """Whether `find` finds no pod any more, soon enough."""
+    deadline = world.loop.time() + within
+    while unbound := find(world):
         if world.loop.time() >= deadline:
             for pod, node in unbound[:3]:
-                world.safety.violated("L1", _unbound(world, pod["metadata"], node))
-            return
+                world.safety.violated(name, _unbound(world, pod["metadata"], node, within))
+            return False
         await asyncio.sleep(1.0)
+    return True
+
+
+async def come_to_rest(world: World) -> None:
+    """Wait until all that fits is bound; then watch the rest."""
+    if not await _until_none(world, late, BOUND_WITHIN, "L1"):
+        return
+    # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
+    if not await _until_none(world, helpless, PREEMPTED_WITHIN, "L8"):
+        return
+    if not await _until_none(world, late, BOUND_WITHIN, "L1"):
+        return
     # Conditions and events have budgets of their own, and series are told every half minute.
     await asyncio.sleep(40.0)
     sent = world.requests
@@ -93,26 +143,30 @@ async def come_to_rest(world: World) -> None:
     # A condition whose write was refused for good is written again with the next attempt: after the flush.
     deadline = world.loop.time() + _FLUSHED
     while world.plan.fired["denied"] and world.loop.time() < deadline:
-        if all(_says_why(pod) for pod in waiting(world)):
+        if all(_says_why(pod) and not pod["status"].get("nominatedNodeName") for pod in waiting(world)):
             break
         await asyncio.sleep(5.0)
     for pod in waiting(world):
         if not _says_why(pod):
             condition = _condition(pod)
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
+    _check_claims(world)
     for process in world.processes:
         _check_metrics(world, process)
         _check_reserved(world, process)
+        _check_preemption(world, process)
+        _check_configuration(world, process)
+    _check_workers(world)
 
 
-def _unbound(world: World, metadata: dict[str, Any], node: str) -> str:
+def _unbound(world: World, metadata: dict[str, Any], node: str, within: float) -> str:
     where = []
     for process in world.processes:
         fast_path = process.fast_path
         if fast_path is not None:
             place = fast_path.queue.where(metadata["uid"])
             where.append(f"{process.identity}{' (leads)' if process.leads() else ''}: {place}")
-    return f"{metadata['name']} fits on {node} and is not bound after {BOUND_WITHIN:g} s; " + "; ".join(where)
+    return f"{metadata['name']} could be on {node} and is not bound after {within:g} s; " + "; ".join(where)
 
 
 def _condition(pod: dict[str, Any]) -> dict[str, Any]:
@@ -125,9 +179,16 @@ def _says_why(pod: dict[str, Any]) -> bool:
     return condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
 
 
-def _check_metrics(world: World, process: Process) -> None:
+def _leader(process: Process) -> FastPath | None:
+    """What decides in the process, if that may write."""
     fast_path = process.fast_path
     if fast_path is None or process.transport is None or process.transport.closed or not process.leads():
+        return None
+    return fast_path
+
+
+def _check_metrics(world: World, process: Process) -> None:
+    if _leader(process) is None:
         return
     world.safety.checked["L5"] += 1
     seen = samples(process)
@@ -147,13 +208,62 @@ def _check_metrics(world: World, process: Process) -> None:
 
 
 def _check_reserved(world: World, process: Process) -> None:
-    fast_path = process.fast_path
-    if fast_path is None or process.transport is None or process.transport.closed or not process.leads():
+    if (fast_path := _leader(process)) is None:
         return
     world.safety.checked["L7"] += 1
     catalogue = fast_path.cluster.catalogue
     if left := [*catalogue.taken, *catalogue.selected]:
         world.safety.violated("L7", f"{process.identity} still assumes something of {left}")
+
+
+def _check_claims(world: World) -> None:
+    """Nobody was evicted for a pod that still waits, unless something else happened to the node since then."""
+    for claim in world.evictions.open():
+        world.safety.checked["L8"] += 1
+        if claim.deleted == claim.victims.keys() and not world.evictions.world_changed(claim):
+            gone = sorted(claim.victims.values())
+            world.safety.violated(
+                "L8", f"{gone} had to leave {claim.node} for {claim.name}, which still waits"
+            )
+    for pod in waiting(world):
+        if node := pod["status"].get("nominatedNodeName"):
+            world.safety.violated("L8", f"{pod['metadata']['name']} is nominated to {node} for nothing")
+
+
+def _check_preemption(world: World, process: Process) -> None:
+    if (fast_path := _leader(process)) is None:
+        return
+    world.safety.checked["L8"] += 1
+    preemption = fast_path.preemption
+    left = {
+        "nominations": fast_path.queue.nominator._node_of,
+        "gate": preemption._gate.shut_for,
+        "leaving": preemption._unseen(),
+        "under way": preemption._under_way,
+        "resting": preemption._resting,
+    }
+    for what, uids in left.items():
+        if uids:
+            world.safety.violated("L8", f"{process.identity}: {what}: {sorted(uids)}")
+
+
+def _check_configuration(world: World, process: Process) -> None:
+    runtime = process.runtime
+    if runtime is None or process.transport is None or process.transport.closed:
+        return
+    world.safety.checked["L9"] += 1
+    if to_dict(runtime._configuration) != to_dict(_read(world.file.valid)):
+        world.safety.violated("L9", f"{process.identity} does not go by what the file says")
+
+
+def _check_workers(world: World) -> None:
+    leading = [process for process in world.processes if _leader(process) is not None]
+    wanted = world.shape.workers * len(leading)
+    working = sum(
+        getattr(task.get_coro(), "__qualname__", "") == "Worker.run" for task in asyncio.all_tasks(world.loop)
+    )
+    if working < wanted:
+        world.safety.violated("L9", f"{working} workers work; {wanted} should")
 
 
 def nothing_left(world: World, task: asyncio.Task[Any]) -> None:

@@ -12,6 +12,7 @@ import orjson
 from agent_scheduler.apiserver.requests import Request
 
 if TYPE_CHECKING:
+    from .evictions import Claim
     from .processes import Process
     from .world import World
 
@@ -39,6 +40,7 @@ class Nemesis:
             self.pod_changed,
             self.foreign,
             self.missed_delete,
+            self.reload,
         )
         while loop.time() < world.plan.ends:
             await asyncio.sleep(self._rng.uniform(0, 2 * _EVERY))
@@ -64,11 +66,11 @@ class Nemesis:
         """At some step of the loop, not at the beginning of a turn of this task."""
         self._world.loop.call_later(self._rng.uniform(0, 0.003), act)
 
-    # -- in the way of a bind
+    # -- in the way of a write
 
-    def before_bind(self, fate: str, asked: Request) -> None:
-        """Make true what the answer to this bind will say."""
-        _, _, _, _, namespace, _, name, _ = asked.path.split("/")
+    def before_write(self, fate: str, asked: Request) -> None:
+        """Make true what the answer to this bind, or to this deletion, will say."""
+        _, _, _, _, namespace, _, name, *_ = asked.path.split("/")
         record = self._world.store.tables[PODS].get(namespace, name)
         if record is None:
             return
@@ -120,6 +122,34 @@ class Nemesis:
         if self._world.plan.strikes("stop", now=self._world.loop.time()):
             wait = self._rng.uniform(0.003, 0.1)
             self._world.loop.call_later(wait, self._world.stop, process, 25.0)
+
+    def after_claim(self, process: Process, claim: Claim) -> None:
+        """Victims were chosen, and nothing is sent yet."""
+        plan, now = self._world.plan, self._world.loop.time()
+        if plan.strikes("crash", now=now, share=2.0):
+            self._world.states.reached("crash between choice and eviction")
+            self._soon(process.kill)
+        if plan.strikes("preemptor", now=now, share=15.0):
+            when = self._rng.choice((0.0, self._rng.uniform(0, 0.02), self._rng.uniform(0, 2.0)))
+            self._later(when, lambda: self._change_preemptor(claim))
+
+    def after_victim(self, claim: Claim) -> None:
+        """One that was evicted has gone."""
+        if self._world.plan.strikes("room_taken", now=self._world.loop.time(), share=8.0):
+            self._later(self._rng.choice((0.0, 0.001, 0.01)), lambda: self._take_room(claim.node))
+
+    def _change_preemptor(self, claim: Claim) -> None:
+        path = f"/api/v1/namespaces/default/pods/{claim.name}"
+        change = self._rng.choice(("delete", "finish", "label", "tolerate"))
+        if change == "delete":
+            self._delete(path)
+        elif change == "finish":
+            self._world.call("PATCH", f"{path}/status", {"status": {"phase": "Failed"}}, _MERGE)
+        elif change == "label":
+            self._world.call("PATCH", path, {"metadata": {"labels": {"example.com/change": "y"}}}, _MERGE)
+        else:
+            tolerations = [{"key": "example.com/bad", "operator": "Exists"}]
+            self._world.call("PATCH", path, {"spec": {"tolerations": tolerations}}, _MERGE)
 
     # -- to the cluster
 
@@ -197,8 +227,10 @@ class Nemesis:
     def foreign(self) -> None:
         """Another scheduler's pod lands on a node, whether it fits or not."""
         nodes = list(self._world.store.tables[NODES].scan(""))
-        if not nodes:
-            return
+        if nodes:
+            self._take_room(self._rng.choice(nodes).name)
+
+    def _take_room(self, node: str) -> None:
         self._foreign += 1
         name = f"foreign-{self._foreign}"
         container = {
@@ -211,7 +243,22 @@ class Nemesis:
             "/api/v1/namespaces/default/pods",
             {"metadata": {"name": name}, "spec": {"schedulerName": "other", "containers": [container]}},
         )
-        self._bind("default", name, self._rng.choice(nodes).name)
+        self._bind("default", name, node)
+
+    def reload(self) -> None:
+        """Somebody writes into the configuration file; now and then something that must be refused."""
+        file, processes = self._world.file, self._world.processes
+        if self._rng.random() < 0.3:
+            file.spoil(self._rng)
+            self._later(5.0, file.restore)
+        else:
+            file.change(self._rng)
+        self._world.trace("", f"the configuration file changes: {file.text!r}")
+        # It is looked at each second moment, and counts when it was seen twice.
+        self._later(10.0, lambda: None)
+        if self._rng.random() < 0.5:
+            for process in processes:
+                process.reload()
 
     def missed_delete(self) -> None:
         """Objects go while nobody watches, and when the watches come back history has been cut off."""

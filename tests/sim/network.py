@@ -61,6 +61,8 @@ def verb_of(method: str, path: str) -> str:
         return "volume"
     if method == "GET":
         return "list" if plain in ("/api/v1/pods", "/api/v1/nodes") else "get"
+    if method == "DELETE":
+        return "evict"
     return "event" if plain.endswith("/events") or "/events/" in plain else "status"
 
 
@@ -96,6 +98,10 @@ class SimTransport:
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
         world.safety.sending(self._process, method, verb, path)
+        if verb == "evict":
+            world.evictions.sending(self._process, path)
+        elif verb == "bind":
+            world.evictions.binding(self._process, path, body or b"")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         fate = self._fate(method, verb)
@@ -118,16 +124,20 @@ class SimTransport:
         self.under_way += 1
         try:
             async with asyncio.timeout(timeout):
-                return await answer
+                response = await answer
         except TimeoutError:
             raise OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s") from None
         finally:
             self.under_way -= 1
+        if verb == "evict" and response.status < 300:
+            world.evictions.answered(self._process, path)
+        return response
 
     def _watch_states(self) -> None:
         """Before the first list is answered: what is rare happens early, too."""
         if self._process.fast_path is not None:
             self._world.states.watch(self._process.fast_path, self._world.nemesis)
+            self._world.evictions.watch(self._process, self._process.fast_path)
 
     def _strikes(self, name: str, share: float = 1.0) -> bool:
         return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
@@ -158,9 +168,12 @@ class SimTransport:
                 *("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied"),
                 *names,
             ]
+        elif verb == "evict":
+            names = ["recreated", "gone", "deleting", "denied", *names]
         elif verb in ("status", "event", "volume"):
             names.insert(0, "denied")
-        return next((name for name in names if self._strikes(name)), "")
+        share = 3.0 if verb == "evict" else 1.0
+        return next((name for name in names if self._strikes(name, share)), "")
 
     def _latencies(self, fate: str, timeout: float) -> tuple[float, float]:
         before, after = self._rng.uniform(0.0002, 0.004), self._rng.uniform(0.0002, 0.004)
@@ -320,7 +333,7 @@ class _Exchange:
         elif fate == "denied":
             refused = _answer(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
         elif fate and fate not in ("lost_after", "slow"):
-            world.nemesis.before_bind(fate, asked)
+            world.nemesis.before_write(fate, asked)
         response = refused or self._carry_out()
         if fate == "lost_after":
             self._lose(world.rng.random() < 0.5)

@@ -11,13 +11,13 @@ import random
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
-from agent_scheduler.config import load_text
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.runtime import Runtime
 
 from .loop import PROCESS
 from .network import SimTransport
+from .rules import Rules, rules_of
 
 if TYPE_CHECKING:
     from .world import World
@@ -31,11 +31,11 @@ _BEYOND_GRACE = 5.0 + 1.0
 class Process:
     """One replica's pod: its runtime comes and goes. `identity` is that of the runtime which runs now."""
 
-    def __init__(self, world: World, name: str, configuration: str) -> None:
+    def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
         self.identity = name
-        self._configuration = load_text(configuration)
+        self._elects = world.file.source().start().leader_election.leader_elect
         self._starts = 0
         self._clock_jump = 0.0
         self.runtime: Runtime | None = None
@@ -54,7 +54,12 @@ class Process:
 
     @property
     def elects(self) -> bool:
-        return self._configuration.leader_election.leader_elect
+        return self._elects
+
+    def rules(self) -> Rules:
+        """Those by which it decides now."""
+        assert self.runtime is not None, "it has been started"
+        return rules_of(self.runtime._configuration)
 
     def leads(self) -> bool:
         """Whether this process may write now, as it sees it."""
@@ -96,9 +101,12 @@ class Process:
         context = copy_context()
         context.run(PROCESS.set, self.name)
 
+        source = world.file.source()
+
         def make() -> asyncio.Task[int]:
             self.runtime = Runtime(
-                self._configuration,
+                source.start(),
+                source=source if world.plan.enabled("reload") else None,
                 transport=self.transport,
                 timing=timing,
                 identity=self.identity,
@@ -153,6 +161,20 @@ class Process:
         self.world.trace(self.name, "SIGTERM")
         self._asked_at = self.world.loop.time()
         self.runtime.stop()
+
+    def reload(self) -> None:
+        """SIGHUP."""
+        task, runtime = self._task, self.runtime
+        if task is None or runtime is None:
+            return
+
+        def handler() -> None:
+            if not task.done():
+                runtime.reload()
+
+        context = copy_context()
+        context.run(PROCESS.set, self.name)
+        self.world.loop.call_soon(handler, context=context)
 
     def jump_clock(self, seconds: float) -> None:
         """The wall clock of this process goes off; its monotonic one does not."""

@@ -30,6 +30,8 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
 from tests.unit.engine.world import plain_requests
 
+from .configuring import OURS
+
 if TYPE_CHECKING:
     from .network import SimTransport
     from .processes import Process
@@ -116,6 +118,7 @@ class Safety:
             self._leave(record)
         elif node:
             self._arrive(record, bound=not was)
+        self._world.evictions.pod_changed(event, self._actor)
         self._commits += 1
         if self._commits % _INSIDE_EVERY == 0:
             self.look_inside()
@@ -159,7 +162,7 @@ class Safety:
         for wrong, what in (
             (record.deleting, "is being deleted"),
             (bool(spec.get("schedulingGates")), "has gates"),
-            (spec.get("schedulerName") != "agent-scheduler", "is another scheduler's"),
+            (spec.get("schedulerName") not in OURS, "is another scheduler's"),
         ):
             if wrong:
                 self.violated("S3", f"{actor.identity} bound {record.key}, which {what}")

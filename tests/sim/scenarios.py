@@ -25,8 +25,13 @@ class Shape:
     replicas: int = 1
     workers: int = 1
     policy: str = "revalidate"
+    #: What containers take to stop.
+    stop_seconds: float = 0.2
+    #: Faults that show little elsewhere.
+    likely: tuple[str, ...] = ()
 
-    def configuration(self) -> str:
+    def configuration(self, *, policy: str = "") -> str:
+        """As text, without what a running process could take over; but for the conflict policy."""
         election = ""
         if self.replicas > 1:
             election = (
@@ -35,7 +40,8 @@ class Shape:
             )
         return (
             "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
-            f"shutdownGracePeriod: 10s\nworkerCount: {self.workers}\nconflictPolicy: {self.policy}\n{election}"
+            f"shutdownGracePeriod: 10s\nworkerCount: {self.workers}\n"
+            f"conflictPolicy: {policy or self.policy}\n{election}"
         )
 
 
@@ -193,9 +199,56 @@ def claim(name: str, class_name: str, mode: str) -> Body:
     }
 
 
+def preempting(rng: random.Random) -> Shape:
+    """Nodes full of pods that matter less than those that come later, and budgets for some of them."""
+    shape = _shape(rng, nodes=rng.randrange(1, 5))
+    shape.stop_seconds = rng.choice((0.2, 0.2, 2.0, 6.0))
+    shape.likely = ("denied", "preemptor", "room_taken")
+    for name, value in _PRIORITIES.items():
+        policy = "Never" if name == "meek" else "PreemptLowerPriority"
+        body: Body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+        shape.acts.append((0.0, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
+    for number in range(rng.choice((0, 0, 1, 2))):
+        selector = {"matchLabels": {"app": f"a{number}"}}
+        spec = {"selector": selector, "minAvailable": rng.choice((1, 3, "60%"))}
+        body = {"metadata": {"name": f"budget-{number}"}, "spec": spec}
+        path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+        shape.acts.append((0.0, "POST", path, body))
+    alike = rng.random() < 0.3
+    for number in range(rng.randrange(4, 9) * len(shape.nodes)):
+        body = _prioritised(rng, f"low-{number}", rng.choice(("none", "low", "low", "mid")))
+        if alike:
+            body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+        shape.pods.append((rng.uniform(0.1, 1.5), body))
+    for number in range(rng.randrange(2, 14)):
+        at = rng.choice((4.0, 4.0, 8.0)) + rng.uniform(0, rng.choice((0.2, 4.0)))
+        kind = rng.choice(("mid", "high", "high", "highest", "meek"))
+        shape.pods.append((at, _prioritised(rng, f"high-{number}", kind, cpus=(500, 1000, 2000, 3900))))
+    if rng.random() < 0.2:
+        shape.acts.append((rng.uniform(5, 15), "POST", "/api/v1/nodes", node("late")))
+    return shape
+
+
+_PRIORITIES = {"low": -5, "mid": 100, "high": 1000, "highest": 5000, "meek": 6000}
+
+
+def _prioritised(
+    rng: random.Random, name: str, priority: str, cpus: tuple[int, ...] = (400, 500, 1000)
+) -> Body:
+    spec: Body = {"terminationGracePeriodSeconds": rng.choice((0, 1, 30, 30))}
+    if priority != "none":
+        spec["priorityClassName"] = priority
+    if rng.random() < 0.1:
+        spec["host_port"] = 8080
+    lives = None if rng.random() < 0.8 else rng.uniform(2, 15)
+    body = pod(name, cpu=rng.choice(cpus), lives=lives, **spec)
+    body["metadata"]["labels"] = {"app": f"a{rng.randrange(3)}"}
+    return body
+
+
 def replicas(rng: random.Random) -> Shape:
     """Two or three schedulers of which one leads, over any of the other loads."""
-    shape = rng.choice((burst, overfull, churn, claims))(rng)
+    shape = rng.choice((burst, overfull, churn, claims, preempting))(rng)
     shape.replicas = rng.choice((2, 2, 3))
     # Somebody always wants something, so that whoever loses the lease is in the middle of it.
     lives = rng.choice((1.0, 4.0, None))
@@ -215,5 +268,5 @@ def _shape(rng: random.Random, *, nodes: int) -> Shape:
 
 
 SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
-    each.__name__: each for each in (burst, tight, overfull, churn, mixed, claims, replicas)
+    each.__name__: each for each in (burst, tight, overfull, churn, mixed, claims, preempting, replicas)
 }

@@ -25,6 +25,9 @@ _SAMPLES = {
     'agent_scheduler_revalidations_total{result="fits"}': "changed node still fits",
     'agent_scheduler_revalidations_total{result="refused"}': "changed node no longer fits",
     'agent_scheduler_malformed_objects_total{kind="Pod"}': "malformed object",
+    "agent_scheduler_evictions_failed_total": "eviction failed",
+    'agent_scheduler_config_reloads_total{result="applied"}': "configuration taken over",
+    'agent_scheduler_config_reloads_total{result="refused"}': "configuration refused",
 }
 #: Parts of a sample's name -> what it says.
 _PARTS = {
@@ -46,6 +49,9 @@ WANTED = (
     *("list of a new leader", "malformed object", "event repeated"),
     *("crash between bind and answer", "restart", "lease lost", "stopped for longer than a lease"),
     *("all places full", "woken by an event"),
+    *("victim evicted", "eviction failed", "crash between choice and eviction"),
+    *("preemptor gone while victims leave", "room taken by another"),
+    *("configuration taken over", "configuration refused"),
 )
 
 
@@ -77,11 +83,11 @@ class States:
                 nemesis.lost_a_race(entry.pod)
             return granted
 
-        def deleted(uid: str) -> None:
+        def deleted(uid: str, **more: Any) -> None:
             entry = queue._places.active.get(uid)
             if entry is not None and entry.urgent:
                 self.reached("urgent retry of a deleted pod")
-            delete(uid)
+            delete(uid, **more)
 
         def settled(result: Any) -> None:
             if not fast_path.cluster.waits(result.pod.uid):

@@ -18,11 +18,14 @@ import structlog
 
 from agent_scheduler.apiserver import controllers, kubelet
 from agent_scheduler.apiserver.builtin import BUILTIN
+from agent_scheduler.apiserver.disruption import Budgets
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.requests import Request, Response
 from agent_scheduler.apiserver.store import Store, random_uids
 from agent_scheduler.apiserver.volume_binding import VolumeBinding
 
+from .configuring import File, ask_for_more
+from .evictions import Evictions
 from .faults import Plan, draw
 from .liveness import come_to_rest, nothing_left
 from .loop import START, Deadlock, SimLoop
@@ -96,7 +99,9 @@ class World:
         rng = random.Random(f"{options.seed} shape")
         self.scenario = options.scenario or rng.choice(sorted(SCENARIOS))
         self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
-        names = draw(random.Random(f"{options.seed} faults"), only=options.faults or ())
+        names = draw(
+            random.Random(f"{options.seed} faults"), only=options.faults or (), likely=self.shape.likely
+        )
         if options.faults == ():
             names = []
         plan_rng = random.Random(f"{options.seed} plan")
@@ -109,13 +114,18 @@ class World:
         self.context = copy_context()
         self.trace = Trace(self.loop.time, keep=options.keep_trace)
         self.states = States()
+        self.file = File(self.shape)
+        if self.plan.enabled("reload"):
+            ask_for_more(self.shape, random.Random(f"{options.seed} reload"))
         self.store = Store(
             clock=lambda: self.time_of_day().timestamp(),
             uid=random_uids(random.Random(f"{options.seed} uids").getrandbits),
         )
         self.api = Api(self.store, BUILTIN)
-        self.kubelets = kubelet.Kubelets(self.store)
+        self.kubelets = kubelet.Kubelets(self.store, stop_seconds=self.shape.stop_seconds)
         self.volumes = VolumeBinding(self.api)
+        self.budgets = Budgets(self.api.registry)
+        self.evictions = Evictions(self)
         self.safety = Safety(self)
         self.nemesis = Nemesis(self)
         self.processes: list[Process] = []
@@ -182,11 +192,14 @@ class World:
             self.loop.create_task(
                 controllers.run(self.volumes, clock=lambda: self.time_of_day().timestamp()), name="volumes"
             ),
+            self.loop.create_task(
+                controllers.run(self.budgets, clock=lambda: self.time_of_day().timestamp()), name="budgets"
+            ),
             self.loop.create_task(self._load(), name="load"),
             self.loop.create_task(self.nemesis.run(), name="nemesis"),
         ]
         for number in range(self.shape.replicas):
-            process = Process(self, f"replica-{number}", self.shape.configuration())
+            process = Process(self, f"replica-{number}")
             self.processes.append(process)
             process.begin()
         load, nemesis = background[-2:]

@@ -1,0 +1,84 @@
+"""One choice of victims, and the cluster as the process that made it had seen it by then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .rules import fits
+
+if TYPE_CHECKING:
+    from agent_scheduler.engine.ledger import Placement
+    from agent_scheduler.fastpath.scheduler import FastPath
+
+    from .evictions import Evictions
+    from .processes import Process
+
+Json = dict[str, Any]
+
+
+@dataclass(eq=False, slots=True)
+class Claim:
+    """One choice of victims.
+
+    `deleted` are those whose deletion was committed, `known` those of which the process was told so, and `left` those
+    that have gone.
+    """
+
+    by: str
+    process: str
+    uid: str
+    name: str
+    priority: int
+    node: str
+    victims: dict[str, str]
+    #: The store's version when it was made.
+    rv: int
+    deleted: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    #: A pod of higher priority was given the same node.
+    displaced: bool = False
+    over: bool = False
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether some victim was deleted and is still there."""
+        return self.deleted != self.left
+
+
+class Seen:
+    """The cluster as one process had seen it at a moment, in the API's own words."""
+
+    def __init__(self, evictions: Evictions, process: Process, fast_path: FastPath) -> None:
+        ledger = fast_path.ledger
+        self._evictions = evictions
+        self._fast_path = fast_path
+        self.rules = process.rules()
+        self.nodes = [
+            evictions.object(info.uid, info.resource_version)
+            for name in ledger.rows
+            if (info := ledger.node(name)) is not None
+        ]
+        #: In the scheduler's order: of pods that are alike in all that counts it is the one that decides.
+        self.placed = {name: [self._on(each) for each in ledger.pods_on(name)] for name in ledger.rows}
+
+    def _on(self, placement: Placement) -> Json:
+        pod = self.pod(placement.uid)
+        assert pod is not None, "the ledger has no pod that was not seen"
+        return {**pod, "spec": {**pod["spec"], "nodeName": placement.node_name}}
+
+    def pod(self, uid: str) -> Json | None:
+        info = self._fast_path.cluster.pods.get(uid)
+        return None if info is None else self._evictions.object(uid, info.resource_version)
+
+    def node(self, name: str) -> Json | None:
+        return next((node for node in self.nodes if node["metadata"]["name"] == name), None)
+
+    def fits(self, pod: Json, node: Json, *, without: Iterable[str] = (), and_: Sequence[Json] = ()) -> bool:
+        gone = set(without)
+        there = [
+            each for each in self.placed[node["metadata"]["name"]] if each["metadata"]["uid"] not in gone
+        ]
+        return fits(pod, node, [*there, *and_], self.rules)

@@ -1,0 +1,108 @@
+"""The configuration file of a world's processes, which all of them read while they run, and what is written into it.
+
+A process that starts finds the last content that was valid: whoever starts one with a broken file has the broken start
+to notice it by, and puts the file back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agent_scheduler.config import Configuration, Source
+
+from .rules import OPTIONAL
+
+if TYPE_CHECKING:
+    from .scenarios import Shape
+
+FILE = "scheduler.yaml"
+#: The schedulerName of a profile that comes and goes, and those of all that there ever are.
+OTHER = "agent-other"
+OURS = ("agent-scheduler", OTHER)
+#: What a running process cannot take over, each for a reason of its own.
+_UNUSABLE: tuple[Callable[[str], str], ...] = (
+    lambda text: text + "profiles: [{schedulerName: x}]\n",
+    lambda text: text[: len(text) // 2] + "\n: [",
+    lambda text: text.replace("workerCount: ", "workerCount: 1"),
+    lambda text: text.replace("candidateNodeCount: ", "candidateNodeCount: -"),
+    lambda text: text.replace(
+        "profiles: [", "profiles: [{schedulerName: x, plugins: {filter: {enabled: [{name: NoSuchPlugin}]}}}, "
+    ),
+    lambda _text: "",
+)
+
+
+class File:
+    """What it says, and what it said when it was last valid."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self.valid = self.text = shape.configuration() + _settings(random.Random(0), plain=True)
+
+    def change(self, rng: random.Random) -> None:
+        """Something else, that a process can take over."""
+        policy = rng.choice(("revalidate", "strict"))
+        self.valid = self.text = self._shape.configuration(policy=policy) + _settings(rng)
+
+    def spoil(self, rng: random.Random) -> None:
+        """Something that must be refused."""
+        self.text = rng.choice(_UNUSABLE)(self.valid)
+
+    def restore(self) -> None:
+        self.text = self.valid
+
+    def source(self) -> _Source:
+        return _Source(self)
+
+
+class _Source(Source):
+    """The file as one process reads it."""
+
+    def __init__(self, file: File) -> None:
+        super().__init__(argparse.Namespace(config=FILE), environ={})
+        self._text = file
+
+    def text(self) -> str:
+        return self._text.text
+
+    def start(self) -> Configuration:
+        """What a process begins with."""
+        return self.load(self._text.valid)
+
+
+def ask_for_more(shape: Shape, rng: random.Random) -> None:
+    """Some of the pods want a profile, or a node, that there is only by some configurations."""
+    for _at, pod in shape.pods:
+        spec = pod["spec"]
+        chance = rng.random()
+        if chance < 0.15:
+            spec["schedulerName"] = OTHER
+        elif chance < 0.3 and "volumes" not in spec:
+            spec["nodeSelector"] = {"example.com/there": "is-none"}
+
+
+def _settings(rng: random.Random, *, plain: bool = False) -> str:
+    """The part of a configuration that may change while a process runs."""
+    if plain:
+        return "candidateNodeCount: 3\nprofiles: [{schedulerName: agent-scheduler}]\n"
+    off = [name for name in OPTIONAL if rng.random() < 0.3]
+    scores = rng.choice(("LeastAllocated", "MostAllocated"))
+    plugins = [f"filter: {{disabled: [{', '.join(f'{{name: {name}}}' for name in off)}]}}"]
+    if rng.random() < 0.25:
+        plugins.append("postFilter: {disabled: [{name: DefaultPreemption}]}")
+    if rng.random() < 0.4:
+        weight = rng.randrange(1, 50)
+        plugins.append(f"score: {{enabled: [{{name: NodeResourcesBalancedAllocation, weight: {weight}}}]}}")
+    profile = (
+        f"plugins: {{{', '.join(plugins)}}}, pluginConfig: [{{name: NodeResourcesFit, "
+        f"args: {{scoringStrategy: {{type: {scores}}}}}}}]"
+    )
+    names = ["agent-scheduler", *([OTHER] if rng.random() < 0.5 else [])]
+    profiles = ", ".join(f"{{schedulerName: {name}, {profile}}}" for name in names)
+    return (
+        f"candidateNodeCount: {rng.randrange(1, 5)}\nmaxUrgentRetries: {rng.randrange(6)}\n"
+        f"podMaxBackoffSeconds: {rng.choice((2, 10))}\nprofiles: [{profiles}]\n"
+    )

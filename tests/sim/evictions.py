@@ -1,0 +1,315 @@
+"""Who was evicted for whom, and whether that was right: claims, judged from the API's own objects.
+
+S14 a pod has others evicted only where kube-scheduler would: it fits nowhere, it may preempt, and of all nodes these
+    victims, all of lower priority, are the best choice; nobody else is evicted while those who leave already suffice
+S15 an eviction harms nobody but a chosen victim, by its UID, and is sent only while the pod that it is for still waits
+    for that node
+S16 no pod of ours takes room that is kept for one for which others were evicted
+
+A scheduler does not tell the API for whom it evicts, so its choice is noted where it is made: `Claim`. What it had seen
+by then, late as its watches may be, is taken from it as versions alone; their content is the API's, and is judged by
+the plain readings of `tests.decisions` and `tests.unit.engine`, never by the engine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent_scheduler.apiserver.store import Event
+from tests.decisions.plain import World as Cluster
+from tests.decisions.plain import decide
+
+from .claims import Claim, Seen
+from .rules import readable
+
+if TYPE_CHECKING:
+    from agent_scheduler.engine.podinfo import PodInfo
+    from agent_scheduler.engine.preemption.candidates import Candidate
+    from agent_scheduler.fastpath.scheduler import FastPath
+
+    from .processes import Process
+    from .world import World
+
+Json = dict[str, Any]
+
+PODS, NODES, BUDGETS = ("", "pods"), ("", "nodes"), ("policy", "poddisruptionbudgets")
+
+
+class Evictions:
+    """Owner of the claims of all processes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.claims: list[Claim] = []
+        #: UID and version -> the object.
+        self._versions: dict[tuple[str, str], bytes] = {}
+        self._read: dict[tuple[str, str], Json] = {}
+        #: Node -> (version, UID) of each pod that came to it.
+        self._arrivals: dict[str, list[tuple[int, str]]] = {}
+        #: Binds that were sent.
+        self._binds: set[tuple[str, str, bytes]] = set()
+        for kind in (PODS, NODES, BUDGETS):
+            world.store.tables[kind].subscribers.append(self._note)
+        self._node_field = world.store.tables[PODS].field_names.index("spec.nodeName")
+
+    def _note(self, event: Event) -> None:
+        record = event.record
+        self._versions[record.uid, str(record.rv)] = record.data
+
+    def object(self, uid: str, version: str) -> Json:
+        key = uid, version
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = readable(orjson.loads(self._versions[key]))
+        return found
+
+    def open(self) -> list[Claim]:
+        """Claims whose pod still waits."""
+        return [claim for claim in self.claims if not claim.over]
+
+    # -- choices
+
+    def watch(self, process: Process, fast_path: FastPath) -> None:
+        """Hear of each choice. Idempotent."""
+        preemption = fast_path.preemption
+        if "start" in vars(preemption):
+            return
+        start = preemption.start
+
+        def started(pod: PodInfo, candidate: Candidate, *, waits: bool) -> None:
+            if waits:
+                self._claim(process, fast_path, pod, candidate)
+            start(pod, candidate, waits=waits)
+
+        preemption.start = started  # type: ignore[method-assign]
+
+    def _claim(self, process: Process, fast_path: FastPath, pod: PodInfo, candidate: Candidate) -> None:
+        world = self.world
+        victims = {victim.uid: victim.name for victim in candidate.victims}
+        claim = Claim(
+            *(process.identity, process.name, pod.uid, pod.name, pod.priority),
+            *(candidate.node_name, victims, world.store.rv),
+        )
+        world.trace(process.name, f"evicts {sorted(victims.values())} from {claim.node} for {pod.name}")
+        seen = Seen(self, process, fast_path)
+        self._judge(claim, seen, fast_path)
+        self._judge_repetition(claim, seen, fast_path)
+        for other in self.claims:
+            if other.by == claim.by and other.node == claim.node and other.priority < claim.priority:
+                other.displaced = True
+        self.claims.append(claim)
+        world.nemesis.after_claim(process, claim)
+
+    def _rivals(self, claim: Claim, fast_path: FastPath) -> dict[str, list[str]]:
+        """Node -> UIDs of the pods nominated there that the claim's pod has to leave room for."""
+        nominator = fast_path.queue.nominator
+        placements = fast_path.ledger.placements
+        found = {}
+        for node in sorted(nominator.nodes()):
+            uids = [
+                pod.uid
+                for pod in nominator.pods_for(node)
+                if pod.priority >= claim.priority and pod.uid != claim.uid and pod.uid not in placements
+            ]
+            if uids:
+                found[node] = uids
+        return found
+
+    def _judge(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
+        self.world.safety.checked["S14"] += 1
+        pod = seen.pod(claim.uid)
+        if pod is None:
+            self._wrong("S14", claim, "the pod is not there")
+            return
+        rivals = self._rivals(claim, fast_path)
+        if rivals:
+            self._judge_among_rivals(claim, pod, seen, rivals)
+            return
+        placed = tuple(each for pods in seen.placed.values() for each in pods)
+        cluster = Cluster(tuple(seen.rules.applied_to_node(node) for node in seen.nodes), placed)
+        budgets = [
+            self.object(budget.uid, budget.resource_version)
+            for there in fast_path._disruption_budgets._by_namespace.values()
+            for budget in there.values()
+        ]
+        decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)
+        if decision.feasible:
+            self._wrong("S14", claim, f"it fits on {', '.join(decision.feasible)}")
+        chosen = {
+            (candidate.node, *sorted(victim["metadata"]["uid"] for victim in candidate.victims))
+            for candidate in decision.candidates
+        }
+        if not decision.feasible and (claim.node, *sorted(claim.victims)) not in chosen:
+            best = [
+                (each.node, [victim["metadata"]["name"] for victim in each.victims])
+                for each in decision.candidates
+            ]
+            self._wrong("S14", claim, f"the best choice is {best or decision.message}")
+
+    def _judge_among_rivals(self, claim: Claim, pod: Json, seen: Seen, rivals: dict[str, list[str]]) -> None:
+        """Less is said where nominated pods have a say: it was necessary, and it is enough."""
+        if pod["spec"].get("preemptionPolicy") == "Never":
+            self._wrong("S14", claim, "it must not preempt")
+        there = {node: [each for uid in uids if (each := seen.pod(uid))] for node, uids in rivals.items()}
+        for node in seen.nodes:
+            name = node["metadata"]["name"]
+            others = there.get(name, [])
+            if seen.fits(pod, node) and seen.fits(pod, node, and_=others):
+                self._wrong("S14", claim, f"it fits on {name}")
+        node_of, others = seen.node(claim.node), there.get(claim.node, [])
+        if node_of is None:
+            self._wrong("S14", claim, "there is no such node")
+            return
+        priorities = {
+            each["metadata"]["uid"]: each["spec"].get("priority", 0) for each in seen.placed[claim.node]
+        }
+        for uid, name in claim.victims.items():
+            if priorities.get(uid, claim.priority) >= claim.priority:
+                self._wrong("S14", claim, f"{name} is not of lower priority, or not there")
+            rest = claim.victims.keys() - {uid}
+            if seen.fits(pod, node_of, without=rest) and seen.fits(pod, node_of, without=rest, and_=others):
+                self._wrong("S14", claim, f"{name} need not go")
+        for more in ([], others):
+            if not seen.fits(pod, node_of, without=claim.victims, and_=more):
+                self._wrong("S14", claim, "it does not fit there with all of them gone")
+
+    def _judge_repetition(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
+        pod = seen.pod(claim.uid)
+        rivals = self._rivals(claim, fast_path)
+        for earlier in self.claims:
+            if earlier.by != claim.by or earlier.uid != claim.uid or earlier.displaced or pod is None:
+                continue
+            node = seen.node(earlier.node)
+            leaves = [
+                uid
+                for uid in earlier.victims
+                if uid in earlier.deleted and fast_path.cluster.pods.get(uid) is not None
+            ]
+            if node is None or not leaves or earlier.known != earlier.victims.keys():
+                continue
+            if not claim.victims.keys() - {uid for each in self.claims for uid in each.deleted}:
+                # Nobody else.
+                continue
+            others = [each for uid in rivals.get(earlier.node, []) if (each := seen.pod(uid))]
+            if all(seen.fits(pod, node, without=leaves, and_=more) for more in ([], others)):
+                names = [earlier.victims[uid] for uid in leaves]
+                self._wrong("S14", claim, f"{names} are leaving {earlier.node} for it already")
+
+    # -- requests
+
+    def sending(self, process: Process, path: str) -> None:
+        """A request that deletes a pod leaves a process."""
+        self.world.safety.checked["S15"] += 1
+        name = path.rpartition("/")[2]
+        fast_path = process.fast_path
+        claims = [
+            claim for claim in self.claims if claim.by == process.identity and name in claim.victims.values()
+        ]
+        assert fast_path is not None, "who sends is there"
+        waiting = [claim for claim in claims if fast_path.cluster.waits(claim.uid)]
+        if not waiting:
+            self.world.safety.violated("S15", f"{process.identity} deletes {name} for nobody who waits")
+        elif all(claim.displaced for claim in waiting):
+            self.world.safety.violated(
+                "S15", f"{process.identity} deletes {name} for a pod whose place was given away"
+            )
+
+    def answered(self, process: Process, path: str) -> None:
+        """A deletion was carried out, and the process was told."""
+        name = path.rpartition("/")[2]
+        for claim in self.claims:
+            if claim.by == process.identity:
+                claim.known.update(uid for uid in claim.deleted if claim.victims[uid] == name)
+
+    def binding(self, process: Process, path: str, body: bytes) -> None:
+        """A bind leaves a process. One that is repeated was decided before, when less may have been known."""
+        fast_path = process.fast_path
+        sent = process.identity, path, body
+        if sent in self._binds:
+            return
+        self._binds.add(sent)
+        node_name = orjson.loads(body)["target"]["name"]
+        kept = [claim for claim in self.open() if claim.by == process.identity and claim.node == node_name]
+        if fast_path is None or not kept:
+            return
+        name = path.split("/")[-2]
+        nominator, placements = fast_path.queue.nominator, fast_path.ledger.placements
+        infos = fast_path.cluster.pods
+        bound = next((info for info in infos.values() if info.name == name and not info.node_name), None)
+        kept = [
+            claim
+            for claim in kept
+            if bound is not None
+            and claim.uid != bound.uid
+            and claim.priority >= bound.priority
+            and claim.uid not in placements
+            and nominator.node_of(claim.uid) == node_name
+        ]
+        if bound is None or not kept:
+            return
+        self.world.safety.checked["S16"] += 1
+        seen = Seen(self, process, fast_path)
+        node = seen.node(node_name)
+        if node is None:
+            return
+        leaving = {uid for claim in kept for uid in claim.victims}
+        for claim in kept:
+            pod = seen.pod(claim.uid)
+            if pod is None or seen.fits(pod, node, without=leaving):
+                continue
+            if seen.fits(pod, node, without={*leaving, bound.uid}):
+                self._wrong("S16", claim, f"{name} is bound to its room")
+
+    # -- commits
+
+    def pod_changed(self, event: Event, actor: Process | None) -> None:
+        record, before = event.record, event.previous
+        node = record.fields[self._node_field]
+        gone = event.type == "DELETED"
+        if node and (before is None or not before.fields[self._node_field]):
+            self._arrived(event, node, actor)
+        if actor is not None and (gone or record.deleting) and before is not None and not before.deleting:
+            claims = [
+                claim for claim in self.claims if claim.process == actor.name and record.uid in claim.victims
+            ]
+            if not claims:
+                self.world.safety.violated("S15", f"{actor.identity} deleted {record.key}, no victim of its")
+            for claim in claims:
+                claim.deleted.add(record.uid)
+            self.world.states.reached("victim evicted")
+        for claim in self.claims:
+            if gone and record.uid in claim.deleted:
+                claim.left.add(record.uid)
+                if not claim.over:
+                    self.world.nemesis.after_victim(claim)
+            if claim.uid == record.uid and not claim.over and (gone or record.deleting or node):
+                if not node and claim.is_leaving:
+                    self.world.states.reached("preemptor gone while victims leave")
+                claim.over = True
+
+    def _arrived(self, event: Event, node: str, actor: Process | None) -> None:
+        uid = event.record.uid
+        self._arrivals.setdefault(node, []).append((event.rv, uid))
+        if actor is None and any(
+            claim.node == node and claim.uid != uid and claim.deleted for claim in self.open()
+        ):
+            self.world.states.reached("room taken by another")
+
+    # -- in the end
+
+    def world_changed(self, claim: Claim) -> bool:
+        """Whether something has happened to the node since the claim, so that it need not be of use any more."""
+        node = self.world.store.tables[NODES].records.get(claim.node)
+        return (
+            node is None
+            or node.rv > claim.rv
+            or any(rv > claim.rv and uid != claim.uid for rv, uid in self._arrivals.get(claim.node, ()))
+        )
+
+    def _wrong(self, name: str, claim: Claim, what: str) -> None:
+        victims = sorted(claim.victims.values())
+        self.world.safety.violated(
+            name, f"{claim.by} evicts {victims} from {claim.node} for {claim.name}: {what}"
+        )
