@@ -78,8 +78,8 @@ class Handle:
         self._read.setdefault(source, source.version)
 
     def resolve(self, match: PodMatch) -> PodMatch:
-        """A match for the namespaces as they are now, by name alone."""
-        if match.namespace_selector is None:
+        """A match for the namespaces as they are now."""
+        if match.is_resolved:
             return match
         self._reads(self._namespaces)
         return match.resolved(self._namespaces)

@@ -41,7 +41,7 @@ class Countable(Protocol):
 
 
 class PodsMatching:
-    """Pods that every one of `matches` means; these are resolved to namespaces by name.
+    """Pods that every one of `matches` means; these are resolved.
 
     Equal only to itself: its column lives for as long as somebody holds it.
     """
@@ -52,7 +52,7 @@ class PodsMatching:
         """`alive_only`: those that are being deleted do not count."""
         self.matches = tuple(matches)
         self.alive_only = alive_only
-        assert all(each.namespace_selector is None for each in self.matches), "resolve it first"
+        assert all(each.is_resolved for each in self.matches), "resolve it first"
 
     def counts(self, pod: Countable) -> bool:
         if self.alive_only and pod.deleting:

@@ -27,9 +27,19 @@ class PodMatch(NamedTuple):
     namespace_selector: LabelSelector | None
     selector: LabelSelector | None
 
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it says by itself which namespaces are meant: by name, or all, known to us or not."""
+        return self.namespace_selector is None or not self.namespace_selector.requirements
+
     def means(self, namespace: str, labels: Labels) -> bool:
         """`matches`, of one that is resolved."""
-        return namespace in self.namespaces and self.selector is not None and self.selector.matches(labels)
+        anywhere = self.namespace_selector is not None
+        return (
+            (anywhere or namespace in self.namespaces)
+            and self.selector is not None
+            and self.selector.matches(labels)
+        )
 
     def matches(self, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
         if self.selector is None or not self.selector.matches(labels):
@@ -40,8 +50,8 @@ class PodMatch(NamedTuple):
         return found is not None and found.matches(namespaces.labels(namespace))
 
     def resolved(self, namespaces: Namespaces) -> PodMatch:
-        """The same for the namespaces as they are now, by name alone."""
-        if self.namespace_selector is None:
+        """The same for the namespaces as they are now."""
+        if self.is_resolved or self.namespace_selector is None:
             return self
         return PodMatch(self.namespaces | namespaces.matching(self.namespace_selector), None, self.selector)
 

@@ -112,6 +112,21 @@ def test_a_namespace_selector_finds_namespaces_by_their_labels() -> None:
     assert handle.class_of(visitor).faces
 
 
+def test_an_empty_namespace_selector_means_namespaces_that_were_never_seen_too() -> None:
+    world = World(node("a"))
+    handle = Handle(world.ledger)
+    affinity = apart("web")
+    term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    term["namespaceSelector"] = {}
+    visitor = pod(world.classes, "2", app="web", namespace="theirs")
+    world.ledger.set_pod(visitor, "a")
+    mine = pod(world.classes, "1", app="web", affinity=affinity)
+    kind = handle.count([term.match for term in mine.cls.terms.anti_affinity])
+    assert world.ledger.columns.matching[kind][0] == 1
+    world.ledger.set_pod(mine, "a")
+    assert handle.class_of(visitor).faces
+
+
 PODS = st.tuples(
     st.sampled_from(["u0", "u1", "u2", "u3"]),
     st.sampled_from(["", "db", "web"]),
