@@ -29,7 +29,7 @@ from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.message import with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations, Rivals
-from agent_scheduler.engine.preemption.select import Selection
+from agent_scheduler.engine.preemption.select import TERMINATING, Selection
 from agent_scheduler.engine.queueing.views import Place
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.errors import Failure
@@ -138,8 +138,13 @@ class Preemption:
         self._failed: dict[str, int] = {}
 
     def reconfigure(self, profiles: Mapping[str, Profile]) -> None:
-        """From the next cycle on choose by these."""
+        """From the next cycle on choose by these. What is not yet sent for a pod that may no longer preempt is not."""
         self._profiles = profiles
+        preempting = {name for name, profile in profiles.items() if profile.preemption is not None}
+        for uid in list(self._under_way):
+            pod = self._cluster.pods.get(uid)
+            if pod is None or pod.scheduler_name not in preempting:
+                del self._under_way[uid]
 
     # ---- in a worker's cycle
 
@@ -169,6 +174,8 @@ class Preemption:
         if found.candidate is not None:
             return Attempt(refusal, found.candidate.node_name, found.candidate)
         told = refusal._replace(message=with_preemption(refusal.message, found.message))
+        if found.message == TERMINATING:
+            told = told._replace(plugins=told.plugins | {NAME})
         return Attempt(told, no_more if found.clear else None)
 
     def shut(self, pod: PodInfo) -> None:

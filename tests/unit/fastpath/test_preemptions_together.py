@@ -8,13 +8,20 @@ from typing import Any
 from agent_scheduler.config import load_text
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.fastpath.cluster import Cluster
-from agent_scheduler.fastpath.settings import settings_of
+from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
-from .test_preemption import HIGH, HIGHEST, Refusing, end, full_node, leaving, object_of, settled
+from .test_preemption import HIGH, HIGHEST, TERMINATING, Refusing, end, full_node, leaving, object_of, settled
 
 PATIENT = {"initial_backoff": 60.0, "max_backoff": 60.0, "pop_from_backoff": False}
+
+
+def without_preemption() -> FastPathSettings:
+    header = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+    off = "plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}"
+    text = f"{header}profiles: [{{schedulerName: agent-scheduler, {off}}}]"
+    return settings_of(load_text(text), identity="test")
 
 
 def uid_of(running: Running, name: str) -> str:
@@ -109,18 +116,13 @@ async def test_a_victim_of_two_counts_as_leaving_when_one_eviction_is_called_off
 
 
 async def test_a_profile_that_preempts_no_more_ends_the_nominations_of_its_pods() -> None:
-    header = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
-    off = "plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}"
-    without = settings_of(
-        load_text(f"{header}profiles: [{{schedulerName: agent-scheduler, {off}}}]"), identity="test"
-    )
     async with embedded_cluster() as cluster:
         await full_node(cluster, pods=1)
         async with scheduling(cluster.transport, initial_backoff=0.05, max_backoff=0.05) as running:
             await settled(running, 1)
             await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
             await until(lambda: is_leaving(cluster))
-            running.fast_path.reconfigure(without)
+            running.fast_path.reconfigure(without_preemption())
             await until(lambda: not running.fast_path.queue.nominator)
 
             async def is_told() -> bool:
@@ -150,3 +152,57 @@ async def test_failures_are_not_remembered_of_pods_that_found_room_since() -> No
 async def _uid(running: Running, name: str) -> str:
     found = [uid for uid, pod in running.fast_path.cluster.pods.items() if pod.name == name]
     return found[0] if found else ""
+
+
+async def test_what_is_not_yet_evicted_is_not_when_the_profile_preempts_no_more() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport, initial_backoff=0.05, max_backoff=0.05) as running:
+            await settled(running, 1)
+            preemption, free, outcomes = running.fast_path.preemption, asyncio.Event(), []
+            evict = preemption._evict
+
+            async def slow(victim: Any, **more: Any) -> Any:
+                await free.wait()
+                outcomes.append(await evict(victim, **more))
+                return outcomes[-1]
+
+            preemption._evict = slow  # type: ignore[method-assign, assignment]
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: preemption._under_way)
+            running.fast_path.reconfigure(without_preemption())
+            await until(lambda: not running.fast_path.queue.nominator)
+            free.set()
+            await until(lambda: not preemption._gate.shut_for)
+            assert [outcome.value for outcome, _ in outcomes] == ["called off"]
+            assert not running.fast_path.queue.nominator
+            assert await leaving(cluster) == set()
+
+
+async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_refused_it() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport, initial_backoff=0.05, max_backoff=0.05) as running:
+            await settled(running, 1)
+            ports = [{"containerPort": 80, "hostPort": 8080}]
+            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}, "ports": ports}
+            await cluster.add_pod("high", containers=[container], priorityClassName=HIGH)
+            await until(lambda: is_leaving(cluster))
+            # Somebody else takes the port, so that the room alone is of no use.
+            other = {**container, "resources": {}}
+            await cluster.add_pod("other", containers=[other], priorityClassName=HIGHEST, scheduler="other")
+            await cluster.bind("other", "n1")
+            await settled(running, 2)
+            await until(lambda: not running.fast_path.preemption._gate.shut_for)
+            high = await until(lambda: _uid(running, "high"))
+            running.fast_path.queue.activate((high,))
+            await until(lambda: _waits_for_victims(cluster, "high"))
+            await end(cluster, "low-0")
+            await until(lambda: not running.fast_path.queue.nominator)
+
+
+async def _waits_for_victims(cluster: EmbeddedCluster, name: str) -> bool:
+    condition = await cluster.condition(name)
+    return (
+        condition is not None and "free ports" in condition["message"] and TERMINATING in condition["message"]
+    )

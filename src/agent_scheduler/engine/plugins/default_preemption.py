@@ -1,7 +1,8 @@
 """DefaultPreemption: whether the pods of a profile may have others evicted, and how hard candidates are looked for.
 
-The rules are in `engine.preemption`. While a pod's victims are being evicted it is not tried again: it waits under this
-plugin's name, and the end of a pod on a node lets it ask for itself.
+The rules are in `engine.preemption`. While a pod's victims are being evicted it is not tried again, and when it has to
+wait for their end, that is what wakes it: both under this plugin's name. What refused the pod may have nothing to do
+with the victims, such as a host port that somebody else took meanwhile.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class DefaultPreemption:
         return min(max(share, args.min_candidate_nodes_absolute), nodes)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), _nothing),)
+        return (ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), _victim_left),)
 
 
-def _nothing(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
-    """That the gate is asked again is all that is wanted: whether room came is for those who refused the pod to say."""
-    return QueueingHint.SKIP
+def _victim_left(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
+    assert isinstance(old, PodInfo)
+    return QueueingHint.QUEUE if old.priority < pod.priority else QueueingHint.SKIP
