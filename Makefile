@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TEST_ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
