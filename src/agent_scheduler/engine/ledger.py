@@ -65,6 +65,9 @@ class Ledger:
         #: Node name -> its row, for nodes that are known.
         self.rows: dict[str, int] = {}
         self._pods_on: dict[str, dict[str, Placement]] = {}
+        #: Node name -> how often a pod there was seen to have started, to be leaving or to have other labels. Its room,
+        #: and so the row's version, may be the same as before.
+        self.looks: dict[str, int] = {}
         self._free_rows: list[int] = []
         #: [2, resource]: what a pod of the class adds to `Columns.usage`, for as many resources as there were then.
         self._amounts: WeakKeyDictionary[PodClass, Ints] = WeakKeyDictionary()
@@ -115,6 +118,7 @@ class Ledger:
         row = self.rows.pop(name, None)
         if row is None:
             return False
+        self.looks.pop(name, None)
         columns = self.columns
         columns.nodes[row] = None
         columns.present[row] = False
@@ -289,8 +293,10 @@ class Ledger:
         old = placement.pod
         if old is pod:
             return
-        same = (old.labels == pod.labels and old.deleting == pod.deleting) or not self.columns.matching
-        if same and old.cls.existing == pod.cls.existing:
+        same = old.labels == pod.labels and old.deleting == pod.deleting
+        if not same or old.started != pod.started:
+            self.looks[placement.node_name] = self.looks.get(placement.node_name, 0) + 1
+        if (same or not self.columns.matching) and old.cls.existing == pod.cls.existing:
             placement.pod, placement.cls = pod, pod.cls
             return
         row = self.rows.get(placement.node_name)

@@ -54,9 +54,9 @@ class Lesser:
         self._ledger = ledger
         self._sequence = -1
         #: Row -> (its version, who was there then). Only rows that were asked about.
-        self._rosters: dict[int, tuple[int, Roster]] = {}
+        self._rosters: dict[int, tuple[tuple[int, int], Roster]] = {}
         #: Row -> ((its version, that of the budgets), what `broken` said then).
-        self._broken: dict[int, tuple[tuple[int, int], frozenset[str]]] = {}
+        self._broken: dict[int, tuple[tuple[tuple[int, int], int], frozenset[str]]] = {}
         #: [row] how many there are.
         self.pods: Ints = np.zeros(0, dtype=np.int64)
         #: [2, resource, row] what they take, as `Columns.usage`.
@@ -101,9 +101,16 @@ class Lesser:
             if placement.pod.priority < priority
         ]
 
+    def _version(self, row: int) -> tuple[int, int]:
+        """Of what is on a row, and of what these pods were last seen to be."""
+        columns = self._ledger.columns
+        node = columns.nodes[row]
+        looks = 0 if node is None else self._ledger.looks.get(node.name, 0)
+        return columns.version.item(row), looks
+
     def roster(self, row: int) -> Roster:
         """Who is on a row that has any."""
-        version = self._ledger.columns.version.item(row)
+        version = self._version(row)
         found = self._rosters.get(row)
         if found is None or found[0] != version:
             pods = tuple(sorted(self._there(row), key=importance))
@@ -119,7 +126,7 @@ class Lesser:
         """UIDs of those on a row whose eviction some budget no longer allows, should all go."""
         if not budgets:
             return NOBODY
-        version = self._ledger.columns.version.item(row), budgets.version
+        version = self._version(row), budgets.version
         found = self._broken.get(row)
         if found is None or found[0] != version:
             found = self._broken[row] = version, budgets.broken_by(self.roster(row).pods)

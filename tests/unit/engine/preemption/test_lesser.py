@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec import structs
 
 from agent_scheduler.engine.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.podinfo import PodInfo
@@ -56,6 +57,21 @@ class Machine(RuleBasedStateMachine):
         self.pods[uid] = pod, name
         self.world.ledger.set_pod(pod, name)
 
+    @rule(
+        uid=st.sampled_from([f"p{number}" for number in range(8)]),
+        second=st.integers(1, 3),
+        app=st.sampled_from("xy"),
+        leaves=st.booleans(),
+    )
+    def pod_starts_or_changes(self, uid: str, second: int, app: str, leaves: bool) -> None:
+        if uid not in self.pods:
+            return
+        old, name = self.pods[uid]
+        changes = {"started": f"2026-01-01T00:00:0{second}Z", "labels": {"app": app}, "deleting": leaves}
+        pod = structs.replace(old, **changes)
+        self.pods[uid] = pod, name
+        self.world.ledger.set_pod(pod, name)
+
     @rule(uid=st.sampled_from([f"p{number}" for number in range(8)]))
     def pod_goes(self, uid: str) -> None:
         self.pods.pop(uid, None)
@@ -82,7 +98,7 @@ class Machine(RuleBasedStateMachine):
             assert np.array_equal(lesser.usage[:, :, row], amounts)
             if there:
                 roster = lesser.roster(row)
-                assert {pod.uid for pod in roster.pods} == {pod.uid for pod in there}
+                assert sorted(map(seen, roster.pods)) == sorted(map(seen, there))
                 assert list(roster.pods) == sorted(roster.pods, key=importance)
                 assert roster.priorities.tolist() == [pod.priority for pod in roster.pods]
                 assert lesser.broken(row, self.budgets) == self.budgets.broken_by(roster.pods)
@@ -90,6 +106,10 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def the_ledger_is_sound(self) -> None:
         assert self.world.ledger.check() == []
+
+
+def seen(pod: Any) -> tuple[str, str, str, bool]:
+    return pod.uid, pod.started, pod.labels["app"], pod.deleting
 
 
 def budget_of(*, app: str, allowed: int) -> Budget:
@@ -108,3 +128,13 @@ def test_priorities_that_nobody_asks_about_any_more_are_dropped() -> None:
         lesser.than(priority)
     assert lesser.than(8) is lesser.than(8)
     assert lesser.than(0) is not first
+
+
+def test_what_is_kept_of_a_row_follows_pods_that_take_the_same_room_and_have_changed() -> None:
+    machine = Machine()
+    machine.node_comes_or_changes("a", gpu=False)
+    machine.pod_comes("p1", "a", 0, "1", 0)
+    for second, app, leaves in ((1, "x", False), (1, "y", False), (1, "y", True)):
+        machine.somebody_asks(10)
+        machine.pod_starts_or_changes("p1", second, app, leaves)
+    machine.somebody_asks(10)
