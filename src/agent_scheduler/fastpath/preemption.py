@@ -249,6 +249,10 @@ class Preemption:
         queue, uid, wanted = self._cluster.queue, job.pod.uid, self._is_wanted(job)
         self._under_way.pop(uid, None)
         self._gate.shut_for.discard(uid)
+        if outcomes - {Evicted.DELETED, Evicted.GONE}:
+            # Others may have been told to wait for the end of those who stay now.
+            on_node = queue.nominator.pods_for(job.candidate.node_name)
+            queue.activate([other.uid for other in on_node if other.uid != uid])
         if wanted and Evicted.FAILED in outcomes:
             await self._rest(job.pod)
             return

@@ -206,3 +206,40 @@ async def _waits_for_victims(cluster: EmbeddedCluster, name: str) -> bool:
     return (
         condition is not None and "free ports" in condition["message"] and TERMINATING in condition["message"]
     )
+
+
+async def test_pods_that_wait_for_victims_of_another_one_are_tried_when_these_stay() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport, **PATIENT) as running:
+            await settled(running, 1)
+            fast_path, free, held = running.fast_path, asyncio.Event(), []
+            evict = fast_path.preemption._evict
+
+            async def slow_at_first(victim: Any, **more: Any) -> Any:
+                if not held:
+                    held.append(victim)
+                    await free.wait()
+                return await evict(victim, **more)
+
+            fast_path.preemption._evict = slow_at_first  # type: ignore[method-assign, assignment]
+            await cluster.add_pod("first", cpu="2", priorityClassName=HIGH)
+            await until(lambda: held)
+            # As a new leader finds it: nominated by the one before, which had somebody evicted for it.
+            await cluster.add_pod("second", cpu="1", priorityClassName=HIGH)
+            second = await until(lambda: _uid(running, "second"))
+            await until(lambda: fast_path.queue.where(second) == "unschedulable")
+            fast_path.queue.nominate(fast_path.cluster.pods[second], "n1")
+            fast_path.queue.activate((second,))
+            await until(lambda: _waits(cluster, "second"))
+            await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+            await until(lambda: all(pod.name != "first" for pod in fast_path.cluster.pods.values()))
+            attempts = running.reports.attempts["unschedulable"]
+            free.set()
+            await until(lambda: running.reports.attempts["unschedulable"] > attempts)
+            await until(lambda: is_leaving(cluster))
+
+
+async def _waits(cluster: EmbeddedCluster, name: str) -> bool:
+    condition = await cluster.condition(name)
+    return condition is not None and TERMINATING in condition["message"]
