@@ -22,8 +22,8 @@ Json = dict[str, Any]
 class Claim:
     """One choice of victims.
 
-    `deleted` are those whose deletion was committed, `known` those of which the process was told so, and `left` those
-    that have gone.
+    `deleted` are those whose deletion was committed, `known` those of which the process was told so for this pod, and
+    `left` those that have gone.
     """
 
     by: str
@@ -33,8 +33,9 @@ class Claim:
     priority: int
     node: str
     victims: dict[str, str]
-    #: The store's version when it was made.
+    #: The store's version when it was made, and the settings by which it was.
     rv: int
+    settings: object
     deleted: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.apiserver.store import Event
+from agent_scheduler.kube.eviction import Evicted
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain import decide
 
@@ -52,7 +53,8 @@ class Evictions:
         self._binds: set[tuple[str, str, bytes]] = set()
         for kind in (PODS, NODES, BUDGETS):
             world.store.tables[kind].subscribers.append(self._note)
-        self._node_field = world.store.tables[PODS].field_names.index("spec.nodeName")
+        names = world.store.tables[PODS].field_names
+        self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
     def _note(self, event: Event) -> None:
         record = event.record
@@ -76,21 +78,34 @@ class Evictions:
         preemption = fast_path.preemption
         if "start" in vars(preemption):
             return
-        start = preemption.start
+        start, evict_one = preemption.start, preemption._evict_one
 
         def started(pod: PodInfo, candidate: Candidate, *, waits: bool) -> None:
             if waits:
                 self._claim(process, fast_path, pod, candidate)
             start(pod, candidate, waits=waits)
 
+        async def evicted(job: Any, victim: Any) -> Evicted:
+            outcome = await evict_one(job, victim)
+            if outcome in (Evicted.DELETED, Evicted.GONE):
+                for claim in self.claims:
+                    if (
+                        claim.by == process.identity
+                        and claim.uid == job.pod.uid
+                        and victim.uid in claim.victims
+                    ):
+                        claim.known.add(victim.uid)
+            return outcome
+
         preemption.start = started  # type: ignore[method-assign]
+        preemption._evict_one = evicted  # type: ignore[method-assign]
 
     def _claim(self, process: Process, fast_path: FastPath, pod: PodInfo, candidate: Candidate) -> None:
         world = self.world
         victims = {victim.uid: victim.name for victim in candidate.victims}
         claim = Claim(
             *(process.identity, process.name, pod.uid, pod.name, pod.priority),
-            *(candidate.node_name, victims, world.store.rv),
+            *(candidate.node_name, victims, world.store.rv, fast_path.settings),
         )
         world.trace(process.name, f"evicts {sorted(victims.values())} from {claim.node} for {pod.name}")
         seen = Seen(self, process, fast_path)
@@ -181,6 +196,9 @@ class Evictions:
         for earlier in self.claims:
             if earlier.by != claim.by or earlier.uid != claim.uid or earlier.displaced or pod is None:
                 continue
+            if earlier.settings is not claim.settings:
+                # By some settings in between nobody was to be evicted for it, perhaps.
+                continue
             node = seen.node(earlier.node)
             leaves = [
                 uid
@@ -216,15 +234,8 @@ class Evictions:
                 "S15", f"{process.identity} deletes {name} for a pod whose place was given away"
             )
 
-    def answered(self, process: Process, path: str) -> None:
-        """A deletion was carried out, and the process was told."""
-        name = path.rpartition("/")[2]
-        for claim in self.claims:
-            if claim.by == process.identity:
-                claim.known.update(uid for uid in claim.deleted if claim.victims[uid] == name)
-
     def binding(self, process: Process, path: str, body: bytes) -> None:
-        """A bind leaves a process. One that is repeated was decided before, when less may have been known."""
+        """A process wants to bind. What is repeated was decided before, when less may have been known."""
         fast_path = process.fast_path
         sent = process.identity, path, body
         if sent in self._binds:
@@ -268,6 +279,7 @@ class Evictions:
         record, before = event.record, event.previous
         node = record.fields[self._node_field]
         gone = event.type == "DELETED"
+        ended = gone or record.deleting or record.fields[self._phase_field] in ("Succeeded", "Failed")
         if node and (before is None or not before.fields[self._node_field]):
             self._arrived(event, node, actor)
         if actor is not None and (gone or record.deleting) and before is not None and not before.deleting:
@@ -284,7 +296,7 @@ class Evictions:
                 claim.left.add(record.uid)
                 if not claim.over:
                     self.world.nemesis.after_victim(claim)
-            if claim.uid == record.uid and not claim.over and (gone or record.deleting or node):
+            if claim.uid == record.uid and not claim.over and (ended or node):
                 if not node and claim.is_leaving:
                     self.world.states.reached("preemptor gone while victims leave")
                 claim.over = True

@@ -94,14 +94,14 @@ class SimTransport:
     ) -> Response:
         world, verb = self._world, verb_of(method, path)
         self._watch_states()
+        if verb == "bind":
+            world.evictions.binding(self._process, path, body or b"")
         if self.closed or self._cut_off():
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
         world.safety.sending(self._process, method, verb, path)
         if verb == "evict":
             world.evictions.sending(self._process, path)
-        elif verb == "bind":
-            world.evictions.binding(self._process, path, body or b"")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         fate = self._fate(method, verb)
@@ -124,14 +124,11 @@ class SimTransport:
         self.under_way += 1
         try:
             async with asyncio.timeout(timeout):
-                response = await answer
+                return await answer
         except TimeoutError:
             raise OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s") from None
         finally:
             self.under_way -= 1
-        if verb == "evict" and response.status < 300:
-            world.evictions.answered(self._process, path)
-        return response
 
     def _watch_states(self) -> None:
         """Before the first list is answered: what is rare happens early, too."""
