@@ -22,8 +22,8 @@ Json = dict[str, Any]
 class Claim:
     """One choice of victims.
 
-    `deleted` are those whose deletion was committed, `known` those of which the process was told so for this pod, and
-    `left` those that have gone.
+    `deleted` are those whose deletion was committed, `known` those of which the process was told so for this pod,
+    `failed` those of which it was told for this pod that they stay, and `left` those that have gone.
     """
 
     by: str
@@ -38,6 +38,7 @@ class Claim:
     settings: object
     deleted: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     #: A pod of higher priority was given the same node.
     displaced: bool = False

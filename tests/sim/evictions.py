@@ -87,14 +87,12 @@ class Evictions:
 
         async def evicted(job: Any, victim: Any) -> Evicted:
             outcome = await evict_one(job, victim)
-            if outcome in (Evicted.DELETED, Evicted.GONE):
-                for claim in self.claims:
-                    if (
-                        claim.by == process.identity
-                        and claim.uid == job.pod.uid
-                        and victim.uid in claim.victims
-                    ):
+            for claim in self.claims:
+                if claim.by == process.identity and claim.uid == job.pod.uid and victim.uid in claim.victims:
+                    if outcome in (Evicted.DELETED, Evicted.GONE):
                         claim.known.add(victim.uid)
+                    elif outcome is Evicted.FAILED:
+                        claim.failed.add(victim.uid)
             return outcome
 
         preemption.start = started  # type: ignore[method-assign]
@@ -289,7 +287,9 @@ class Evictions:
             if not claims:
                 self.world.safety.violated("S15", f"{actor.identity} deleted {record.key}, no victim of its")
             for claim in claims:
-                claim.deleted.add(record.uid)
+                # Whoever was told that this victim stays has given it up; it goes for somebody else.
+                if record.uid not in claim.failed:
+                    claim.deleted.add(record.uid)
             self.world.states.reached("victim evicted")
         for claim in self.claims:
             if gone and record.uid in claim.deleted:
