@@ -1,0 +1,162 @@
+"""What a claim has, or is to get: read from its status, or found by the allocator and written there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agent_scheduler.objects import dra
+from agent_scheduler.objects.wire import NodeAffinity, NodeSelector
+
+from ..podspec import SpecError, check_node_affinity
+from ..volumes.reach import Reach, reach_of
+from .amounts import Amount, amount
+from .devices import DeviceId
+
+
+class Use(NamedTuple):
+    """What one result takes from others. A device that is used with admin access is taken from nobody."""
+
+    id: DeviceId
+    #: Whether others may use it, too, as far as its capacity goes.
+    shared: bool
+    #: Capacity, by its name with a domain -> billionths; of shared devices only.
+    consumed: tuple[tuple[str, int], ...] = ()
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What an allocation means to others. Equal by content."""
+
+    uses: tuple[Use, ...]
+    #: The nodes where the claim can be used; None for all.
+    reach: Reach | None
+    #: What of it cannot be read; empty if all can.
+    error: str = ""
+
+
+class Picked(NamedTuple):
+    """A device for a request."""
+
+    request: str
+    id: DeviceId
+    admin: bool
+    tolerations: tuple[Any, ...]
+    shared: bool
+    #: (name as the device has it, name with a domain, amount) of shared devices.
+    consumed: tuple[tuple[str, str, Amount], ...]
+    #: Which alternative of its request it is for.
+    rank: int = 0
+
+
+class Config(NamedTuple):
+    source: str
+    #: Empty for all.
+    requests: tuple[str, ...]
+    opaque: bytes
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """A valid answer to one claim, on the node that it was found for."""
+
+    picked: tuple[Picked, ...]
+    configuration: tuple[Config, ...]
+    #: None: the claim can be used anywhere.
+    selector: NodeSelector | None
+    #: What it is worth that requests got their first alternatives; the sum over claims ranks nodes.
+    preference: int = 0
+
+    @property
+    def holding(self) -> Holding:
+        return Holding(
+            tuple(
+                Use(each.id, each.shared, tuple((name, size.nano) for _, name, size in each.consumed))
+                for each in self.picked
+                if not each.admin
+            ),
+            reach_of(self.selector) if self.selector is not None else None,
+        )
+
+    def status(self, claim_uid: str) -> dict[str, Any]:
+        """The claim's `status.allocation`."""
+        devices: dict[str, Any] = {
+            "results": [_result(each, claim_uid, index) for index, each in enumerate(self.picked)]
+        }
+        if self.configuration:
+            devices["config"] = [_config(each) for each in self.configuration]
+        found = {"devices": devices}
+        if self.selector is not None:
+            found["nodeSelector"] = msgspec.to_builtins(self.selector)
+        return found
+
+
+def share_id(claim_uid: str, index: int) -> str:
+    """Names one use of a shared device; a UUID, for the API server asks for one, and the same whenever asked."""
+    digits = hashlib.sha256(f"{claim_uid}/{index}".encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
+
+
+def _result(each: Picked, claim_uid: str, index: int) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "request": each.request,
+        "driver": each.id.driver,
+        "pool": each.id.pool,
+        "device": each.id.device,
+    }
+    if each.admin:
+        result["adminAccess"] = True
+    if each.tolerations:
+        result["tolerations"] = list(each.tolerations)
+    if each.shared:
+        result["shareID"] = share_id(claim_uid, index)
+        if each.consumed:
+            result["consumedCapacity"] = {name: size.text for name, _, size in each.consumed}
+    return result
+
+
+def _config(each: Config) -> dict[str, Any]:
+    found: dict[str, Any] = {"source": each.source}
+    if each.requests:
+        found["requests"] = list(each.requests)
+    if each.opaque:
+        found["opaque"] = msgspec.json.decode(each.opaque)
+    return found
+
+
+def qualified(name: str, driver: str) -> str:
+    """A name with a domain; that of the driver, where it has none."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def holding_of(wire: dra.AllocationResult) -> Holding:
+    """Never raises: what cannot be read is in `error`, and a capacity that cannot counts as all there may be."""
+    uses, errors = [], []
+    for index, result in enumerate(wire.devices.results or ()):
+        if result.admin_access:
+            continue
+        shared = result.share_id is not None
+        consumed: Mapping[str, Any] = (result.consumed_capacity or {}) if shared else {}
+        sizes = []
+        for name, quantity in consumed.items():
+            try:
+                sizes.append((qualified(name, result.driver), amount(quantity).nano))
+            except ValueError as error:
+                errors.append(f"status.allocation.devices.results[{index}].consumedCapacity[{name}]: {error}")
+                shared = False
+        uses.append(
+            Use(
+                DeviceId(result.driver, result.pool, result.device),
+                shared,
+                tuple(sorted(sizes)) if shared else (),
+            )
+        )
+    reach = None
+    if wire.node_selector is not None:
+        try:
+            check_node_affinity(NodeAffinity(required=wire.node_selector), "status.allocation.nodeSelector")
+            reach = reach_of(wire.node_selector)
+        except SpecError as error:
+            errors.append(str(error))
+    return Holding(tuple(uses), reach, "; ".join(errors))

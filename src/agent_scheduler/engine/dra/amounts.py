@@ -1,0 +1,54 @@
+"""Quantities of capacities and counters: exact, in billionths, with the way they were written.
+
+A result says the amount that a claim consumes, so what was rounded up to a step has to be written again; the form is
+apimachinery's canonical one, in the format of the step.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from agent_scheduler.objects.quantity import BINARY, DECIMAL, UNIT, parse
+from agent_scheduler.objects.wire import Quantity
+
+_DECIMAL = sorted(((power, suffix) for suffix, power in DECIMAL.items()), reverse=True)
+_BINARY = sorted(((power, suffix) for suffix, power in BINARY.items()), reverse=True)
+
+
+class Amount(NamedTuple):
+    nano: int
+    text: str
+
+
+def amount(quantity: Quantity) -> Amount:
+    """Raises `QuantityError`."""
+    text = quantity if isinstance(quantity, str) else repr(quantity)
+    return Amount(parse(text).nano, text)
+
+
+def units(nano: int) -> int:
+    """Whole units, rounded away from zero (`Quantity.Value`)."""
+    return -(-nano // UNIT) if nano >= 0 else nano // UNIT
+
+
+def written_like(nano: int, model: Amount) -> Amount:
+    """An amount in the format that `model` was written in."""
+    return Amount(nano, _text(nano, parse(model.text).format))
+
+
+def _text(nano: int, form: str) -> str:
+    if nano == 0:
+        return "0"
+    if form == "BinarySI" and nano % UNIT == 0:
+        whole = nano // UNIT
+        for power, suffix in _BINARY:
+            if whole % (1 << power) == 0:
+                return f"{whole >> power}{suffix}"
+        return str(whole)
+    for power, suffix in _DECIMAL:
+        if nano % 10 ** (power + 9) == 0:
+            digits = nano // 10 ** (power + 9)
+            if form == "DecimalExponent":
+                return f"{digits}e{power}" if power else str(digits)
+            return f"{digits}{suffix}"
+    raise AssertionError("every amount is a whole number of billionths")

@@ -1,0 +1,154 @@
+"""What was decided about claims and is not yet seen on the API server: allocations, and reservations for pods.
+
+    assume ──> written (the API server took the write) ──> dropped, when the watch shows that version or a newer one
+       └─────> forget (the bind came to nothing before the write)
+
+Before an allocation is written the claim may change in ways that do not matter (the finalizer that has to be there
+first, above all), so what the watch shows of a claim without an allocation ends nothing that has not been written. What
+was written is a fact that the watch has yet to show: forgetting undoes nothing of it.
+"""
+
+from __future__ import annotations
+
+from .allocation import Holding
+from .records import ClaimInfo, ClaimKey
+
+#: Not written yet.
+UNWRITTEN = -1
+
+
+class Assumed:
+    """Of one claim, which `uid` tells from others that have had its name."""
+
+    __slots__ = ("allocation", "author", "holders", "known", "uid", "written")
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        #: None: the claim was allocated before, and only reservations are assumed.
+        self.allocation: Holding | None = None
+        #: The pod for which it was allocated.
+        self.author = ""
+        #: The version that has the allocation.
+        self.written = UNWRITTEN
+        #: UID of a pod -> the version that has its reservation.
+        self.holders: dict[str, int] = {}
+        #: Pods for which anything is assumed of it.
+        self.known: set[str] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return self.allocation is None and not self.holders
+
+
+class AssumedClaims:
+    """By claim. Invariant: an entry assumes something, and its pods are those that `held` names for it."""
+
+    def __init__(self) -> None:
+        self._claims: dict[ClaimKey, Assumed] = {}
+        self._held: dict[str, dict[ClaimKey, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def get(self, key: ClaimKey) -> Assumed | None:
+        return self._claims.get(key)
+
+    def held(self, holder: str) -> tuple[ClaimKey, ...]:
+        """The claims that something is assumed of for this pod."""
+        return tuple(self._held.get(holder, ()))
+
+    def assume(self, claim: ClaimInfo, allocation: Holding | None, holder: str) -> None:
+        key = claim.key
+        found = self._claims.get(key)
+        if found is None:
+            found = self._claims[key] = Assumed(claim.uid)
+        if allocation is not None:
+            assert found.allocation is None, "a claim is allocated once"
+            found.allocation, found.author, found.written = allocation, holder, UNWRITTEN
+        if holder not in claim.reserved_for:
+            found.holders.setdefault(holder, UNWRITTEN)
+        found.known.add(holder)
+        self._held.setdefault(holder, {})[key] = None
+        self._tidy(key, found)
+
+    def written(self, key: ClaimKey, holder: str, version: int) -> None:
+        """The API server has what was assumed of the claim for this pod, at this version."""
+        found = self._claims.get(key)
+        if found is None:
+            return
+        if found.allocation is not None and found.author == holder:
+            found.written = max(found.written, version)
+        if holder in found.holders:
+            found.holders[holder] = max(found.holders[holder], version)
+
+    def seen(self, claim: ClaimInfo, version: int) -> None:
+        """The watch shows the claim, at this version."""
+        found = self._claims.get(claim.key)
+        if found is None:
+            return
+        if found.uid != claim.uid:
+            self.drop(claim.key)
+            return
+        if claim.allocation is not None or UNWRITTEN < found.written <= version:
+            found.allocation = None
+        shown = set(claim.reserved_for)
+        for holder, written in list(found.holders.items()):
+            if holder in shown or UNWRITTEN < written <= version:
+                del found.holders[holder]
+        self._tidy(claim.key, found)
+
+    def forget(self, holder: str) -> list[ClaimKey]:
+        """Undo what is assumed for the pod and was not written. Returns the claims that are otherwise by that."""
+        undone = []
+        for key in self.held(holder):
+            found = self._claims[key]
+            changed = False
+            if found.allocation is not None and found.author == holder and found.written == UNWRITTEN:
+                found.allocation = None
+                changed = True
+            if found.holders.get(holder) == UNWRITTEN:
+                del found.holders[holder]
+                changed = True
+            if changed:
+                undone.append(key)
+            self._tidy(key, found)
+        return undone
+
+    def drop(self, key: ClaimKey) -> None:
+        """The claim is gone."""
+        found = self._claims.pop(key, None)
+        if found is not None:
+            for holder in found.known:
+                self._let_go(holder, key)
+
+    def _tidy(self, key: ClaimKey, found: Assumed) -> None:
+        for holder in found.known - found.holders.keys():
+            if found.allocation is None or found.author != holder:
+                found.known.discard(holder)
+                self._let_go(holder, key)
+        if found.is_empty:
+            self._claims.pop(key, None)
+
+    def _let_go(self, holder: str, key: ClaimKey) -> None:
+        keys = self._held.get(holder)
+        if keys is not None:
+            keys.pop(key, None)
+            if not keys:
+                del self._held[holder]
+
+    def check(self) -> list[str]:
+        """What contradicts the invariant."""
+        problems = []
+        for key, found in self._claims.items():
+            if found.is_empty:
+                problems.append(f"{key} is kept though nothing is assumed of it")
+            problems += [
+                f"{holder} does not know that it holds {key}"
+                for holder in found.known
+                if key not in self._held.get(holder, ())
+            ]
+        for holder, keys in self._held.items():
+            problems += [
+                f"{holder} holds {key}, which is not assumed" for key in keys if key not in self._claims
+            ]
+        return problems

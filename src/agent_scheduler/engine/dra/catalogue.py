@@ -1,0 +1,349 @@
+"""The one owner of devices: classes, slices and claims as last seen, and what our decisions have assumed of claims.
+
+Single-threaded, like the ledger: called between awaits of one loop. What of a device is taken follows from the claims
+alone: from the allocation that the watch has shown, or else from the one that a decision has assumed. A change is told
+by `changed`, with the names of the nodes for which an answer may be another one; None is for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from .allocation import Allocation, Holding, Use
+from .assumed import AssumedClaims
+from .capacity import sizes_of
+from .checking import contradictions
+from .devices import DeviceId, PoolId
+from .pools import Pool
+from .records import ClaimInfo, ClaimKey, DeviceClassInfo, Record, SliceInfo, same
+
+#: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
+RESERVED_AT_MOST: Final = 256
+#: A resource of this name is the devices of the class that it ends with.
+CLASS_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+
+_NO_USES: tuple[Use, ...] = ()
+
+
+def version_of(record: Record) -> int:
+    """The resourceVersion as a number; those of one kind of object can be compared (KEP-5504). 0 if it is none."""
+    text = record.resource_version
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _nobody(_: Collection[str] | None) -> None:
+    """For a catalogue that nobody listens to."""
+
+
+class Devices:
+    """Answers are by name unless said otherwise. Only the methods change the tables.
+
+    `version` rises with the classes, which a pod's class is compiled from. What else changes is told by `changed`, node
+    by node, and by `stamp`.
+    """
+
+    def __init__(self, changed: Callable[[Collection[str] | None], None] = _nobody) -> None:
+        self.changed = changed
+        self.version = 0
+        self.classes: dict[str, DeviceClassInfo] = {}
+        self.claims: dict[ClaimKey, ClaimInfo] = {}
+        self.assumed = AssumedClaims()
+        self._slices: dict[str, SliceInfo] = {}
+        self._pools: dict[PoolId, Pool] = {}
+        #: Node -> pools that name it, and pools that other nodes than those named can have.
+        self._local: dict[str, dict[PoolId, Pool]] = {}
+        self._common: dict[PoolId, Pool] = {}
+        #: Node -> how often its pools changed; and how often those did that many have. The second numbers count changes
+        #: of slices alone.
+        self._stamps: dict[str, tuple[int, int]] = {}
+        self._common_stamp = (0, 0)
+        #: Claim -> what is booked for it.
+        self._booked: dict[ClaimKey, tuple[Use, ...]] = {}
+        #: Resource -> classes that name it as theirs.
+        self._extended: dict[str, set[str]] = {}
+        #: What is worked out of it, by whoever does; entries end with their key. Owner: `answers`.
+        self.kept: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    # ---- questions
+
+    def claim(self, key: ClaimKey) -> ClaimInfo | None:
+        return self.claims.get(key)
+
+    @property
+    def slices(self) -> Mapping[str, SliceInfo]:
+        return self._slices
+
+    def allocation(self, key: ClaimKey) -> Holding | None:
+        """What the claim has; also if we have written it and the watch has not shown it yet."""
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if claim is not None and claim.allocation is not None:
+            return claim.allocation
+        return assumed.allocation if assumed is not None and assumed.written >= 0 else None
+
+    def is_pending(self, key: ClaimKey) -> bool:
+        """Whether a decision has allocated it and this is not written yet."""
+        assumed = self.assumed.get(key)
+        return assumed is not None and assumed.allocation is not None and assumed.written < 0
+
+    def reserved_for(self, key: ClaimKey) -> frozenset[str]:
+        """UIDs of the pods that may use it, or will as soon as it is written."""
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        seen = frozenset(claim.reserved_for) if claim is not None else frozenset()
+        return seen | assumed.holders.keys() if assumed is not None else seen
+
+    def pools_of(self, node_name: str) -> Iterable[Pool]:
+        """Pools of which the node might have devices, by driver and name."""
+        local = self._local.get(node_name)
+        if not local:
+            return (self._common[key] for key in sorted(self._common))
+        if not self._common:
+            return (local[key] for key in sorted(local))
+        both = {**self._common, **local}
+        return (both[key] for key in sorted(both))
+
+    def stamp(self, node_name: str) -> tuple[int, int]:
+        """Another one whenever an answer about the node may be another one."""
+        return self._stamps.get(node_name, (0, 0))[0], self._common_stamp[0]
+
+    def slice_stamp(self, node_name: str) -> tuple[int, int]:
+        """The same of what is published, whatever of it is taken."""
+        return self._stamps.get(node_name, (0, 0))[1], self._common_stamp[1]
+
+    def class_of_resource(self, resource: str) -> DeviceClassInfo | None:
+        """The class whose devices are what an extended resource means; of several the newest."""
+        names = self._extended.get(resource, set())
+        if not names and resource.startswith(CLASS_RESOURCE):
+            return self.classes.get(resource.removeprefix(CLASS_RESOURCE))
+        found = sorted((self.classes[name] for name in names), key=lambda each: each.name)
+        return max(found, key=lambda each: each.created, default=None)
+
+    # ---- what the watch tells; each returns whether a decision can see the change
+
+    def set_class(self, each: DeviceClassInfo) -> bool:
+        old = self.classes.get(each.name)
+        self.classes[each.name] = each
+        if old is not None and same(each, old):
+            return False
+        self._name_resource(old, each)
+        self.version += 1
+        return True
+
+    def delete_class(self, name: str) -> bool:
+        old = self.classes.pop(name, None)
+        if old is None:
+            return False
+        self._name_resource(old, None)
+        self.version += 1
+        return True
+
+    def set_slice(self, each: SliceInfo) -> bool:
+        old = self._slices.get(each.name)
+        if old is not None and same(each, old):
+            # The old one stays: others hold its parts, which are as good.
+            return False
+        if old is not None and old.pool != each.pool:
+            self.delete_slice(each.name)
+        self._slices[each.name] = each
+        pool = self._pool(each.pool)
+        before = pool.node_names
+        pool.put(each)
+        self._place(pool, before)
+        return True
+
+    def delete_slice(self, name: str) -> bool:
+        old = self._slices.pop(name, None)
+        if old is None:
+            return False
+        pool = self._pools[old.pool]
+        before = pool.node_names
+        pool.drop(name)
+        self._place(pool, before)
+        return True
+
+    def set_claim(self, claim: ClaimInfo) -> bool:
+        old = self.claims.get(claim.key)
+        if old is not None and old.uid == claim.uid and version_of(claim) < version_of(old):
+            return False
+        self.claims[claim.key] = claim
+        self.assumed.seen(claim, version_of(claim))
+        self._rebook(claim.key)
+        return old is None or not same(claim, old)
+
+    def delete_claim(self, key: ClaimKey) -> bool:
+        gone = self.claims.pop(key, None) is not None
+        self.assumed.drop(key)
+        self._rebook(key)
+        return gone
+
+    # ---- what decisions assume
+
+    def assume(self, key: ClaimKey, allocation: Allocation | None, holder: str) -> bool:
+        """Reserve a claim for a pod, by its UID; with an `allocation`, for a claim that has none, allocate it, too.
+
+        False, and nothing is changed, if that can no longer be: the claim is gone or about to be, it has got an
+        allocation meanwhile or lost it, its devices are taken, or it is reserved for as many as may be.
+        """
+        claim = self.claims.get(key)
+        if claim is None or claim.deleting:
+            return False
+        reserved = self.reserved_for(key)
+        if len(reserved) >= RESERVED_AT_MOST and holder not in reserved:
+            return False
+        if allocation is None:
+            if self.allocation(key) is None:
+                return False
+            self.assumed.assume(claim, None, holder)
+            return True
+        if self.allocation(key) is not None or self.is_pending(key):
+            return False
+        holding = allocation.holding
+        if not self._is_free(holding):
+            return False
+        self.assumed.assume(claim, holding, holder)
+        self._rebook(key)
+        return True
+
+    def written(self, key: ClaimKey, holder: str, resource_version: str) -> None:
+        """The API server has what was assumed of the claim for this pod, at this version."""
+        claim = self.claims.get(key)
+        version = int(resource_version) if resource_version.isdigit() else 0
+        self.assumed.written(key, holder, version)
+        if claim is not None and version_of(claim) >= version:
+            self.assumed.seen(claim, version_of(claim))
+            self._rebook(key)
+
+    def forget(self, holder: str) -> list[ClaimInfo]:
+        """Undo what is assumed for a pod and was not written. Returns the claims that are otherwise by that."""
+        undone = self.assumed.forget(holder)
+        for key in undone:
+            self._rebook(key)
+        return [self.claims[key] for key in undone if key in self.claims]
+
+    # ---- inside
+
+    def _pool(self, key: PoolId) -> Pool:
+        found = self._pools.get(key)
+        if found is None:
+            found = self._pools[key] = Pool(key)
+        return found
+
+    def _tidy(self, pool: Pool) -> None:
+        if not pool:
+            self._pools.pop(pool.id, None)
+
+    def _place(self, pool: Pool, before: frozenset[str] | None) -> None:
+        """Index a pool by its nodes, and tell those that had it or have it now."""
+        after = pool.node_names
+        for name in before or ():
+            if after is None or name not in after:
+                local = self._local[name]
+                del local[pool.id]
+                if not local:
+                    del self._local[name]
+        if after is None:
+            self._common[pool.id] = pool
+        else:
+            self._common.pop(pool.id, None)
+            for name in after:
+                self._local.setdefault(name, {})[pool.id] = pool
+        self._tell(None if before is None or after is None else before | after, slices=True)
+        self._tidy(pool)
+
+    def _tell(self, names: frozenset[str] | None, *, slices: bool = False) -> None:
+        if names is None:
+            usage, published = self._common_stamp
+            self._common_stamp = usage + 1, published + slices
+            self.changed(None)
+        elif names:
+            for name in names:
+                usage, published = self._stamps.get(name, (0, 0))
+                self._stamps[name] = usage + 1, published + slices
+            self.changed(names)
+
+    def _name_resource(self, old: DeviceClassInfo | None, new: DeviceClassInfo | None) -> None:
+        if old is not None and old.extended_resource:
+            names = self._extended[old.extended_resource]
+            names.discard(old.name)
+            if not names:
+                del self._extended[old.extended_resource]
+        if new is not None and new.extended_resource:
+            self._extended.setdefault(new.extended_resource, set()).add(new.name)
+
+    def _effective(self, key: ClaimKey) -> tuple[Use, ...]:
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if claim is not None and claim.allocation is not None:
+            return claim.allocation.uses
+        if assumed is not None and assumed.allocation is not None:
+            return assumed.allocation.uses
+        return _NO_USES
+
+    def _rebook(self, key: ClaimKey) -> None:
+        """Have the books say what the claim has."""
+        old, new = self._booked.get(key, _NO_USES), self._effective(key)
+        if new == old:
+            return
+        names: set[str] = set()
+        everywhere = False
+        for use, taken in [(use, False) for use in old] + [(use, True) for use in new]:
+            pool = self._pool(PoolId(use.id.driver, use.id.pool))
+            if taken:
+                pool.take(use)
+            else:
+                pool.give_back(use)
+            concerned = pool.concerned(use.id.device)
+            everywhere = everywhere or concerned is None
+            names |= concerned or frozenset()
+            self._tidy(pool)
+        if new:
+            self._booked[key] = new
+        else:
+            del self._booked[key]
+        self._tell(None if everywhere else frozenset(names))
+
+    def _is_free(self, holding: Holding) -> bool:
+        """Whether the devices that an allocation takes can be taken still."""
+        wanted: dict[DeviceId, dict[str, int]] = {}
+        for use in holding.uses:
+            pool = self._pools.get(PoolId(use.id.driver, use.id.pool))
+            found = pool.devices.get(use.id.device) if pool is not None else None
+            if pool is None or found is None or use.id.device in pool.exclusive:
+                return False
+            if not use.shared:
+                if use.id.device in pool.shares:
+                    return False
+                continue
+            total = wanted.setdefault(use.id, dict(pool.consumed.get(use.id.device, {})))
+            for name, size in use.consumed:
+                total[name] = total.get(name, 0) + size
+            limits = sizes_of(found[0].facts)
+            if any(size > limits.get(name, 0) for name, size in total.items()):
+                return False
+        return self._counters_suffice(holding)
+
+    def _counters_suffice(self, holding: Holding) -> bool:
+        for key in {PoolId(use.id.driver, use.id.pool) for use in holding.uses}:
+            pool = self._pools[key]
+            if not pool.counters:
+                continue
+            used = dict(pool.counters_used)
+            for name in {use.id.device for use in holding.uses if use.id[:2] == key}:
+                if name not in pool.shares:
+                    for counter, size in pool.devices[name][0].consumes:
+                        used[counter] = used.get(counter, 0) + size
+                        if used[counter] > pool.counters.get(counter, 0):
+                            return False
+        return True
+
+    def check(self) -> list[str]:
+        """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
+        problems = self.assumed.check()
+        problems += contradictions(self._pools, self._booked, self._effective, self.claims)
+        problems += [f"pool {key} is kept for nothing" for key, pool in self._pools.items() if not pool]
+        problems += [
+            f"claim {key} is reserved for {len(self.reserved_for(key))}"
+            for key in self.claims
+            if len(self.reserved_for(key)) > RESERVED_AT_MOST
+        ]
+        return problems

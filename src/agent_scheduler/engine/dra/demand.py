@@ -1,0 +1,168 @@
+"""What the claims of a pod mean to a decision.
+
+A `Demand` says nothing about which claims these are, as long as they have no allocation: the pods of one template, each
+with a claim of its own, have the same `Demand`, and so are one class. A claim that has an allocation is in it with the
+nodes where it can be used. A claim that no decision can be made about makes it a `problem`, in kube-scheduler's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from ..volumes.reach import Reach
+from .catalogue import RESERVED_AT_MOST, Devices
+from .claimspec import ClaimSpec
+from .extended import ExtendedNeeds
+from .records import ClaimInfo, ClaimKey
+
+
+class PodClaim(NamedTuple):
+    """An entry of a pod's `spec.resourceClaims`."""
+
+    name: str
+    #: None while the claim that is to be made of its template has not been made.
+    claim: ClaimKey | None
+    #: UID of the pod, for a claim that is made for it; empty for a claim that anybody may name.
+    must_be_owned_by: str = ""
+
+
+class PodRef(NamedTuple):
+    """For words about the pod, and for claims that are reserved for it."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Wanted(NamedTuple):
+    """A claim that has to be allocated. `name` is what the pod calls it."""
+
+    name: str
+    spec: ClaimSpec
+
+
+class Held(NamedTuple):
+    """A claim that has an allocation."""
+
+    key: ClaimKey
+    #: None: it can be used anywhere.
+    reach: Reach | None
+
+
+class Demand:
+    """Equal only to itself: equal contents are the same object (`demand`)."""
+
+    __slots__ = ("__weakref__", "extended", "held", "problem", "wanted")
+
+    def __init__(
+        self,
+        wanted: tuple[Wanted, ...],
+        held: tuple[Held, ...],
+        problem: str,
+        extended: ExtendedNeeds | None,
+    ) -> None:
+        #: In the order of the pod's spec; `allocate` answers in the same.
+        self.wanted = wanted
+        self.held = held
+        #: Why no node will do; empty if one might.
+        self.problem = problem
+        #: Extended resources that the pod asks for and that devices may stand for, on nodes that lack them.
+        self.extended = extended
+
+    def __repr__(self) -> str:
+        return f"Demand({[each.name for each in self.wanted]}, held={len(self.held)}, {self.problem!r})"
+
+
+_interned: WeakValueDictionary[Hashable, Demand] = WeakValueDictionary()
+
+
+def demand(
+    pod_claims: Iterable[PodClaim],
+    devices: Devices,
+    *,
+    pod: PodRef | None = None,
+    extended: ExtendedNeeds | None = None,
+) -> Demand:
+    """What a pod with these claims needs as things stand; the same object for as long as nothing of it changes."""
+    wanted: list[Wanted] = []
+    held: list[Held] = []
+    problem = ""
+    for claim in claims_of(pod_claims):
+        known = devices.claim(claim.claim) if claim.claim is not None else None
+        problem = _problem(claim, known, devices, pod or PodRef())
+        if problem or known is None:
+            break
+        if (allocation := devices.allocation(known.key)) is not None:
+            held.append(Held(known.key, allocation.reach))
+        else:
+            wanted.append(Wanted(claim.name, known.spec))
+    if problem:
+        wanted, held, extended = [], [], None
+    key = (tuple(wanted), tuple(held), problem, extended)
+    found = _interned.get(key)
+    if found is None:
+        found = _interned[key] = Demand(*key)
+    return found
+
+
+def claims_of(pod_claims: Iterable[PodClaim]) -> list[PodClaim]:
+    """Each claim once: a pod may name one under several names."""
+    found: dict[object, PodClaim] = {}
+    for claim in pod_claims:
+        found.setdefault(claim.claim or claim.name, claim)
+    return list(found.values())
+
+
+def to_allocate(pod_claims: Iterable[PodClaim], devices: Devices) -> list[ClaimInfo]:
+    """The claims that the allocations for the pod's `Demand` are for, in their order."""
+    return [
+        known
+        for claim in claims_of(pod_claims)
+        if claim.claim is not None
+        and (known := devices.claim(claim.claim)) is not None
+        and devices.allocation(known.key) is None
+    ]
+
+
+def missing(pod_claims: Iterable[PodClaim], devices: Devices, pod: PodRef) -> str:
+    """Why the pod need not be tried: a claim of it is not there, or is not to be used. Empty if there is no reason."""
+    for claim in pod_claims:
+        known = devices.claim(claim.claim) if claim.claim is not None else None
+        if reason := _missing(claim, known, pod):
+            return reason
+    return ""
+
+
+def _missing(claim: PodClaim, known: ClaimInfo | None, pod: PodRef) -> str:
+    if claim.claim is None:
+        return f'pod "{pod.namespace}/{pod.name}": ResourceClaim not created yet'
+    namespace, name = claim.claim
+    if known is None:
+        return f'resourceclaim.resource.k8s.io "{name}" not found'
+    if known.deleting:
+        return f'resourceclaim "{name}" is being deleted'
+    if claim.must_be_owned_by and known.controller != claim.must_be_owned_by:
+        return (
+            f"ResourceClaim {namespace}/{name} was not created for Pod {pod.namespace}/{pod.name} "
+            "(Pod is not owner)"
+        )
+    return ""
+
+
+def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: PodRef) -> str:
+    reason = _missing(claim, known, pod)
+    if reason or known is None:
+        return reason
+    namespace, name = known.key
+    if known.error:
+        return f"resourceclaim {namespace}/{name}: {known.error}"
+    if devices.allocation(known.key) is not None:
+        reserved = devices.reserved_for(known.key)
+        return "resourceclaim in use" if len(reserved) >= RESERVED_AT_MOST and pod.uid not in reserved else ""
+    if devices.is_pending(known.key):
+        return f"resource claim {namespace}/{name} is in the process of being allocated"
+    if known.spec.error:
+        return f"resource claim {namespace}/{name}, {known.spec.error}"
+    return ""

@@ -1,0 +1,203 @@
+"""Objects of dynamic resource allocation as the scheduler remembers them: what a decision reads, compiled once from
+each change.
+
+Values compare by content, so that whoever keeps them can tell a change that matters from a new resourceVersion. No
+object is ever lost: what cannot be read is an `error` that names the place, and whoever needs the object is refused
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from agent_scheduler.objects import dra, wire
+from agent_scheduler.objects.quantity import QuantityError
+from agent_scheduler.objects.salvage import salvage
+
+from ..podspec import SpecError, check_node_affinity
+from ..volumes.reach import reach_of
+from .allocation import Holding, holding_of
+from .amounts import amount
+from .claimspec import ClaimSpec, claim_spec
+from .devices import Device, Place, PoolId, device
+
+#: (namespace, name) of a claim.
+ClaimKey = tuple[str, str]
+
+NOWHERE = Place()
+#: A claim that is made for the extended resources of a pod, which its spec does not name.
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One object at one resourceVersion."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    error: str = ""
+
+    @property
+    def metadata(self) -> Record:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
+
+
+class DeviceClassInfo(Record, frozen=True, kw_only=True):
+    selectors: tuple[str, ...]
+    #: The JSON of each `opaque` of its configuration.
+    configuration: tuple[bytes, ...]
+    extended_resource: str
+    created: str
+
+
+class SliceInfo(Record, frozen=True, kw_only=True):
+    pool: PoolId
+    generation: int
+    #: Slices that the pool has in this generation.
+    count: int
+    #: Where its devices are, but for those that say it themselves.
+    place: Place
+    devices: tuple[Device, ...]
+    #: (counter set, counter) -> billionths.
+    counters: Mapping[tuple[str, str], int]
+    #: Names of its counter sets.
+    counter_sets: tuple[str, ...]
+
+
+class ClaimInfo(Record, frozen=True, kw_only=True):
+    spec: ClaimSpec
+    #: None while it has no allocation.
+    allocation: Holding | None
+    #: UIDs of the pods, and of whatever else, that may use it.
+    reserved_for: tuple[str, ...]
+    deleting: bool
+    #: UID of the object that controls it.
+    controller: str
+    #: Whether it was made for the extended resources of its pod.
+    extended: bool = False
+
+    @property
+    def key(self) -> ClaimKey:
+        return self.namespace, self.name
+
+
+def claim_info(claim: dra.ResourceClaim, error: str = "") -> ClaimInfo:
+    metadata, status = claim.metadata, claim.status
+    spec = claim_spec(claim.spec)
+    allocation = holding_of(status.allocation) if status.allocation is not None else None
+    return ClaimInfo(
+        **_identity(metadata),
+        error=error or (allocation.error if allocation is not None else ""),
+        spec=spec,
+        allocation=allocation,
+        reserved_for=tuple(each.uid for each in status.reserved_for or ()),
+        deleting=metadata.deletion_timestamp is not None,
+        controller=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
+        extended=(metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true",
+    )
+
+
+def device_class_info(each: dra.DeviceClass, error: str = "") -> DeviceClassInfo:
+    selectors = []
+    for index, selector in enumerate(each.spec.selectors or ()):
+        if selector.cel is None:
+            error = error or f"spec.selectors[{index}]: CEL expression empty (unsupported selector type?)"
+        else:
+            selectors.append(selector.cel.expression)
+    return DeviceClassInfo(
+        **_identity(each.metadata),
+        error=error,
+        selectors=tuple(selectors),
+        configuration=tuple(bytes(config.opaque) for config in each.spec.config or ()),
+        extended_resource=each.spec.extended_resource_name or "",
+        created=each.metadata.creation_timestamp or "",
+    )
+
+
+def slice_info(each: dra.ResourceSlice, error: str = "") -> SliceInfo:
+    spec = each.spec
+    devices: list[Device] = []
+    counters: dict[tuple[str, str], int] = {}
+    place = NOWHERE
+    where = "spec"
+    try:
+        place = _place(spec.node_name, spec.node_selector, spec.all_nodes, "spec.nodeSelector")
+        for index, item in enumerate(spec.devices or ()):
+            where = f"spec.devices[{index}]"
+            own = None
+            if spec.per_device_node_selection:
+                own = _place(item.node_name, item.node_selector, item.all_nodes, f"{where}.nodeSelector")
+            devices.append(device(item, spec.driver, own))
+        for index, counter_set in enumerate(spec.shared_counters or ()):
+            for name, counter in (counter_set.counters or {}).items():
+                where = f"spec.sharedCounters[{index}].counters[{name}]"
+                counters[counter_set.name, name] = amount(counter.value).nano
+    except QuantityError as problem:
+        error = error or f"{where}: {problem}"
+    except SpecError as problem:
+        error = error or str(problem)
+    return SliceInfo(
+        **_identity(each.metadata),
+        error=error,
+        pool=PoolId(spec.driver, spec.pool.name),
+        generation=spec.pool.generation,
+        count=spec.pool.resource_slice_count,
+        place=place,
+        devices=tuple(devices),
+        counters=counters,
+        counter_sets=tuple(counter_set.name for counter_set in spec.shared_counters or ()),
+    )
+
+
+W = TypeVar("W", bound=wire.Wire)
+R = TypeVar("R", bound=Record)
+
+
+def reader(cls: type[W], compiled: Callable[[W, str], R]) -> Callable[[bytes | memoryview | msgspec.Raw], R]:
+    """Makes records of the bytes that the API server sends. Raises msgspec.DecodeError for what is no object."""
+    decode = msgspec.json.Decoder(cls).decode
+
+    def read(raw: bytes | memoryview | msgspec.Raw) -> R:
+        try:
+            return compiled(decode(raw), "")
+        except msgspec.ValidationError as error:
+            return compiled(salvage(raw, cls), str(error))
+
+    return read
+
+
+read_claim = reader(dra.ResourceClaim, claim_info)
+read_device_class = reader(dra.DeviceClass, device_class_info)
+read_slice = reader(dra.ResourceSlice, slice_info)
+
+
+def same(one: Record, other: Record) -> bool:
+    """Whether no decision can tell them apart: equal but for the resourceVersion."""
+    return one == other or one == msgspec.structs.replace(other, resource_version=one.resource_version)
+
+
+def _place(
+    node_name: str | None, selector: wire.NodeSelector | None, everywhere: bool | None, where: str
+) -> Place:
+    if node_name:
+        return Place(node_name=node_name)
+    if everywhere:
+        return Place(everywhere=True)
+    if selector is None:
+        return NOWHERE
+    check_node_affinity(wire.NodeAffinity(required=selector), where)
+    return Place(reach=reach_of(selector))
+
+
+def _identity(metadata: wire.Metadata) -> dict[str, Any]:
+    return {
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "resource_version": metadata.resource_version,
+        "namespace": metadata.namespace,
+    }
