@@ -1,24 +1,33 @@
 """Admission that needs other objects: is the namespace there, what do the pod's or claim's classes say.
 
-Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass and RuntimeClass, in their order.
-What a kind can decide alone is in its `Resource`.
+Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass and RuntimeClass, in their order, and
+what the registry of resource claims asks of their namespace. What a kind can decide alone is in its `Resource`.
 """
 
 from __future__ import annotations
 
-from .builtin import priority, runtime, storage
-from .errors import ApiError, forbidden, not_found, qualified
+from .builtin import causes as causes_of
+from .builtin import dra_requests, priority, runtime, storage
+from .errors import ApiError, forbidden, invalid, not_found, qualified
 from .registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from .resource import Object
 
 PODS = ("", "pods")
 CLAIMS = ("", "persistentvolumeclaims")
+#: Where each of the kinds that ask for devices has what it asks.
+_ASKS_FOR_DEVICES = {
+    ("resource.k8s.io", "resourceclaims"): ("spec",),
+    ("resource.k8s.io", "resourceclaimtemplates"): ("spec", "spec"),
+}
+#: Label, with the value `true`, of namespaces whose claims may have admin access to devices (KEP-5018).
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 STORAGE_CLASSES = ("storage.k8s.io", "storageclasses")
 
 
 def admit_create(registry: Registry, served: Served, obj: Object) -> None:
     """Raises 404 for a missing namespace, 403 for one that is being deleted or for a class that is not there or is
-    contradicted. Completes a pod from its classes, and a claim from the default storage class.
+    contradicted, 422 for admin access to devices from a namespace that is not for it. Completes a pod from its classes,
+    and a claim from the default storage class.
     """
     metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
@@ -47,6 +56,24 @@ def admit_create(registry: Registry, served: Served, obj: Object) -> None:
         storage.use_default_class(
             obj, (classes.stored.decode(record.data) for record in classes.table.scan(""))
         )
+    elif served.name in _ASKS_FOR_DEVICES:
+        _admit_admin_access(registry, served, obj)
+
+
+def _admit_admin_access(registry: Registry, served: Served, obj: Object) -> None:
+    at = _ASKS_FOR_DEVICES[served.name]
+    spec = obj
+    for field in at:
+        spec = spec.get(field) or {}
+    asked = dra_requests.admin_access(spec, ".".join(at))
+    if not asked:
+        return
+    namespace = registry.namespace(obj["metadata"].get("namespace", ""))
+    if namespace is not None and namespace.labels.get(ADMIN_ACCESS) == "true":
+        return
+    why = f"admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
+    causes = [causes_of.forbidden(path, why) for path in asked]
+    raise invalid(served.resource.kind, served.name[0], obj["metadata"].get("name", ""), causes)
 
 
 def admit_stored(registry: Registry, served: Served, obj: Object) -> None:

@@ -30,6 +30,15 @@ def default_devices(spec: dict[str, Any]) -> None:
             _default_request(choice)
 
 
+def admin_access(spec: dict[str, Any], path: str) -> list[str]:
+    """Paths of what asks for admin access."""
+    return [
+        f"{path}.devices.requests[{index}].exactly.adminAccess"
+        for index, request in enumerate((spec.get("devices") or {}).get("requests") or ())
+        if (request.get("exactly") or {}).get("adminAccess")
+    ]
+
+
 def check_selectors(selectors: list[dict[str, Any]] | None, path: str) -> list[Cause]:
     """CEL selectors: that there is an expression; a real server also compiles it."""
     causes = (
