@@ -15,22 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..objects.quantity import QuantityError, resource_value
-from . import controllers, kubelet
-from .accounts import ServiceAccounts
+from . import controller_list, controllers, kubelet
 from .builtin import BUILTIN
 from .certificates import make_certificates, server_context
 from .controllers import Controller
-from .disruption import Budgets
+from .device_driver import DeviceDriver, DevicesShape
 from .fault_plan import Plan
 from .faults import Injector
 from .handlers import Api
 from .loading import load_files
-from .podgc import PodCollector
-from .protection import Protection
 from .resource import Object
 from .server import Server, calm_gc
 from .store import Store, random_uids
-from .volume_binding import VolumeBinding
 
 GPU = "nvidia.com/gpu"
 _ZONES = ("a", "b", "c")
@@ -64,6 +60,11 @@ class NodeShape:
         return amounts
 
 
+def node_name(number: int) -> str:
+    """Of the simulated node with this number, from 0."""
+    return f"node-{number:05d}"
+
+
 def nodes(count: int, shape: NodeShape) -> Iterator[Object]:
     """`count` ready nodes, spread over three zones of one region."""
     amounts = shape.amounts()
@@ -72,7 +73,7 @@ def nodes(count: int, shape: NodeShape) -> Iterator[Object]:
         "allocatable": amounts,
     }
     for number in range(count):
-        name = f"node-{number:05d}"
+        name = node_name(number)
         yield {
             "metadata": {
                 "name": name,
@@ -132,6 +133,8 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
         loop.add_signal_handler(number, stopping.set)
     store = Store(clock=time.time, uid=random_uids())
     api = Api(store, BUILTIN, token=args.token or None)
+    names = _controller_names(args.controllers)
+    devices = _devices_shape(args)
     shape = NodeShape(cpu=args.node_cpu, memory=args.node_memory, pods=args.node_pods, gpus=args.node_gpus)
     for node in nodes(args.nodes, shape):
         if not args.kubelets:
@@ -160,7 +163,7 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
             # A fault of a controller ends the cluster instead of going unseen.
             playing = [
                 group.create_task(controllers.run(controller, clock=store.clock))
-                for controller in _controllers(api, kubelets=args.kubelets)
+                for controller in _controllers(api, names, devices, kubelets=args.kubelets)
             ]
             await stopping.wait()
             for task in playing:
@@ -171,18 +174,35 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
             print("\n".join(injector.report()), flush=True)
 
 
-def _controllers(api: Api, *, kubelets: bool) -> list[Controller]:
-    """What a real cluster has beside its API server and scheduler. Without kubelets nothing says that a pod
-    stopped, so that none is taken away for its node's absence either."""
-    started: list[Controller] = [
-        Budgets(api.registry),
-        Protection(api.registry),
-        ServiceAccounts(api),
-        VolumeBinding(api),
-    ]
+def _controllers(
+    api: Api, names: frozenset[str], devices: DevicesShape | None, *, kubelets: bool
+) -> list[Controller]:
+    """What a real cluster has beside its API server and scheduler."""
+    started = controller_list.start(api, names, kubelets=kubelets)
     if kubelets:
-        started += [kubelet.Kubelets(api.store), PodCollector(api.registry)]
+        started.append(kubelet.Kubelets(api.store))
+    if devices is not None:
+        started.append(DeviceDriver(api, devices))
     return started
+
+
+def _controller_names(text: str) -> frozenset[str]:
+    try:
+        return controller_list.chosen(text)
+    except ValueError as error:
+        raise ClusterError(f"--controllers: {error}") from None
+
+
+def _devices_shape(args: argparse.Namespace) -> DevicesShape | None:
+    """The devices of the simulated nodes; None without any. Raises `ClusterError` for a number below 0."""
+    per_node, on_nodes = args.devices_per_node, args.device_nodes
+    for flag, number in (("--devices-per-node", per_node), ("--device-nodes", on_nodes or 0)):
+        if number < 0:
+            raise ClusterError(f"{flag}: must be at least 0, not {number}")
+    if not per_node:
+        return None
+    named = None if on_nodes is None else frozenset(map(node_name, range(on_nodes)))
+    return DevicesShape(per_node, named)
 
 
 def _be_ready(node: Object) -> None:

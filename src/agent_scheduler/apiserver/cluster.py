@@ -29,6 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-gpus", default="0", metavar="N", help="of nvidia.com/gpu (default: %(default)s)"
     )
+    parser.add_argument(
+        "--devices-per-node", type=int, default=0, metavar="N",
+        help="devices that a simulated driver publishes for each node, for dynamic resource "
+        "allocation (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--device-nodes", type=int, metavar="N",
+        help="only the first N simulated nodes have devices (default: every node)",
+    )  # fmt: skip
     parser.add_argument("--kubeconfig-out", type=Path, metavar="FILE", help="write a kubeconfig, once ready")
     parser.add_argument(
         "--kubelets",
@@ -36,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="play the nodes' kubelets: without, bound pods stay Pending (default: on)",
     )
+    parser.add_argument(
+        "--controllers", default="*", metavar="LIST",
+        help="what runs beside the API server, as for kube-controller-manager: '*' for all, or names, a - before those "
+        "that are not to run, such as '*,-resourceclaim-controller' (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--load", type=Path, nargs="+", action="extend", default=[], metavar="FILE",
         help="create the objects in these YAML or JSON files at the start",

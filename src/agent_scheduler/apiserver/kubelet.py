@@ -1,7 +1,8 @@
 """Simulated kubelets: one controller in the server's process that plays the kubelet of every node.
 
 A bound pod is checked against its node, in the order of the binds, and becomes Running or Failed with the
-kubelet's reason (`OutOfcpu`, `OutOfpods`...): overcommit is seen, not hidden. It ends after the seconds in the
+kubelet's reason (`OutOfcpu`, `OutOfpods`...): overcommit is seen, not hidden. One whose resource claims are not ready
+for it waits (`kubelet_claims`). It ends after the seconds in the
 annotation `agent-scheduler.io/run-seconds`, whatever its restart policy, and without the annotation runs until
 deleted. A deleted pod goes once its containers have stopped, at the latest after its grace. A node becomes
 Ready and renews a Lease in kube-node-lease.
@@ -25,7 +26,9 @@ import orjson
 from ..objects.quantity import QuantityError
 from .controllers import nobody, run
 from .kubelet_admission import NodeBook, demand_of
+from .kubelet_claims import PodClaims
 from .kubelet_status import ended, is_ready, ready_node, refused, running
+from .pod_claims import CLAIMS, has_claims
 from .resource import Object
 from .store import Event, Record, Store
 from .times import clock_text, micro_clock_text
@@ -51,7 +54,7 @@ _FINAL = ("Succeeded", "Failed")
 class _Pod:
     """A pod that a kubelet has taken on."""
 
-    __slots__ = ("key", "node", "over", "rv", "stopping")
+    __slots__ = ("key", "life", "node", "over", "rv", "stopping", "waiting")
 
     def __init__(self, key: str, node: str, rv: int) -> None:
         self.key = key
@@ -61,6 +64,10 @@ class _Pod:
         #: Its containers have ended, or never started: it takes nothing of its node.
         self.over = False
         self.stopping = False
+        #: Admitted, but its claims are not ready yet.
+        self.waiting = False
+        #: Seconds that it runs; None for one that runs until it is deleted.
+        self.life: float | None = None
 
 
 class Kubelets:
@@ -79,7 +86,7 @@ class Kubelets:
         stop_seconds: float = 0.2,
     ) -> None:
         """`start_seconds` and `stop_seconds` are what containers take to start and to stop. The store must have
-        its pod, node and lease tables.
+        its pod, node and lease tables; without one of resource claims, no pod waits for its claims.
         """
         self._store = store
         self._start_seconds = start_seconds
@@ -104,6 +111,10 @@ class Kubelets:
             self._note_pod(Event(record.rv, "ADDED", record, None))
         self._node_table.subscribers.append(self._note_node)
         self._pod_table.subscribers.append(self._note_pod)
+        self._claims: PodClaims | None = None
+        if CLAIMS in store.tables:
+            self._claims = PodClaims(store)
+            store.tables[CLAIMS].subscribers.append(self._note_claim)
 
     def _note_pod(self, event: Event) -> None:
         if event.record.fields[self._node_field]:
@@ -113,6 +124,10 @@ class Kubelets:
     def _note_node(self, event: Event) -> None:
         self._events.append((True, event))
         self.wake()
+
+    def _note_claim(self, event: Event) -> None:
+        if self._claims is not None and self._claims.changed(event.record):
+            self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
         """Works off up to `most` events, and as many timers that are due.
@@ -126,13 +141,18 @@ class Kubelets:
                 self._see_node(event)
             else:
                 self._see_pod(event)
+        woken = self._claims.woken if self._claims is not None else {}
+        for _ in range(min(most, len(woken))):
+            uid = next(iter(woken))
+            del woken[uid]
+            self._try_again(uid)
         now = self._store.clock()
         for _ in range(most):
             if not self._timers or self._timers[0][0] > now:
                 break
             _, _, task, subject = heappop(self._timers)
             self._fire(task, subject)
-        if self._events:
+        if self._events or woken:
             return -math.inf
         return self._timers[0][0] if self._timers else None
 
@@ -184,6 +204,8 @@ class Kubelets:
             self._stop(uid, pod, obj)
         else:
             self._resize(uid, pod, obj)
+            if pod.waiting:
+                self._begin(uid, obj)
 
     def _resize(self, uid: str, pod: _Pod, obj: Object) -> None:
         """A running pod may have been given other amounts (KEP-1287): at once, and whether they fit or not."""
@@ -211,7 +233,7 @@ class Kubelets:
         pod = self._pods[uid]
         try:
             demand = demand_of(obj)
-            life = _run_seconds(obj)
+            pod.life = _run_seconds(obj)
         except (QuantityError, _BadAnnotation) as error:
             pod.over = True
             status = refused(obj, reason="InvalidPod", message=f"Pod was rejected: {error}", now=self._now())
@@ -219,8 +241,11 @@ class Kubelets:
             return
         if runs:
             book.hold(uid, demand)
-            if life is not None:
-                self._later(life, "end", uid)
+            current = self._current(uid)
+            if self._claims is not None and current is not None and has_claims(current):
+                self._claims.hold(current)
+            if pod.life is not None:
+                self._later(pod.life, "end", uid)
             return
         refusal = book.admit(uid, demand)
         if refusal is not None:
@@ -229,23 +254,39 @@ class Kubelets:
             self._write(uid, obj, status)
         elif obj["metadata"].get("deletionTimestamp"):
             pass  # never started; `_stop` follows
-        elif self._start_seconds > 0:
+        else:
+            self._begin(uid, obj)
+
+    def _try_again(self, uid: str) -> None:
+        """A claim that the pod waits for has changed."""
+        pod, current = self._pods.get(uid), self._current(uid)
+        if pod is not None and current is not None and pod.waiting and not (pod.over or pod.stopping):
+            self._begin(uid, orjson.loads(current.data))
+
+    def _begin(self, uid: str, obj: Object) -> None:
+        """Start an admitted pod, if its claims are ready."""
+        pod, current = self._pods[uid], self._current(uid)
+        if self._claims is not None and current is not None and has_claims(current):
+            pod.waiting = not self._claims.prepare(current, self._node_table.records.get(pod.node))
+            if pod.waiting:
+                return
+        if self._start_seconds > 0:
             self._later(self._start_seconds, "start", uid)
         else:
-            self._run(uid, obj, life)
+            self._run(uid, obj)
 
     def _start(self, uid: str) -> None:
         current = self._current(uid)
         if current is not None and not self._pods[uid].over and not self._pods[uid].stopping:
-            obj = orjson.loads(current.data)
-            self._run(uid, obj, _run_seconds(obj))
+            self._run(uid, orjson.loads(current.data))
 
-    def _run(self, uid: str, obj: Object, life: float | None) -> None:
+    def _run(self, uid: str, obj: Object) -> None:
         self._pod_ips += 1
         number = self._pod_ips
         ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         host_ip = self._host_ips[self._pods[uid].node]
         self._write(uid, obj, running(obj, ip=ip, host_ip=host_ip, now=self._now()))
+        life = self._pods[uid].life
         if life is not None:
             self._later(life, "end", uid)
 
@@ -289,6 +330,8 @@ class Kubelets:
 
     def _over(self, uid: str, pod: _Pod) -> None:
         pod.over = True
+        if self._claims is not None:
+            self._claims.release(uid)
         book = self._books.get(pod.node)
         if book is not None:
             book.release(uid)

@@ -79,6 +79,11 @@ def demand_of(pod: Object) -> Demand:
     if "overhead" in spec:
         _add(total, amounts_of(spec["overhead"]))
     total["pods"] = 1
+    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    if extended:
+        # Devices of a claim stand in for these (KEP-5004); the node has none of them to give.
+        for mapping in extended.get("requestMappings") or ():
+            total.pop(mapping.get("resourceName", ""), None)
     return Demand(total, tuple(_host_ports(spec)))
 
 

@@ -1,0 +1,53 @@
+"""Which controllers a simulated cluster runs beside its API server, chosen by kube-controller-manager's names.
+
+A list as `kube-controller-manager --controllers` takes it: `*` for all, `name` for one, `-name` for all but it. Where
+two of its controllers are one here, either name stands for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .accounts import ServiceAccounts
+from .controllers import Controller
+from .disruption import Budgets
+from .handlers import Api
+from .podgc import PodCollector
+from .protection import Protection
+from .resource_claims import ResourceClaims
+from .volume_binding import VolumeBinding
+
+#: Names, and what they start.
+_KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
+    (("disruption-controller",), lambda api: Budgets(api.registry)),
+    (
+        ("persistentvolumeclaim-protection-controller", "persistentvolume-protection-controller"),
+        lambda api: Protection(api.registry),
+    ),
+    (("serviceaccount-controller",), ServiceAccounts),
+    (("persistentvolume-binder-controller",), VolumeBinding),
+    (("resourceclaim-controller",), ResourceClaims),
+    (("pod-garbage-collector-controller",), lambda api: PodCollector(api.registry)),
+)
+#: Useless without kubelets: nothing else says that a pod stopped, so none may be taken away for its node's absence.
+_WITH_KUBELETS = "pod-garbage-collector-controller"
+
+NAMES = tuple(name for names, _ in _KNOWN for name in names)
+
+
+def chosen(text: str) -> frozenset[str]:
+    """The names that a list stands for. Raises ValueError for a name that nobody has."""
+    given = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [part for part in given if part != "*" and part.removeprefix("-") not in NAMES]
+    if unknown:
+        raise ValueError(f"there is no controller {unknown[0]}; there are: {', '.join(NAMES)}")
+    return frozenset(name for name in NAMES if name in given or ("*" in given and f"-{name}" not in given))
+
+
+def start(api: Api, names: frozenset[str], *, kubelets: bool) -> list[Controller]:
+    """The controllers of these names, on one server."""
+    return [
+        make(api)
+        for known, make in _KNOWN
+        if any(name in names and (kubelets or name != _WITH_KUBELETS) for name in known)
+    ]

@@ -1,0 +1,148 @@
+"""A simulated driver for dynamic resource allocation: publishes the devices of nodes as ResourceSlices.
+
+Each node that has devices has a pool of its own, named after it, in as many slices as its devices need. Half of them
+are of the model `large` with 80Gi, half `small` with 40Gi; they are spread over two NUMA nodes and their PCIe roots. A
+DeviceClass of the driver's name selects them all, and lets pods ask for them as the extended resource
+`agent-scheduler.io/gpu`.
+
+A pool is published anew, under the next generation, when its node is replaced or when anybody changed or removed one of
+its slices: the new slices come before the old ones go, as real drivers do it. Devices need no preparation on the node;
+that nobody uses another's is checked by the simulated kubelets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from .controllers import nobody
+from .deletion import delete_record
+from .handlers import Api
+from .resource import Object
+from .store import Event, Record
+from .subresources import NODES
+
+SLICES = ("resource.k8s.io", "resourceslices")
+CLASSES = ("resource.k8s.io", "deviceclasses")
+DRIVER = "gpu.agent-scheduler.io"
+EXTENDED_RESOURCE = "agent-scheduler.io/gpu"
+#: Devices that one slice can have.
+_MOST = 128
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesShape:
+    """How many devices a node has, and which nodes have any: all, or those named."""
+
+    per_node: int
+    nodes: frozenset[str] | None = None
+
+    def count(self, node: str) -> int:
+        return self.per_node if self.nodes is None or node in self.nodes else 0
+
+
+def devices(count: int) -> list[dict[str, Any]]:
+    """The devices of one node."""
+    made = []
+    for index in range(count):
+        numa = 2 * index // count
+        model, memory = ("large", "80Gi") if index % 2 == 0 else ("small", "40Gi")
+        made.append(
+            {
+                "name": f"gpu-{index}",
+                "attributes": {
+                    "index": {"int": index},
+                    "model": {"string": model},
+                    "numa": {"int": numa},
+                    "driverVersion": {"version": "1.0.0"},
+                    "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{numa:02x}"},
+                },
+                "capacity": {"memory": {"value": memory}},
+            }
+        )
+    return made
+
+
+class DeviceDriver:
+    """The devices of one server's nodes, a `Controller`.
+
+    Invariant: once what was noted is worked off, the slices of each node that is there are complete, of one generation
+    and as the shape says, and there are none of a node that is gone.
+    """
+
+    def __init__(self, api: Api, shape: DevicesShape) -> None:
+        self.wake: Callable[[], None] = nobody
+        self._api = api
+        self._shape = shape
+        self._nodes = api.registry.stored(NODES).table
+        self._slices = api.registry.stored(SLICES)
+        self._driver = self._slices.table.field_names.index("spec.driver")
+        self._node = self._slices.table.field_names.index("spec.nodeName")
+        #: The latest generation of each node's pool, also of pools that are gone.
+        self._generations: dict[str, int] = {}
+        #: Nodes to look at, in order of arrival.
+        self._noted = {record.name: None for record in self._nodes.scan("")}
+        self._noted.update(
+            (r.fields[self._node], None) for r in self._slices.table.scan("") if self._is_ours(r)
+        )
+        selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+        spec = {"selectors": [selector], "extendedResourceName": EXTENDED_RESOURCE}
+        api.create(CLASSES, {"metadata": {"name": DRIVER}, "spec": spec})
+        self._nodes.subscribers.append(self._node_changed)
+        self._slices.table.subscribers.append(self._slice_changed)
+
+    def _is_ours(self, slice_: Record) -> bool:
+        return slice_.fields[self._driver] == DRIVER and bool(slice_.fields[self._node])
+
+    def _node_changed(self, event: Event) -> None:
+        # A node's labels and status, which change often, are nothing to its devices.
+        if event.type != "MODIFIED":
+            self._noted[event.record.name] = None
+            self.wake()
+
+    def _slice_changed(self, event: Event) -> None:
+        if self._is_ours(event.record):
+            self._noted[event.record.fields[self._node]] = None
+            self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`."""
+        for _ in range(min(most, len(self._noted))):
+            node = next(iter(self._noted))
+            del self._noted[node]
+            self._see(node)
+        return -inf if self._noted else None
+
+    def _see(self, name: str) -> None:
+        node = self._nodes.records.get(name)
+        count = self._shape.count(name) if node is not None else 0
+        found = [each for each in self._slices.table.having(self._node, name) or () if self._is_ours(each)]
+        specs = [(each, self._slices.stored.decode(each.data)["spec"]) for each in found]
+        latest = max((spec["pool"]["generation"] for _, spec in specs), default=0)
+        self._generations[name] = latest = max(latest, self._generations.get(name, 0))
+        wanted = _slices(name, count, latest)
+        if node is not None and len(found) == len(wanted) and all(node.uid in each.owners for each in found):
+            there = sorted((spec for _, spec in specs), key=lambda spec: str(spec["devices"][0]["name"]))
+            if there == sorted(wanted, key=lambda spec: str(spec["devices"][0]["name"])):
+                return
+        if node is not None and wanted:
+            self._generations[name] = latest + 1
+            for spec in _slices(name, count, latest + 1):
+                self._publish(node, spec)
+        for record in found:
+            delete_record(self._api.registry, self._slices, record, {})
+
+    def _publish(self, node: Record, spec: Object) -> None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid, "controller": True}
+        metadata = {"generateName": f"{node.name}-{DRIVER}-", "ownerReferences": [owner]}
+        self._api.create(SLICES, {"metadata": metadata, "spec": spec})
+
+
+def _slices(node: str, count: int, generation: int) -> list[Object]:
+    """What the slices of a node's pool say."""
+    offered = devices(count)
+    parts = [offered[start : start + _MOST] for start in range(0, count, _MOST)]
+    pool = {"name": node, "generation": generation, "resourceSliceCount": len(parts)}
+    return [{"driver": DRIVER, "nodeName": node, "pool": pool, "devices": part} for part in parts]

@@ -1,0 +1,229 @@
+"""Whether pods may have the devices of their claims: what a kubelet and the drivers on its node check before a start.
+
+A pod starts once each of its claims is there, belongs to it if it was generated, is allocated, is reserved for it, is
+meant for this node, and has devices that no other claim is using. Until then it waits, and says why in an event: a
+scheduler that binds too early, or gives a device away twice, is seen. A claim's devices are in use from its first pod's
+start to its last pod's end.
+
+Costs: nothing for pods without claims; a change of a claim wakes exactly the pods that wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from .pod_claims import CLAIMS, Use, uses_of
+from .recorder import Recorder
+from .store import Record, Store, Table
+
+REASON = "FailedPrepareDynamicResources"
+
+
+class _Requirement(Struct):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+    def holds(self, found: str | None) -> bool:
+        values = self.values or ()
+        if self.operator == "In":
+            return found in values
+        if self.operator == "NotIn":
+            return found not in values
+        if self.operator == "Exists":
+            return found is not None
+        if self.operator == "DoesNotExist":
+            return found is None
+        try:
+            have, bound = int(found or ""), int(values[0] if values else "")
+        except ValueError:
+            return False
+        return have > bound if self.operator == "Gt" else have < bound
+
+
+class _Term(Struct, rename="camel"):
+    match_expressions: list[_Requirement] | None = None
+    match_fields: list[_Requirement] | None = None
+
+    def holds(self, node: Record) -> bool:
+        """A term that asks for nothing selects nothing."""
+        by_label, by_name = self.match_expressions or (), self.match_fields or ()
+        return bool(by_label or by_name) and (
+            all(each.holds(node.labels.get(each.key)) for each in by_label)
+            and all(each.holds(node.name) for each in by_name)
+        )
+
+
+class _Selector(Struct, rename="camel"):
+    node_selector_terms: list[_Term]
+
+
+class _Result(Struct, rename="camel"):
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool = False
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+
+
+class _Devices(Struct):
+    results: list[_Result] | None = None
+
+
+class _Allocation(Struct, rename="camel"):
+    devices: _Devices = msgspec.field(default_factory=_Devices)
+    node_selector: _Selector | None = None
+
+
+class _Consumer(Struct):
+    uid: str = ""
+
+
+class _Status(Struct, rename="camel"):
+    allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] | None = None
+
+
+class _Claim(Struct):
+    status: _Status | None = None
+
+
+_read = msgspec.json.Decoder(_Claim).decode
+
+
+class Device(NamedTuple):
+    """One device of a cluster."""
+
+    driver: str
+    pool: str
+    name: str
+
+
+class _Unready(Exception):
+    """Why a pod may not start yet."""
+
+
+class PodClaims:
+    """The claims of all nodes' pods. Owned by `Kubelets`, on its thread.
+
+    Invariants: `_held` has exactly the pods that were prepared and not released; a device is in `_used` by the claim
+    that the pods which hold it have in common; each pod in `_waits` is woken by whatever it waits for.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._recorder = Recorder(store, "kubelet")
+        self._table: Table = store.tables[CLAIMS]
+        #: Claim's UID -> UIDs of the pods that use it, and its devices; prepared pods -> their claims' UIDs.
+        self._holders: dict[str, set[str]] = {}
+        self._devices: dict[str, list[Device]] = {}
+        self._held: dict[str, tuple[str, ...]] = {}
+        #: Device -> UID and name of the claim that uses it.
+        self._used: dict[Device, tuple[str, str]] = {}
+        #: Waiting pod -> keys of its claims; claim's key -> UIDs of the pods that wait for it to change.
+        self._waits: dict[str, tuple[str, ...]] = {}
+        self._waited: dict[str, dict[str, None]] = {}
+        #: Waiting pods whose claims changed, to be tried again.
+        self.woken: dict[str, None] = {}
+
+    def changed(self, claim: Record) -> bool:
+        """Take in that a claim changed or went. True if that wakes a pod."""
+        waiting = self._waited.get(claim.key)
+        if waiting:
+            self.woken.update(waiting)
+        return bool(waiting)
+
+    def prepare(self, pod: Record, node: Record | None) -> bool:
+        """Take the devices of a pod's claims into use. False if it has to wait; then it is woken when that may help."""
+        uses = uses_of(pod)
+        self._wait_no_more(pod.uid)
+        taken: dict[Device, str] = {}
+        try:
+            for use in uses:
+                if use.claim != "":
+                    self._check(pod, node, use, taken)
+        except _Unready as why:
+            self._recorder.warn(pod, REASON, f"Failed to prepare dynamic resources: {why}")
+            self._waits[pod.uid] = keys = tuple(f"{pod.namespace}/{use.claim}" for use in uses if use.claim)
+            for key in keys:
+                self._waited.setdefault(key, {})[pod.uid] = None
+            return False
+        self.hold(pod)
+        return True
+
+    def hold(self, pod: Record) -> None:
+        """Count a pod in as it is, without a check: one that runs."""
+        claims = [self._table.get(pod.namespace, use.claim) for use in uses_of(pod) if use.claim]
+        there = [claim for claim in claims if claim is not None]
+        self._held[pod.uid] = tuple(dict.fromkeys(claim.uid for claim in there))
+        for claim in there:
+            self._holders.setdefault(claim.uid, set()).add(pod.uid)
+            status = _read(claim.data).status
+            if status is not None and status.allocation is not None and claim.uid not in self._devices:
+                self._devices[claim.uid] = devices = _own_devices(status.allocation)
+                for device in devices:
+                    self._used.setdefault(device, (claim.uid, claim.name))
+
+    def release(self, uid: str) -> None:
+        """The pod has ended or is gone; whoever waits for a device that this frees is woken."""
+        self._wait_no_more(uid)
+        for claim in self._held.pop(uid, ()):
+            holders = self._holders[claim]
+            holders.discard(uid)
+            if not holders:
+                del self._holders[claim]
+                for device in self._devices.pop(claim, ()):
+                    if self._used.get(device, ("", ""))[0] == claim:
+                        del self._used[device]
+                        self.woken.update(dict.fromkeys(self._waits))
+
+    def _wait_no_more(self, uid: str) -> None:
+        self.woken.pop(uid, None)
+        for key in self._waits.pop(uid, ()):
+            waiting = self._waited[key]
+            waiting.pop(uid, None)
+            if not waiting:
+                del self._waited[key]
+
+    def _check(self, pod: Record, node: Record | None, use: Use, taken: dict[Device, str]) -> None:
+        """That the pod may have this claim's devices, which are then noted in `taken`. Raises `_Unready`."""
+        name = use.claim
+        if name is None:
+            raise _Unready(f"no ResourceClaim has been made yet for {use.entry}")
+        claim = self._table.get(pod.namespace, name)
+        if claim is None:
+            raise _Unready(f"there is no ResourceClaim {name}")
+        if use.template and pod.uid not in claim.owners:
+            raise _Unready(f"ResourceClaim {name} was not made for this pod")
+        status = _read(claim.data).status or _Status()
+        allocation = status.allocation
+        if allocation is None:
+            raise _Unready(f"ResourceClaim {name} is not allocated")
+        if all(each.uid != pod.uid for each in status.reserved_for or ()):
+            raise _Unready(f"ResourceClaim {name} is not reserved for this pod")
+        if node is not None and not _is_for(allocation, node):
+            raise _Unready(f"ResourceClaim {name} is allocated for other nodes")
+        for device in _own_devices(allocation):
+            uid, user = self._used.get(device, ("", ""))
+            other = taken.get(device) or (user if uid != claim.uid else "")
+            if other:
+                raise _Unready(
+                    f"device {device.name} of pool {device.pool} is in use by ResourceClaim {other}"
+                )
+            taken[device] = name
+
+
+def _is_for(allocation: _Allocation, node: Record) -> bool:
+    selector = allocation.node_selector
+    return selector is None or any(term.holds(node) for term in selector.node_selector_terms)
+
+
+def _own_devices(allocation: _Allocation) -> list[Device]:
+    """The devices that are the claim's alone: not those for administration, or shared by their capacity."""
+    return [
+        Device(each.driver, each.pool, each.device)
+        for each in allocation.devices.results or ()
+        if not each.admin_access and each.share_id is None
+    ]

@@ -1,0 +1,74 @@
+"""Events that in-process controllers record about what they work on, as client-go's recorder does.
+
+A repeated event is counted in the one that is there (`count`, `lastTimestamp`), so that retries leave one object
+behind. Nothing is recorded in a namespace that is missing or being deleted: events are told best effort.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from .registry import NAMESPACES
+from .resource import Object
+from .store import Record, Store
+from .times import clock_text
+
+EVENTS = ("", "events")
+#: Events of the recent past that can be counted up.
+_REMEMBERED = 4096
+
+
+class Recorder:
+    """Warnings in one component's name. The store must have its tables of events and namespaces."""
+
+    def __init__(self, store: Store, component: str) -> None:
+        self._store = store
+        self._component = component
+        #: (UID, reason, message) -> key of the event, oldest first.
+        self._told: dict[tuple[str, str, str], str] = {}
+
+    def warn(self, pod: Record, reason: str, message: str) -> None:
+        """Record a Warning about a pod."""
+        subject = (pod.uid, reason, message)
+        known = self._store.tables[EVENTS].records.get(self._told.get(subject, ""))
+        now = clock_text(self._store.clock())
+        if known is not None:
+            event: Object = orjson.loads(known.data)
+            event["count"] = event.get("count", 1) + 1
+            event["lastTimestamp"] = now
+            self._store.replace(EVENTS, known, event)
+            return
+        namespace = self._store.tables[NAMESPACES].records.get(pod.namespace)
+        if namespace is None or namespace.deleting:
+            return
+        uid = self._store.uid()
+        event = {
+            "metadata": {
+                # As client-go names them, but for what makes the name unique.
+                "name": f"{pod.name[:216]}.{uid}",
+                "namespace": pod.namespace,
+                "uid": uid,
+                "creationTimestamp": now,
+            },
+            "involvedObject": {
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+                "apiVersion": "v1",
+                "resourceVersion": str(pod.rv),
+            },
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._component},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "type": "Warning",
+            "eventTime": None,
+            "reportingComponent": self._component,
+            "reportingInstance": "",
+        }
+        self._told[subject] = self._store.insert(EVENTS, event).key
+        if len(self._told) > _REMEMBERED:
+            del self._told[next(iter(self._told))]

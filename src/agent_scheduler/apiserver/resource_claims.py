@@ -1,0 +1,302 @@
+"""Makes the ResourceClaims of pods from their templates, and takes claims back when pods no longer need them.
+
+Stands in for pkg/controller/resourceclaim. A pod is told the names of its generated claims in its status, all at once
+(`generated_claims`). Reservations of pods that are gone or will not run are withdrawn; a claim that loses its last one
+is deallocated and loses the finalizer that protected it; a generated claim goes when its pod has ended, without waiting
+for the pod's deletion. A pod that somebody put on a node past every scheduler has its allocated claims reserved.
+
+Costs: a pod or claim that changed is looked at once however often it did, in constant time but for the reservations of
+the claim itself; a template that comes wakes exactly the pods that wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+
+from .controllers import nobody
+from .deletion import delete_record, store_released
+from .errors import ApiError
+from .generated_claims import TEMPLATES, ClaimMaker, NoTemplate
+from .handlers import Api
+from .pod_claims import CLAIMS, Use, has_claims, uses_of
+from .recorder import Recorder
+from .resource import Object
+from .store import Event, Record
+from .subresources import PODS
+
+#: Finalizer of a claim that is allocated.
+DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
+#: Reservations that a claim can have.
+MOST_RESERVED = 256
+
+_FINAL = ("Succeeded", "Failed")
+_ALLOCATED = b'"allocation":{'
+#: Seconds until a pod is tried again whose claim was refused, first and longest.
+_RETRY_SECONDS, _LONGEST_RETRY = 1.0, 300.0
+
+
+class ResourceClaims:
+    """The resource claims of one server, a `Controller`.
+
+    Invariant: once what was noted is worked off, `_users` has exactly the pods that name a claim, by claim; every pod
+    that may still run has its generated claims or waits in `_awaiting` or `_retries`; and no claim is reserved for a
+    pod that will not run.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self.wake: Callable[[], None] = nobody
+        self._registry = api.registry
+        self._store = api.store
+        self._pods = api.registry.stored(PODS)
+        self._claims = api.registry.stored(CLAIMS)
+        self._maker = ClaimMaker(api)
+        self._phase = self._pods.table.field_names.index("status.phase")
+        self._node = self._pods.table.field_names.index("spec.nodeName")
+        self._recorder = Recorder(api.store, "resource_claim")
+        #: Keys to look at, in order of arrival.
+        self._noted_pods: dict[str, None] = {}
+        self._noted_claims: dict[str, None] = {}
+        #: Claim -> pods that name it, and the same by pod.
+        self._users: dict[str, dict[str, None]] = {}
+        self._uses: dict[str, tuple[str, ...]] = {}
+        #: Template -> pods that wait for it, and the same by pod.
+        self._awaiting: dict[str, dict[str, None]] = {}
+        self._awaited: dict[str, str] = {}
+        #: When pods whose claims were refused are tried again; those that stand there; how long each waited last.
+        self._retries: list[tuple[float, str]] = []
+        self._retried: set[str] = set()
+        self._waits: dict[str, float] = {}
+        for record in self._pods.table.scan(""):
+            if has_claims(record):
+                self._noted_pods[record.key] = None
+        self._noted_claims.update((record.key, None) for record in self._claims.table.scan(""))
+        self._pods.table.subscribers.append(self._pod_changed)
+        self._claims.table.subscribers.append(self._claim_changed)
+        api.registry.stored(TEMPLATES).table.subscribers.append(self._template_changed)
+
+    def _pod_changed(self, event: Event) -> None:
+        record = event.record
+        if not has_claims(record) and record.key not in self._uses:
+            return
+        self._noted_pods[record.key] = None
+        if event.type == "DELETED":
+            # Another pod may have its name by the time that it is looked at.
+            self._noted_claims.update(dict.fromkeys(_keys(record, uses_of(record))))
+        self.wake()
+
+    def _claim_changed(self, event: Event) -> None:
+        record, previous = event.record, event.previous
+        if event.type != "DELETED":
+            self._noted_claims[record.key] = None
+            appeared = _ALLOCATED in record.data and (previous is None or _ALLOCATED not in previous.data)
+        if event.type == "DELETED" or appeared:
+            self._noted_pods.update(self._users.get(record.key, {}))
+        self.wake()
+
+    def _template_changed(self, event: Event) -> None:
+        if event.type == "ADDED" and event.record.key in self._awaiting:
+            self._noted_pods.update(self._awaiting[event.record.key])
+            self.wake()
+
+    def advance(self, *, most: int = 64) -> float | None:
+        """See `Controller`."""
+        now = self._store.clock()
+        while self._retries and self._retries[0][0] <= now:
+            _, key = heappop(self._retries)
+            self._retried.discard(key)
+            self._noted_pods[key] = None
+        for _ in range(min(most, len(self._noted_pods))):
+            self._see_pod(_first(self._noted_pods))
+        for _ in range(min(most, len(self._noted_claims))):
+            self._see_claim(_first(self._noted_claims))
+        if self._noted_pods or self._noted_claims:
+            return -inf
+        return self._retries[0][0] if self._retries else None
+
+    # ---- pods
+
+    def _see_pod(self, key: str) -> None:
+        record = self._pods.table.records.get(key)
+        uses = uses_of(record) if record is not None else ()
+        self._index(key, _keys(record, uses) if record is not None else ())
+        self._await(key, "")
+        if record is None or self._is_done(record):
+            self._waits.pop(key, None)
+            self._noted_claims.update(dict.fromkeys(self._uses.get(key, ())))
+            return
+        if record.deleting:
+            return
+        try:
+            record, uses = self._with_claims(record, uses)
+        except NoTemplate as missing:
+            self._await(key, f"{record.namespace}/{missing}")
+            return
+        except ApiError:
+            self._retry(key)
+            return
+        self._waits.pop(key, None)
+        if record.fields[self._node]:
+            for use in uses:
+                self._reserve(record, use)
+
+    def _retry(self, key: str) -> None:
+        if key not in self._retried:
+            wait = min(2 * self._waits.get(key, _RETRY_SECONDS / 2), _LONGEST_RETRY)
+            self._waits[key] = wait
+            self._retried.add(key)
+            heappush(self._retries, (self._store.clock() + wait, key))
+
+    def _index(self, key: str, claims: tuple[str, ...]) -> None:
+        before = self._uses.get(key, ())
+        if before == claims:
+            return
+        for claim in before:
+            users = self._users[claim]
+            del users[key]
+            if not users:
+                del self._users[claim]
+        for claim in claims:
+            self._users.setdefault(claim, {})[key] = None
+        if claims:
+            self._uses[key] = claims
+        else:
+            del self._uses[key]
+
+    def _await(self, key: str, template: str) -> None:
+        """The pod waits for this template, or for none any more."""
+        before = self._awaited.pop(key, "")
+        if before:
+            waiting = self._awaiting[before]
+            del waiting[key]
+            if not waiting:
+                del self._awaiting[before]
+        if template:
+            self._awaited[key] = template
+            self._awaiting.setdefault(template, {})[key] = None
+
+    def _is_done(self, pod: Record) -> bool:
+        """None of its containers runs, and none ever will."""
+        return pod.fields[self._phase] in _FINAL or (pod.deleting and not pod.fields[self._node])
+
+    def _with_claims(self, pod: Record, uses: tuple[Use, ...]) -> tuple[Record, tuple[Use, ...]]:
+        """The pod once all its claims are made and told. Raises `NoTemplate`, or `ApiError` if a claim is refused."""
+        made: dict[str, str] = {}
+        for use in uses:
+            if (
+                not use.template
+                or use.claim == ""
+                or (use.claim and self._maker.own(pod, use.claim) is not None)
+            ):
+                continue
+            try:
+                made[use.entry] = self._maker.name_for(pod, use)
+            except (NoTemplate, ApiError) as error:
+                why = f'template "{error}" not found' if isinstance(error, NoTemplate) else str(error)
+                told = f"PodResourceClaim {use.entry}: {why}"
+                self._recorder.warn(pod, "FailedResourceClaimCreation", told)
+                raise
+        if not made:
+            return pod, uses
+        obj = self._pods.stored.decode(pod.data)
+        status = obj.setdefault("status", {})
+        others = [known for known in status.get("resourceClaimStatuses") or () if known["name"] not in made]
+        told_now = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
+        status["resourceClaimStatuses"] = [*others, *told_now]
+        record = self._store.replace(PODS, pod, obj)
+        return record, uses_of(record)
+
+    def _reserve(self, pod: Record, use: Use) -> None:
+        """Reserve a claim for a pod that has a node and that no scheduler reserved it for."""
+        claim = self._claims.table.get(pod.namespace, use.claim) if use.claim else None
+        if claim is None or claim.deleting or _ALLOCATED not in claim.data:
+            return
+        if use.template and pod.uid not in claim.owners:
+            return
+        obj = self._claims.stored.decode(claim.data)
+        status = obj.get("status") or {}
+        reserved = status.get("reservedFor") or []
+        full = len(reserved) >= MOST_RESERVED
+        if not status.get("allocation") or full or any(each.get("uid") == pod.uid for each in reserved):
+            return
+        consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+        obj["status"] = {**status, "reservedFor": [*reserved, consumer]}
+        self._store.replace(CLAIMS, claim, obj)
+
+    # ---- claims
+
+    def _see_claim(self, key: str) -> None:
+        record = self._claims.table.records.get(key)
+        if record is None:
+            return
+        obj = self._claims.stored.decode(record.data)
+        reserved = (obj.get("status") or {}).get("reservedFor") or []
+        if any(each.get("apiGroup") or each.get("resource") != "pods" for each in reserved):
+            return  # whose consumers only others know
+        valid = [each for each in reserved if self._may_run(record.namespace, each)]
+        protected = DELETE_PROTECTION in obj["metadata"].get("finalizers", ())
+        if len(valid) < len(reserved):
+            record = self._withdraw(record, obj, valid, deallocate=protected and not valid)
+            if len(reserved) >= MOST_RESERVED:
+                self._noted_pods.update(self._users.get(key, {}))
+            if protected and not valid:
+                self._unprotect(record)
+        elif protected and record.deleting and not valid:
+            if (obj.get("status") or {}).get("allocation"):
+                record = self._withdraw(record, obj, valid, deallocate=True)
+            self._unprotect(record)
+        if not valid:
+            self._drop_needless(key)
+
+    def _may_run(self, namespace: str, consumer: Object) -> bool:
+        pod = self._pods.table.get(namespace, consumer.get("name", ""))
+        return pod is not None and pod.uid == consumer.get("uid") and not self._is_done(pod)
+
+    def _withdraw(self, record: Record, obj: Object, valid: list[Object], *, deallocate: bool) -> Record:
+        """Store the claim with these reservations alone and, to deallocate it, without what was allocated."""
+        gone = {"reservedFor", "allocation", "devices"} if deallocate else {"reservedFor"}
+        status = {name: value for name, value in obj["status"].items() if name not in gone}
+        if valid:
+            status["reservedFor"] = valid
+        obj["status"] = status
+        return self._store.replace(CLAIMS, record, obj)
+
+    def _unprotect(self, record: Record) -> None:
+        obj = self._claims.stored.decode(record.data)
+        left = [name for name in obj["metadata"]["finalizers"] if name != DELETE_PROTECTION]
+        if left:
+            obj["metadata"]["finalizers"] = left
+        else:
+            del obj["metadata"]["finalizers"]
+        store_released(self._registry, self._claims, record, obj)
+
+    def _drop_needless(self, key: str) -> None:
+        """Delete a claim that belongs to a pod which is replaced or will not run. One whose pod is gone is garbage,
+        and left to the collector."""
+        record = self._claims.table.records.get(key)
+        if record is None or record.deleting or not record.owners:
+            return
+        owner = _owning_pod(self._claims.stored.decode(record.data))
+        pod = self._pods.table.get(record.namespace, owner[0]) if owner is not None else None
+        if owner is not None and pod is not None and (pod.uid != owner[1] or self._is_done(pod)):
+            delete_record(self._registry, self._claims, record, {})
+
+
+def _keys(pod: Record, uses: tuple[Use, ...]) -> tuple[str, ...]:
+    """Keys of the claims that are known by name."""
+    return tuple(dict.fromkeys(f"{pod.namespace}/{use.claim}" for use in uses if use.claim))
+
+
+def _owning_pod(claim: Object) -> tuple[str, str] | None:
+    """Name and UID of the pod that a claim was generated for."""
+    for owner in claim["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("apiVersion") == "v1" and owner.get("kind") == "Pod":
+            return owner["name"], owner["uid"]
+    return None
+
+
+def _first(keys: dict[str, None]) -> str:
+    key = next(iter(keys))
+    del keys[key]
+    return key

@@ -1,0 +1,223 @@
+"""Claims are reserved for pods that may run, and for no others; what nobody needs is given back."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION, ResourceClaims
+
+from .claims_world import CLAIMS, ClaimsWorld
+from .world import PODS
+
+
+@pytest.fixture
+def world() -> ClaimsWorld:
+    return ClaimsWorld()
+
+
+def test_a_claim_that_three_pods_share_is_given_back_with_the_last_of_them(world: ClaimsWorld) -> None:
+    world.add_claim()
+    pods = ["a", "b", "c"]
+    for name in pods:
+        world.add_pod(name, node="n1", gpu="claim/shared")
+    world.allocate("shared", *pods)
+    world.settle()
+    assert world.reserved("shared") == pods
+    world.delete(f"{PODS}/a", gracePeriodSeconds=0)
+    world.settle()
+    assert world.reserved("shared") == ["b", "c"]
+    assert world.is_allocated("shared")
+    world.report("b", phase="Succeeded")
+    world.settle()
+    assert world.reserved("shared") == ["c"]
+    world.report("c", phase="Failed")
+    world.settle()
+    assert world.reserved("shared") == []
+    assert not world.is_allocated("shared")
+
+
+def test_a_pod_that_runs_keeps_its_reservation_while_it_is_being_deleted(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.add_pod(node="n1", gpu="claim/shared")
+    world.allocate("shared", "p")
+    world.delete(f"{PODS}/p")
+    world.settle()
+    assert world.reserved("shared") == ["p"]
+
+
+def test_a_pod_that_is_deleted_before_it_has_a_node_loses_its_reservation_at_once(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.pod(
+        "p",
+        finalizers=["example.com/hold"],
+        spec={"resourceClaims": [{"name": "g", "resourceClaimName": "shared"}]},
+    )
+    world.allocate("shared", "p")
+    world.delete(f"{PODS}/p")
+    assert world.is_there(f"{PODS}/p")
+    world.settle()
+    assert not world.is_allocated("shared")
+
+
+def test_a_generated_claim_goes_when_its_pod_has_ended_and_devices_with_it(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t", node="n1")
+    world.settle()
+    (name,) = world.claims()
+    world.allocate(name, "p")
+    world.report("p")
+    world.settle()
+    assert world.is_allocated(name)
+    world.report("p", phase="Succeeded")
+    world.settle(60)
+    assert world.claims() == {}
+
+
+def test_a_generated_claim_goes_with_its_deleted_pod(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t", node="n1")
+    world.settle()
+    (name,) = world.claims()
+    world.allocate(name, "p")
+    world.delete(f"{PODS}/p", gracePeriodSeconds=0)
+    world.settle()
+    assert world.claims() == {}
+
+
+def test_what_changed_while_no_controller_ran_is_caught_up(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_claim()
+    world.add_pod("named", node="n1", gpu="claim/shared")
+    world.add_pod("made", node="n1", gpu="template/t")
+    world.settle()
+    generated = world.told("made")["gpu"]
+    world.allocate("shared", "named")
+    world.allocate(generated, "made", device="gpu-1")
+    world.controllers = []
+    world.delete(f"{PODS}/named", gracePeriodSeconds=0)
+    world.report("made", phase="Succeeded")
+    world.controllers = [ResourceClaims(world.api)]
+    world.settle()
+    assert [*world.claims()] == ["shared"]
+    assert not world.is_allocated("shared")
+
+
+def test_a_reservation_for_a_pod_that_is_already_gone_is_withdrawn(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.add_pod(gpu="claim/shared")
+    stale = world.consumers("p")
+    world.delete(f"{PODS}/p")
+    world.add_pod(gpu="claim/shared")
+    world.settle()
+    world.add_pod("other", gpu="claim/shared")
+    world.allocate("shared", "other")
+    world.change("shared/status", {"status": {"reservedFor": stale + world.consumers("other")}})
+    world.settle()
+    assert world.reserved("shared") == ["other"]
+
+
+def test_an_allocation_that_nobody_reserved_yet_is_left_to_the_scheduler(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.allocate("shared")
+    world.settle()
+    assert world.is_allocated("shared")
+
+
+def test_a_deleted_claim_goes_with_its_last_reservation(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.add_pod(node="n1", gpu="claim/shared")
+    world.allocate("shared", "p")
+    world.delete(f"{CLAIMS}/shared")
+    world.settle()
+    assert world.reserved("shared") == ["p"]
+    world.report("p", phase="Succeeded")
+    world.settle()
+    assert world.claims() == {}
+
+
+def test_a_deleted_claim_that_nobody_uses_goes_at_once_allocated_or_not(world: ClaimsWorld) -> None:
+    world.add_claim("allocated")
+    world.allocate("allocated")
+    world.add_claim("bare", finalizers=[DELETE_PROTECTION])
+    for name in ("allocated", "bare"):
+        world.delete(f"{CLAIMS}/{name}")
+        assert name in world.claims()
+    world.settle()
+    assert world.claims() == {}
+
+
+def test_a_finalizer_of_somebody_else_keeps_the_claim(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.allocate("shared")
+    world.change("shared", {"metadata": {"finalizers": ["example.com/hold", DELETE_PROTECTION]}})
+    world.delete(f"{CLAIMS}/shared")
+    world.settle()
+    found = world.claims()["shared"]
+    assert found["metadata"]["finalizers"] == ["example.com/hold"]
+    assert "allocation" not in found["status"]
+
+
+def test_the_drivers_words_on_a_device_go_with_its_allocation(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.add_pod(node="n1", gpu="claim/shared")
+    world.allocate("shared", "p")
+    device = {"driver": "d.example.com", "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
+    world.change("shared/status", {"status": {"devices": [device]}})
+    world.delete(f"{PODS}/p", gracePeriodSeconds=0)
+    world.settle()
+    assert world.claims()["shared"]["status"] == {}
+
+
+def test_a_claim_reserved_for_something_else_than_pods_is_left_alone(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.allocate("shared")
+    other = {"apiGroup": "example.com", "resource": "things", "name": "x", "uid": "u"}
+    gone = {"resource": "pods", "name": "gone", "uid": "g"}
+    world.change("shared/status", {"status": {"reservedFor": [other, gone]}})
+    world.settle()
+    assert world.reserved("shared") == ["x", "gone"]
+
+
+def test_a_pod_that_was_put_on_a_node_by_hand_has_its_allocated_claims_reserved(world: ClaimsWorld) -> None:
+    world.add_claim()
+    world.add_pod("first", node="n1", gpu="claim/shared")
+    world.settle()
+    world.allocate("shared")
+    world.settle()
+    assert world.reserved("shared") == ["first"]
+    world.add_pod("second", gpu="claim/shared")
+    world.settle()
+    assert world.reserved("shared") == ["first"]
+    world.bind("second", "n1")
+    world.settle()
+    assert world.reserved("shared") == ["first", "second"]
+
+
+def test_a_claim_has_at_most_256_reservations_and_gives_a_free_one_to_who_waits(world: ClaimsWorld) -> None:
+    world.add_claim()
+    for number in range(257):
+        world.add_pod(f"p{number}", node="n1", gpu="claim/shared")
+    world.allocate("shared")
+    world.settle()
+    reserved = world.reserved("shared")
+    assert len(reserved) == 256
+    world.delete(f"{PODS}/{reserved[0]}", gracePeriodSeconds=0)
+    world.settle()
+    assert {*world.reserved("shared")} == {f"p{number}" for number in range(257)} - {reserved[0]}
+
+
+def test_the_claim_that_a_scheduler_made_for_extended_resources_goes_with_its_pod(world: ClaimsWorld) -> None:
+    asked = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
+    containers = [{"name": "c", "image": "i", "resources": asked}]
+    uid = world.pod("p", spec={"containers": containers, "nodeName": "n1"})["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    world.add_claim("extended", ownerReferences=[owner])
+    world.allocate("extended", "p")
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "extended", "requestMappings": [mapping]}}
+    world.ok("PATCH", f"{PODS}/p/status", {"status": status}, kind="application/merge-patch+json")
+    world.settle()
+    assert world.is_allocated("extended")
+    world.report("p", phase="Succeeded")
+    world.settle()
+    assert world.claims() == {}

@@ -1,0 +1,225 @@
+"""Pods get the claims that their templates ask for, each exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.apiserver.generated_claims import POD_CLAIM_NAME
+from agent_scheduler.apiserver.resource_claims import ResourceClaims
+
+from .claims_world import CLAIMS, TEMPLATES, ClaimsWorld
+from .world import PODS
+
+
+@pytest.fixture
+def world() -> ClaimsWorld:
+    return ClaimsWorld()
+
+
+def test_a_claim_is_made_from_the_template_owned_by_the_pod_and_told_in_its_status(
+    world: ClaimsWorld,
+) -> None:
+    world.add_template(labels={"team": "a"}, annotations={"note": "b"})
+    uid = world.add_pod(gpu="template/t")
+    world.settle()
+    ((name, claim),) = world.claims().items()
+    assert world.told() == {"gpu": name}
+    assert name.startswith("p-gpu-")
+    assert len(name) == len("p-gpu-") + 5
+    assert claim["metadata"]["labels"] == {"team": "a"}
+    assert claim["metadata"]["annotations"] == {"note": "b", POD_CLAIM_NAME: "gpu"}
+    assert claim["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "p",
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    assert claim["spec"]["devices"]["requests"] == [{"name": "r", "exactly": exactly}]
+
+
+def test_each_entry_that_names_a_template_gets_a_claim_of_its_own(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_claim()
+    world.add_pod(first="template/t", named="claim/shared", second="template/t")
+    world.settle()
+    told = world.told()
+    assert sorted(told) == ["first", "second"]
+    assert {*told.values(), "shared"} == {*world.claims()}
+    assert len({*told.values()}) == 2
+
+
+def test_pods_without_templates_are_left_alone(world: ClaimsWorld) -> None:
+    world.pod("plain")
+    world.add_pod(named="claim/missing")
+    before = world.store.rv
+    world.settle()
+    assert world.store.rv == before
+
+
+def test_long_names_are_cut_so_that_something_of_both_stays(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod("p" * 100, **{"e" * 50: "template/t"})
+    world.settle()
+    (name,) = world.claims()
+    assert len(name) <= 63
+    assert name.startswith("p" * 30)
+    assert "-" + "e" * 15 in name
+
+
+def test_a_pod_waits_for_its_template_says_so_once_and_gets_its_claim_when_the_template_comes(
+    world: ClaimsWorld,
+) -> None:
+    world.add_template("other")
+    world.add_pod("late", gpu="template/t", more="template/other")
+    world.add_pod("never", gpu="template/none")
+    world.settle()
+    assert world.told("late") == {}
+    said = 'PodResourceClaim gpu: template "t" not found'
+    assert ("FailedResourceClaimCreation", said, 1) in world.warnings()
+    assert len(world.warnings()) == 2
+    before = world.store.rv
+    world.settle(600)
+    assert world.store.rv == before
+    world.add_template()
+    world.settle()
+    assert sorted(world.told("late")) == ["gpu", "more"]
+    assert world.told("never") == {}
+    assert len(world.claims()) == 2
+
+
+def test_a_warning_that_is_repeated_is_counted(world: ClaimsWorld) -> None:
+    world.add_pod(gpu="template/t")
+    world.settle()
+    world.ok("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, kind="application/merge-patch+json")
+    world.settle()
+    assert [count for _, _, count in world.warnings()] == [2]
+
+
+def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: ClaimsWorld) -> None:
+    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "plain"}})
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
+    spec = {"spec": {"devices": {"requests": requests}}}
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    merge = "application/merge-patch+json"
+    world.ok("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": labels}}, kind=merge)
+    world.ok("POST", TEMPLATES, {"metadata": {"name": "t"}, "spec": spec})
+    unlabelled = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
+    world.ok("PATCH", "/api/v1/namespaces/default", unlabelled, kind=merge)
+    world.add_pod(gpu="template/t")
+    world.settle(16)
+    ((reason, said, count),) = world.warnings()
+    assert reason == "FailedResourceClaimCreation"
+    assert "resource.kubernetes.io/admin-access" in said
+    # At once, and after 1, 3, 7 and 15 seconds.
+    assert count == 5
+    world.ok("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": labels}}, kind=merge)
+    world.settle(20)
+    assert len(world.claims()) == 1
+    assert world.told()
+
+
+def test_a_stop_between_the_claim_and_the_pods_status_makes_no_second_claim(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t")
+    world.settle()
+    (name,) = world.claims()
+    untold = {"status": {"resourceClaimStatuses": None}}
+    world.controllers = []
+    world.ok("PATCH", f"{PODS}/p/status", untold, kind="application/merge-patch+json")
+    assert world.told() == {}
+    world.controllers = [ResourceClaims(world.api)]
+    world.settle()
+    assert world.told() == {"gpu": name}
+    assert [*world.claims()] == [name]
+
+
+def test_a_restart_in_the_middle_of_a_burst_loses_nothing_and_makes_no_second_claim(
+    world: ClaimsWorld,
+) -> None:
+    world.add_template()
+    for number in range(200):
+        world.add_pod(f"p{number}", gpu="template/t")
+    world.controllers[0].advance(most=64)
+    assert 0 < len(world.claims()) < 200
+    world.controllers = [ResourceClaims(world.api)]
+    world.settle()
+    assert len(world.claims()) == 200
+    assert {world.told(f"p{number}")["gpu"] for number in range(200)} == {*world.claims()}
+
+
+def test_a_burst_of_a_thousand_pods_gets_a_thousand_claims(world: ClaimsWorld) -> None:
+    world.add_template()
+    for number in range(1000):
+        world.add_pod(f"p{number}", gpu="template/t")
+    world.settle()
+    claims = world.claims()
+    assert len(claims) == 1000
+    for number in range(1000):
+        claim = claims[world.told(f"p{number}")["gpu"]]
+        assert claim["metadata"]["ownerReferences"][0]["name"] == f"p{number}"
+
+
+def test_a_claim_that_somebody_deleted_is_made_again_for_a_pod_that_still_needs_it(
+    world: ClaimsWorld,
+) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t", more="template/t")
+    world.settle()
+    before = world.told()
+    world.delete(f"{CLAIMS}/{before['gpu']}")
+    world.settle()
+    after = world.told()
+    assert after["gpu"] != before["gpu"]
+    assert after["more"] == before["more"]
+    assert {*world.claims()} == {*after.values()}
+
+
+def test_a_claim_that_belongs_to_another_pod_is_not_taken_for_the_pods_own(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t")
+    world.add_claim("stranger")
+    status = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "stranger"}]}}
+    world.ok("PATCH", f"{PODS}/p/status", status, kind="application/merge-patch+json")
+    world.settle()
+    assert world.told()["gpu"].startswith("p-gpu-")
+
+
+def test_an_entry_that_was_found_needless_gets_no_claim(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t")
+    status = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
+    world.ok("PATCH", f"{PODS}/p/status", status, kind="application/merge-patch+json")
+    world.settle()
+    assert world.claims() == {}
+
+
+def test_pods_that_are_deleted_or_have_ended_get_no_claims(world: ClaimsWorld) -> None:
+    world.add_pod("ended", gpu="template/t")
+    world.add_pod("gone", gpu="template/t")
+    world.add_pod("leaving", gpu="template/t", node="n1")
+    world.settle()
+    world.report("ended", phase="Succeeded")
+    world.delete(f"{PODS}/gone")
+    world.delete(f"{PODS}/leaving")
+    world.add_template()
+    world.settle()
+    assert world.claims() == {}
+
+
+def test_a_pod_that_takes_anothers_name_gets_a_claim_of_its_own(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t")
+    world.settle()
+    (before,) = world.claims()
+    world.delete(f"{PODS}/p")
+    uid = world.add_pod(gpu="template/t")
+    world.settle()
+    ((after, claim),) = world.claims().items()
+    assert after != before
+    assert claim["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert world.told() == {"gpu": after}
