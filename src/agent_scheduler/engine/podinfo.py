@@ -120,10 +120,13 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         nominated_node_name=status.nominated_node_name or "",
         priority=spec.priority or 0,
         labels=metadata.labels or _NO_LABELS,
-        gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
+        # Most pods have none of these, and this is asked of each version of each pod.
+        gates=tuple(gate.name for gate in spec.scheduling_gates) if spec.scheduling_gates else (),
         claim_statuses=tuple(
-            (claim.name, claim.resource_claim_name or "") for claim in status.resource_claim_statuses or ()
-        ),
+            (claim.name, claim.resource_claim_name or "") for claim in status.resource_claim_statuses
+        )
+        if status.resource_claim_statuses
+        else (),
         cls=classes.of(
             spec,
             status=status,

@@ -401,4 +401,5 @@ def _backoff(settings: FastPathSettings) -> BackoffSettings:
 
 
 def _budget(limit: RateLimit, timing: Timing) -> Budget:
-    return Budget(qps=limit.qps or None, burst=limit.burst, concurrency=limit.concurrency, timing=timing)
+    """For calls of a dispatcher, which makes no more than `limit.concurrency` of them at a time."""
+    return Budget(qps=limit.qps or None, burst=limit.burst, timing=timing)

@@ -42,6 +42,9 @@ class BindOutcome(Enum):
     UNAVAILABLE = "unavailable"
     UNKNOWN = "unknown"
 
+    # Enum's own is computed in Python, and each bind is counted by its outcome.
+    __hash__ = object.__hash__
+
     @property
     def frees_capacity(self) -> bool:
         """Whether the node's capacity that was assumed for this pod may be given back."""
@@ -195,6 +198,9 @@ class _Bind:
     count: Callable[[str], None]
     posts: int = 0
     failure: Failure | None = None
+    #: When the first request went out.
+    began: float | None = None
+    #: Made when something failed: mostly nothing does.
     attempts: Attempts | None = None
     settles: float = float("-inf")
 
@@ -265,8 +271,8 @@ class _Bind:
     async def _exchange(self, method: str) -> Response | Failure:
         posting = method == "POST"
         async with self.budget.request():
-            if self.attempts is None:
-                self.attempts = Attempts(self.policy.backoff, self.timing, self.policy.deadline)
+            if self.began is None:
+                self.began = self.timing.clock()
             self.count(method.lower())
             self.posts += posting
             try:
@@ -280,7 +286,10 @@ class _Bind:
                 return classify_error(error)
 
     async def _wait(self, failure: Failure) -> bool:
-        assert self.attempts is not None
+        if self.attempts is None:
+            assert self.began is not None, "what failed had begun"
+            left = self.policy.deadline - (self.timing.clock() - self.began)
+            self.attempts = Attempts(self.policy.backoff, self.timing, left)
         return await self.attempts.wait(failure.retry_after)
 
     def _if_settled(self, result: BindResult) -> BindResult:

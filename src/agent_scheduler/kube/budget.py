@@ -7,8 +7,20 @@ Binds, status writes and events each have a budget of their own, so a flood of F
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Generator
+from typing import Any
 
 from agent_scheduler.kube.retry import REAL, Timing
+
+
+class _AtOnce:
+    """What there is nothing to wait for. Every request asks, and a coroutine each would cost more than the rest."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_AT_ONCE = _AtOnce()
 
 
 class TokenBucket:
@@ -40,16 +52,17 @@ class TokenBucket:
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._qps)
         self._at = now
 
-    async def take(self) -> None:
-        """Takes one token, waiting for it if need be. A cancelled waiter gives its token back."""
+    def take(self) -> Awaitable[None]:
+        """Takes one token; the answer is to be awaited at once. A waiter that is cancelled gives its token back."""
         if not self._qps:
-            return
+            return _AT_ONCE
         self._gain()
         self._tokens -= 1
-        if self._tokens >= 0:
-            return
+        return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
+
+    async def _pay(self, seconds: float) -> None:
         try:
-            await self._timing.sleep(-self._tokens / self._qps)
+            await self._timing.sleep(seconds)
         except asyncio.CancelledError:
             self._tokens += 1
             raise
@@ -97,21 +110,22 @@ class _Place:
         self._bucket = bucket
         self._slots = slots
 
-    async def __aenter__(self) -> None:
-        if self._slots is None:
-            await self._bucket.take()
-            return
+    def __aenter__(self) -> Awaitable[None]:
+        return self._bucket.take() if self._slots is None else self._enter(self._slots)
+
+    async def _enter(self, slots: asyncio.Semaphore) -> None:
         # The slot comes first: a token taken before a slot is free would be spent on waiting.
-        await self._slots.acquire()
+        await slots.acquire()
         try:
             await self._bucket.take()
         except BaseException:
-            self._slots.release()
+            slots.release()
             raise
 
-    async def __aexit__(self, *exc: object) -> None:
+    def __aexit__(self, *exc: object) -> Awaitable[None]:
         if self._slots is not None:
             self._slots.release()
+        return _AT_ONCE
 
 
 #: For callers that were given none.

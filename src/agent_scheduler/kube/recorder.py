@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import structlog
+from msgspec import UNSET, UnsetType
 
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
@@ -50,6 +51,36 @@ class _Key(NamedTuple):
     reason: str
     action: str
     note: str
+
+
+class _EventMeta(msgspec.Struct, gc=False):
+    name: str
+    namespace: str
+
+
+class _Regarding(msgspec.Struct, gc=False, rename="camel"):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    namespace: str | UnsetType = UNSET
+
+
+class _Event(msgspec.Struct, gc=False, rename="camel", kw_only=True):
+    """An event as it is made on the server. One is written for nearly every pod, hence no dict."""
+
+    api_version: str = "events.k8s.io/v1"
+    kind: str = "Event"
+    metadata: _EventMeta
+    event_time: str
+    reporting_controller: str
+    reporting_instance: str
+    type: str
+    reason: str
+    action: str
+    note: str
+    regarding: _Regarding
+    series: dict[str, Any] | UnsetType = UNSET
 
 
 @dataclass(slots=True)
@@ -122,7 +153,10 @@ class EventRecorder:
         key = _Key(regarding, type, reason, action, _shortened(note))
         moment, clock = self._now(), self._timing.clock()
         series = self._series.get(key)
-        if series is None or clock - series.touched > self._lifetime:
+        if series is not None and clock - series.touched > self._lifetime:
+            del self._series[key]
+            series = None
+        if series is None:
             self._begin(key, moment, clock)
             return
         series.times += 1
@@ -141,7 +175,6 @@ class EventRecorder:
         if not self._dispatcher.put(series.name, series):
             self._count("dropped")
             return
-        self._series.pop(key, None)
         while len(self._series) >= self._capacity:
             self._series.popitem(last=False)
         self._series[key] = series
@@ -172,7 +205,7 @@ class EventRecorder:
                 self._dispatcher.put(series.name, series)
 
     async def _tell(self, _name: str, series: _Series) -> None:
-        attempts = Attempts(self._backoff, self._timing)
+        attempts: Attempts | None = None
         while True:
             times = series.times
             if series.told >= times:
@@ -188,6 +221,7 @@ class EventRecorder:
                 series.told = times if failure is None else 1
                 series.told_at = self._timing.clock()
                 return
+            attempts = attempts or Attempts(self._backoff, self._timing)
             if not failure.retryable or attempts.made + 1 >= self._attempts:
                 gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
                 self._count("dropped" if gone else "failed")
@@ -203,7 +237,7 @@ class EventRecorder:
         if series.told:
             method, content_type = "PATCH", "application/merge-patch+json"
             path = f"{path}/{segment(series.name)}"
-            body: dict[str, Any] = {"series": _series_of(series)}
+            body: dict[str, Any] | _Event = {"series": _series_of(series)}
         else:
             method, content_type = "POST", "application/json"
             body = self._event(series, namespace)
@@ -220,32 +254,22 @@ class EventRecorder:
                 return classify_error(error)
         return classify(response)
 
-    def _event(self, series: _Series, namespace: str) -> dict[str, Any]:
+    def _event(self, series: _Series, namespace: str) -> _Event:
         key, about = series.key, series.key.regarding
-        regarding = {
-            "apiVersion": about.api_version,
-            "kind": about.kind,
-            "name": about.name,
-            "uid": about.uid,
-        }
-        if about.namespace:
-            regarding["namespace"] = about.namespace
-        event: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": series.name, "namespace": namespace},
-            "eventTime": micro_time_text(series.first),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
-            "type": key.type,
-            "reason": key.reason,
-            "action": key.action,
-            "note": key.note,
-            "regarding": regarding,
-        }
-        if series.times > 1:
-            event["series"] = _series_of(series)
-        return event
+        return _Event(
+            metadata=_EventMeta(series.name, namespace),
+            event_time=micro_time_text(series.first),
+            reporting_controller=self._controller,
+            reporting_instance=self._instance,
+            type=key.type,
+            reason=key.reason,
+            action=key.action,
+            note=key.note,
+            regarding=_Regarding(
+                about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET
+            ),
+            series=_series_of(series) if series.times > 1 else UNSET,
+        )
 
 
 def _series_of(series: _Series) -> dict[str, Any]:

@@ -72,6 +72,9 @@ class ChangeType(Enum):
     MODIFIED = "modified"
     DELETED = "deleted"
 
+    # Enum's own is computed in Python, and every change is counted by its type.
+    __hash__ = object.__hash__
+
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One step of one object, made for every event, hence a struct (a named tuple costs five times as much).

@@ -68,7 +68,10 @@ class NodeResourcesFit(Filter):
         if state.resolve(nodes).missing:
             return False
         offered, taken = nodes.allocatable.item, nodes.requested.item
-        return all(offered(index, row) - taken(index, row) >= amount for index, amount, _ in state.each)
+        for index, amount, _ in state.each:  # noqa: SIM110 - once a bind
+            if offered(index, row) - taken(index, row) < amount:
+                return False
+        return True
 
     def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         enough = self._enough(state.resolve(nodes), nodes, rows)
