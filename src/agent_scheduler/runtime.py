@@ -86,6 +86,7 @@ class Runtime:
         self._log = get_logger("runtime")
         self._stopping = asyncio.Event()
         self.metrics = Metrics(version=version("agent-scheduler"))
+        self.metrics.features(configuration.feature_gates)
         self._identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self._settings = settings_of(configuration, identity=self._identity)
         self._abort = abort

@@ -25,7 +25,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Name = Annotated[str, Meta(pattern=r"^\S+$", extra={"allowed": "a name without spaces"})]
 
 #: Feature gates that something reads, and what they are when not given.
-FEATURE_GATES: Mapping[str, bool] = {"SchedulerPopFromBackoffQ": True}
+FEATURE_GATES: Mapping[str, bool] = {"SchedulerPopFromBackoffQ": True, "SchedulerPreQueueingHints": True}
 
 
 class Section(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -128,6 +128,7 @@ class FastPath:
             backoff=_backoff(settings),
             max_in_unschedulable=settings.max_in_unschedulable,
             max_urgent_retries=settings.max_urgent_retries,
+            pre_queueing_hints=settings.pre_queueing_hints,
             on_ready=self._feed.wake,
             on_deadline=self._deadline_moved.set,
             recorder=recorder,

@@ -39,6 +39,7 @@ class FastPathSettings:
     initial_backoff: float
     max_backoff: float
     pop_from_backoff: bool
+    pre_queueing_hints: bool
     max_in_unschedulable: float
     max_urgent_retries: int
     binds: RateLimit
@@ -74,6 +75,7 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         initial_backoff=configuration.pod_initial_backoff_seconds,
         max_backoff=configuration.pod_max_backoff_seconds,
         pop_from_backoff=configuration.feature_gates["SchedulerPopFromBackoffQ"],
+        pre_queueing_hints=configuration.feature_gates["SchedulerPreQueueingHints"],
         max_in_unschedulable=configuration.pod_max_in_unschedulable_pods_duration,
         max_urgent_retries=configuration.max_urgent_retries,
         binds=RateLimit(

@@ -161,6 +161,16 @@ class Metrics:
             "hint",
             bounds=_HINT_SECONDS,
         )
+        self.pre_queueing_hint_evaluations_total = make.counter(
+            "scheduler_pre_queueing_hint_evaluations_total",
+            "Events that a plugin was asked about, which pods they concern: those it named (narrowed) or all_pods.",
+            "plugin",
+            "result",
+        )
+        self.inflight_events_forgotten_total = make.counter(
+            "agent_scheduler_inflight_events_forgotten_total",
+            "Events dropped because too many were kept for pods in flight; these are retried after their backoff.",
+        )
         self.inflight_events = make.gauge(
             "scheduler_inflight_events", "Events that are kept because pods are in flight.", "event"
         )
@@ -296,10 +306,18 @@ class Metrics:
             "agent_scheduler_config_last_reload_success_timestamp_seconds",
             "When the configuration in effect was loaded.",
         )
+        self.feature_enabled = make.gauge(
+            "kubernetes_feature_enabled", "1 for a feature gate that is on, else 0.", "name", "stage"
+        )
         self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
         self.build_info.labels(version, platform.python_version()).set(1)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
+
+    def features(self, gates: Mapping[str, bool]) -> None:
+        """What every feature gate is. They all are where kube-scheduler's are: on, and still to be switched off."""
+        for name, enabled in gates.items():
+            self.feature_enabled.labels(name, "BETA").set(int(enabled))
 
     def profile(self, name: str) -> ProfileMetrics:
         """The series of a profile, made (at 0) when first asked for. Profiles come from the configuration only."""

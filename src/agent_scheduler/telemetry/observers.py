@@ -46,6 +46,8 @@ class QueueRecorder:
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         # Series by what the queue calls them: a lookup here is cheaper than one in the family.
         self._incoming: dict[tuple[str, str], Counter] = {}
+        self._pre_hint_series: dict[str, tuple[Counter, Counter]] = {}
+        self._forgotten = metrics.inflight_events_forgotten_total.labels()
         self.scheduled = metrics.scheduled
         self.urgent_retry = metrics.urgent_retry
 
@@ -62,6 +64,30 @@ class QueueRecorder:
 
     def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         self._metrics.queueing_hint_execution_duration_seconds.labels(plugin, event, hint).observe(seconds)
+
+    def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None:
+        all_pods, narrowed = self._pre_hints(plugin)
+        if named is None:
+            all_pods.inc()
+            return
+        narrowed.inc()
+        # KEP-6132's words.
+        self._log.debug(
+            "PreQueueingHint narrowed pod set", plugin=plugin, change=event, pods=named, waiting=waiting
+        )
+
+    def _pre_hints(self, plugin: str) -> tuple[Counter, Counter]:
+        found = self._pre_hint_series.get(plugin)
+        if found is None:
+            family = self._metrics.pre_queueing_hint_evaluations_total
+            found = self._pre_hint_series[plugin] = (
+                family.labels(plugin, "all_pods"),
+                family.labels(plugin, "narrowed"),
+            )
+        return found
+
+    def events_forgotten(self, count: int) -> None:
+        self._forgotten.inc(count)
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         held = self._once.admit(f"{plugin} {where}")

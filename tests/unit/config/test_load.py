@@ -163,6 +163,13 @@ def test_feature_gates_of_flags_override_those_of_the_file(run: Load) -> None:
     assert run(*flags, file=f"featureGates: {{{gate}: false}}").feature_gates[gate] is True
 
 
+def test_pre_queueing_hints_are_on_unless_switched_off(run: Load) -> None:
+    gate = "SchedulerPreQueueingHints"
+    assert run().feature_gates[gate] is True
+    assert run("--feature-gates", f"{gate}=false").feature_gates[gate] is False
+    assert run(file=f"featureGates: {{{gate}: false}}").feature_gates[gate] is False
+
+
 def test_what_was_loaded_can_be_shown_and_loaded_again(run: Load) -> None:
     configuration = run("--leader-elect", "--leader-elect-lease-duration", "20s", "--kube-api-qps", "5")
     shown = to_dict(configuration)
@@ -359,7 +366,7 @@ def test_what_is_no_configuration_is_told(text: str, expected: str) -> None:
         (["--feature-gates", "A"], "--feature-gates: found 'A'; allowed: GATE=true or GATE=false"),
         (
             ["--feature-gates", "A=true"],
-            "--feature-gates: unknown gate 'A'; allowed: SchedulerPopFromBackoffQ",
+            "--feature-gates: unknown gate 'A'; allowed: SchedulerPopFromBackoffQ, SchedulerPreQueueingHints",
         ),
         (
             ["--no-leader-elect", "--leader-elect-lease-duration", "20s"],

@@ -87,6 +87,10 @@ class Reports:
 
     def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None: ...
 
+    def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None: ...
+
+    def events_forgotten(self, count: int) -> None: ...
+
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         self.failures.append(error)
 

@@ -30,6 +30,7 @@ KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...] | None]] = {
         {"plugin", "event", "hint"},
         exponential(0.00001, 1.5, 20),
     ),
+    "scheduler_pre_queueing_hint_evaluations_total": ({"plugin", "result"}, None),
     "scheduler_inflight_events": ({"event"}, None),
     "scheduler_pod_scheduled_after_flush_total": (set(), None),
     "scheduler_preemption_attempts_total": (set(), None),
@@ -208,3 +209,10 @@ def test_families_refuse_what_would_be_exposed_wrongly() -> None:
         make.histogram("y", "y", bounds=(1.0, 1.0))
     with pytest.raises(ValueError, match="only one can be read"):
         make.gauge("z", "z", "a", "b").read_from(dict)
+
+
+def test_feature_gates_are_shown_as_they_are(metrics: Metrics) -> None:
+    metrics.features({"SchedulerPreQueueingHints": False, "SchedulerPopFromBackoffQ": True})
+    values = scrape(metrics)
+    assert values['kubernetes_feature_enabled{name="SchedulerPreQueueingHints",stage="BETA"}'] == 0
+    assert values['kubernetes_feature_enabled{name="SchedulerPopFromBackoffQ",stage="BETA"}'] == 1

@@ -48,6 +48,10 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     recorder.unschedulable("NodePorts", "a", -1)
     recorder.unschedulable("NodeAffinity", "a", 1)
     recorder.hint_evaluated("NodePorts", "NodeAdd", "Queue", 0.001)
+    recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 0, 7)
+    recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 3, 7)
+    recorder.pre_hint_evaluated("NodePorts", "NodeAdd", None, 7)
+    recorder.events_forgotten(2)
     recorder.scheduled(2, 0.5, True)
     recorder.urgent_retry(True)
     recorder.urgent_retry(False)
@@ -57,6 +61,10 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     assert values['scheduler_unschedulable_pods{plugin="NodeAffinity",profile="a"}'] == 1
     hints = "scheduler_queueing_hint_execution_duration_seconds_count"
     assert values[f'{hints}{{event="NodeAdd",hint="Queue",plugin="NodePorts"}}'] == 1
+    pre_hints = "scheduler_pre_queueing_hint_evaluations_total"
+    assert values[f'{pre_hints}{{plugin="NodePorts",result="narrowed"}}'] == 2
+    assert values[f'{pre_hints}{{plugin="NodePorts",result="all_pods"}}'] == 1
+    assert values["agent_scheduler_inflight_events_forgotten_total"] == 2
     assert values["scheduler_pod_scheduling_attempts_sum"] == 2
     assert values['agent_scheduler_urgent_retries_total{result="granted"}'] == 1
     assert values['agent_scheduler_urgent_retries_total{result="spent"}'] == 1
@@ -134,3 +142,18 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
     assert 'agent_scheduler_watch_steps_total{kind="Node",step="malformed"}' not in values
     assert values['agent_scheduler_status_writes_total{result="written"}'] == 1
     assert values['agent_scheduler_events_total{result="dropped"}'] == 1
+
+
+def test_a_narrowed_event_is_a_debug_line_and_one_for_all_pods_is_none(out: io.BytesIO) -> None:
+    recorder = QueueRecorder(Metrics(version="1"), log=logs.get_logger("queue"))
+    logs.set_level("debug")
+    recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 3, 7)
+    recorder.pre_hint_evaluated("NodePorts", "NodeAdd", None, 7)
+    (line,) = lines(out)
+    assert line["event"] == "PreQueueingHint narrowed pod set"
+    assert (line["plugin"], line["change"], line["pods"], line["waiting"]) == (
+        "NodePorts",
+        "AssignedPodDelete",
+        3,
+        7,
+    )

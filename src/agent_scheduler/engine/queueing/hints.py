@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from .events import ANY, ActionType, ClusterEvent, Resource
+from .prehints import ByKeys, PodIndex, PreHint
 
 
 class QueueingHint(Enum):
@@ -29,15 +30,19 @@ ERROR = "Error"
 #: whatever value the queue holds; hints are written against that concrete type.
 HintFn = Callable[[Any, object | None, object | None], QueueingHint]
 
-#: For one event: the plugins that registered it, each with its hint functions; None stands for "always QUEUE".
-PluginHints = Mapping[str, tuple[HintFn | None, ...]]
-
 
 class ClusterEventWithHint(Struct, frozen=True):
     """One entry of a plugin's `events_to_register()`."""
 
     event: ClusterEvent
+    #: None stands for "always QUEUE".
     hint_fn: HintFn | None = None
+    #: Whom the hint is put to; None: to all that the plugin refused. See `prehints`.
+    pre_hint: PreHint | None = None
+
+
+#: For one event: the plugins that registered it, each with what it registered.
+PluginHints = Mapping[str, tuple[ClusterEventWithHint, ...]]
 
 
 class HintMap:
@@ -62,17 +67,24 @@ class HintMap:
         return cls(plugins)
 
     def lookup(self, event: ClusterEvent) -> PluginHints:
-        """The plugins that want to hear of `event`, in the order in which they were given."""
+        """The plugins that want to hear of `event`, by name: the order in which a pod's rejectors are asked."""
         key = (event.resource, event.action)
         found = self._lookups.get(key)
         if found is None:
             found = self._lookups[key] = {
-                name: fns
-                for name, registered in self._registered.items()
-                if (fns := tuple(entry.hint_fn for entry in registered if entry.event.matches(event)))
+                name: wanted
+                for name, registered in sorted(self._registered.items())
+                if (wanted := tuple(entry for entry in registered if entry.event.matches(event)))
             }
         return found
 
     def events_of(self, plugin: str) -> tuple[ClusterEvent, ...]:
         """What `plugin` registered; empty for a plugin that this map does not know."""
         return tuple(entry.event for entry in self._registered.get(plugin, ()))
+
+    def indexes_of(self, plugin: str) -> tuple[PodIndex, ...]:
+        """By what the pods that `plugin` refused are to be found, each once."""
+        entries = self._registered.get(plugin, ())
+        return tuple(
+            dict.fromkeys(entry.pre_hint.index for entry in entries if isinstance(entry.pre_hint, ByKeys))
+        )

@@ -12,7 +12,7 @@ log is pruned up to the oldest mark that still has a pod, so popping and finishi
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from itertools import islice
 from typing import Generic, NamedTuple
 
@@ -55,9 +55,10 @@ class InFlight(Generic[PodT]):
     or later where events were forgotten; without pods both are empty.
     """
 
-    def __init__(self, *, max_events: int) -> None:
-        """`max_events`: how many events to keep for the slowest pod. Beyond, the oldest are forgotten, and a pod
-        that could have needed them is tried again after its backoff instead of waiting for an event."""
+    def __init__(self, *, max_events: int, forgotten: Callable[[int], None] = lambda count: None) -> None:
+        """`max_events`: how many events to keep for the slowest pod. Beyond, the oldest are forgotten, which
+        `forgotten` is told, and a pod that could have needed them is tried again after its backoff instead of waiting
+        for an event."""
         if max_events < 1:
             raise ValueError(f"max_events is {max_events}: it must be at least 1")
         self._max_events = max_events
@@ -67,8 +68,7 @@ class InFlight(Generic[PodT]):
         self._log: deque[InFlightEvent] = deque()
         #: Position of the first event in the log.
         self._base = 0
-        #: Events forgotten because of `max_events`, ever.
-        self.forgotten = 0
+        self._forgotten = forgotten
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -113,7 +113,7 @@ class InFlight(Generic[PodT]):
             return
         self._log.append(InFlightEvent(event, old, new))
         if len(self._log) > self._max_events:
-            self.forgotten += 1
+            self._forgotten(1)
             self._drop(1)
 
     def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:

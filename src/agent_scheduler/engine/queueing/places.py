@@ -18,9 +18,9 @@ from .entry import PodT, QueuedPodInfo
 from .events import POP_FROM_BACKOFF
 from .gating import Gatekeeper
 from .inflight import InFlight
-from .record import QueueRecorder
+from .record import PRE_HINT, QueueRecorder
 from .requeue import Strategy
-from .unschedulable import UnschedulablePool
+from .unschedulable import IndexesOf, UnschedulablePool
 from .views import PendingCounts, Place, PodView, view
 
 
@@ -36,8 +36,9 @@ class Places(Generic[PodT]):
         max_in_unschedulable: float,
         max_inflight_events: int,
         on_deadline: Callable[[], None],
+        indexes_of: IndexesOf,
     ) -> None:
-        """Arguments as in `SchedulingQueue`. Raises ValueError."""
+        """Arguments as in `SchedulingQueue` and `UnschedulablePool`. Raises ValueError."""
         _check_patience(max_in_unschedulable)
         self._gatekeeper = gatekeeper
         self._recorder = recorder
@@ -45,8 +46,13 @@ class Places(Generic[PodT]):
         self._on_deadline = on_deadline
         self.active: ActiveQueue[PodT] = ActiveQueue()
         self.backoff: BackoffQueue[PodT] = BackoffQueue(backoff)
-        self.pool: UnschedulablePool[PodT] = UnschedulablePool()
-        self.in_flight: InFlight[PodT] = InFlight(max_events=max_inflight_events)
+        self.pool: UnschedulablePool[PodT] = UnschedulablePool(
+            indexes_of=indexes_of,
+            complain=lambda plugin, error: recorder.plugin_raised(plugin, PRE_HINT, error),
+        )
+        self.in_flight: InFlight[PodT] = InFlight(
+            max_events=max_inflight_events, forgotten=recorder.events_forgotten
+        )
         # Asked for every pod that the watch shows, so it goes past the classes straight to their dicts.
         self._uids = (
             self.in_flight.uids(),
@@ -54,11 +60,19 @@ class Places(Generic[PodT]):
             *self.backoff.uids(),
             self.pool.uids(),
         )
+        #: Called before a pod enters the pool.
+        self.before_pool: Callable[[], None] = lambda: None
         #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
         self._known_deadline = inf
 
     def reconfigure(
-        self, *, gatekeeper: Gatekeeper, backoff: BackoffSettings, max_in_unschedulable: float, label: str
+        self,
+        *,
+        gatekeeper: Gatekeeper,
+        backoff: BackoffSettings,
+        max_in_unschedulable: float,
+        indexes_of: IndexesOf,
+        label: str,
     ) -> None:
         """Go on by other rules. Pods that are ready are put to the new gates; those in the pool are the caller's to
         move. Raises ValueError, having changed nothing."""
@@ -66,6 +80,7 @@ class Places(Generic[PodT]):
         self._gatekeeper = gatekeeper
         self._max_in_unschedulable = max_in_unschedulable
         self.backoff.settings = backoff
+        self.pool.reconfigure(indexes_of)
         for ready in (self.active, self.backoff):
             for entry in list(ready):
                 if not gatekeeper.lets_in(entry):
@@ -125,6 +140,7 @@ class Places(Generic[PodT]):
 
     def _to_pool(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
         if entry.uid not in self.pool:
+            self.before_pool()
             self._recorder.incoming(Place.UNSCHEDULABLE, label)
         stale_at = max(entry.timestamp, entry.flush_timestamp) + self._max_in_unschedulable
         self.pool.put(entry, stale_at=stale_at)

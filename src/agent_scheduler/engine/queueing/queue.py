@@ -16,21 +16,24 @@ offer (`add`, `update`) a pod that it has assumed on a node: the queue no longer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from . import events as ev
 from .backoff import BackoffSettings
 from .entry import PodT, QueuedPodInfo
 from .events import ClusterEvent
 from .gating import Gatekeeper, PreEnqueuePlugin
-from .hints import HintMap, PluginHints
+from .hints import HintMap
+from .inspection import QueueInspection
 from .nominator import Nominator
 from .places import Places
 from .pod_events import pod_change_events
+from .prehints import PodIndex
 from .record import NullRecorder, QueueRecorder
-from .requeue import RequeueJudge, Strategy
-from .views import PendingCounts, Place, PodView, WaitingPod, waiting_pod
+from .requeue import Strategy
+from .views import Place
+from .waking import Waker
 
 _NONE: frozenset[str] = frozenset()
 _LEFT_POOL = (Place.ACTIVE, Place.BACKOFF)
@@ -45,7 +48,7 @@ def _check_retries(number: int) -> None:
         raise ValueError(f"max_urgent_retries is {number}: it must not be negative")
 
 
-class SchedulingQueue(Generic[PodT]):
+class SchedulingQueue(QueueInspection[PodT]):
     """Owner of all waiting pods and of the nominations."""
 
     def __init__(
@@ -58,6 +61,7 @@ class SchedulingQueue(Generic[PodT]):
         max_in_unschedulable: float = 300.0,
         max_urgent_retries: int = 5,
         max_inflight_events: int = 10_000,
+        pre_queueing_hints: bool = True,
         on_ready: Callable[[], None] = lambda: None,
         on_deadline: Callable[[], None] = lambda: None,
         recorder: QueueRecorder | None = None,
@@ -66,7 +70,9 @@ class SchedulingQueue(Generic[PodT]):
         """One queue for the profiles that `hint_maps` names; `pre_enqueue` is by profile, too.
 
         `clock` gives seconds and never goes back. `max_in_unschedulable`: seconds after which a pod is retried though
-        no event woke it. `max_inflight_events`: see `InFlight`. `on_ready` is called once at the end of each call that
+        no event woke it. `max_inflight_events`: see `InFlight`. `pre_queueing_hints`: whether plugins' pre-hints are
+        asked; without them every event is put to all that its plugins refused, which costs more and wakes the same.
+        `on_ready` is called once at the end of each call that
         made a pod poppable, and by `close`; `on_deadline` when `next_deadline` has become earlier than it last
         answered. `is_pending` says of a UID whether the pod exists without a node, as the watch last said. Raises
         ValueError for a setting out of range and for a profile that is not there.
@@ -78,7 +84,7 @@ class SchedulingQueue(Generic[PodT]):
         self._on_ready = on_ready
         self._recorder: QueueRecorder = NullRecorder() if recorder is None else recorder
         self._is_pending = is_pending
-        self._judge = RequeueJudge(hint_maps=self._hint_maps, clock=clock, recorder=self._recorder)
+        self._pre_hints = pre_queueing_hints
         self._places: Places[PodT] = Places(
             gatekeeper=Gatekeeper(
                 hint_maps=self._hint_maps, pre_enqueue=pre_enqueue or {}, recorder=self._recorder
@@ -88,9 +94,25 @@ class SchedulingQueue(Generic[PodT]):
             max_in_unschedulable=max_in_unschedulable,
             max_inflight_events=max_inflight_events,
             on_deadline=on_deadline,
+            indexes_of=self._indexes_of(self._hint_maps),
+        )
+        self._waker: Waker[PodT] = Waker(
+            places=self._places,
+            hint_maps=self._hint_maps,
+            clock=clock,
+            recorder=self._recorder,
+            pre_hints=pre_queueing_hints,
+            on_ready=on_ready,
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
         self._closed = False
+
+    def _indexes_of(self, maps: Mapping[str, HintMap]) -> Callable[[str, str], tuple[PodIndex, ...]]:
+        def indexes_of(profile: str, plugin: str) -> tuple[PodIndex, ...]:
+            # Pods of a profile that is no longer there are about to be deleted.
+            return maps[profile].indexes_of(plugin) if self._pre_hints and profile in maps else ()
+
+        return indexes_of
 
     def reconfigure(
         self,
@@ -108,16 +130,18 @@ class SchedulingQueue(Generic[PodT]):
         queue. Raises ValueError, having changed nothing.
         """
         _check_retries(max_urgent_retries)
+        self._waker.settle()
         maps = dict(hint_maps)
         gatekeeper = Gatekeeper(hint_maps=maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
         self._places.reconfigure(
             gatekeeper=gatekeeper,
             backoff=backoff,
             max_in_unschedulable=max_in_unschedulable,
+            indexes_of=self._indexes_of(maps),
             label=ev.RULES_CHANGED.label,
         )
         self._hint_maps = maps
-        self._judge = RequeueJudge(hint_maps=maps, clock=self._clock, recorder=self._recorder)
+        self._waker.reconfigure(maps)
         self._max_urgent_retries = max_urgent_retries
         self.move_all(ev.RULES_CHANGED)
 
@@ -129,6 +153,7 @@ class SchedulingQueue(Generic[PodT]):
         Raises QueueError for a pod of a profile that this queue does not have.
         """
         if self._places.knows(pod.uid):
+            self._waker.settle()
             kept = self.nominator.node_of(pod.uid)
             self._update_known(pod)
             self._wake_behind(pod, kept, self.nominator.node_of(pod.uid))
@@ -155,6 +180,7 @@ class SchedulingQueue(Generic[PodT]):
 
     def delete(self, uid: str, *, node_name: str = "") -> None:
         """`uid` is gone, or on `node_name`. Unknown is fine. An attempt in flight goes on, but cannot requeue it."""
+        self._waker.settle()
         kept = self.nominator.node_of(uid)
         nominated = self.nominator.delete(uid)
         flying = self._places.in_flight.get(uid)
@@ -176,7 +202,7 @@ class SchedulingQueue(Generic[PodT]):
 
     def of_interest(self, event: ClusterEvent) -> bool:
         """Whether `move_all` with this event could do anything: some plugin of some profile registered it."""
-        return self._judge.of_interest(event)
+        return self._waker.judge.of_interest(event)
 
     def move_all(
         self,
@@ -190,27 +216,13 @@ class SchedulingQueue(Generic[PodT]):
 
         `pre_check` leaves out the pods for which it is False. Returns how many pods left the pool.
         """
-        places, judge = self._places, self._judge
-        if not judge.of_interest(event):
-            return 0
-        moved = 0
-        ready = False
-        if not len(places.pool):
-            places.in_flight.record(event, old, new)
-            return 0
-        now = self._clock()
-        for entry, hints in self._candidates(event):
-            if pre_check is not None and not pre_check(entry.pod):
-                continue
-            strategy = judge.after(entry, event, old, new, hints=hints)
-            if strategy is not Strategy.SKIP:
-                place = places.requeue(entry, strategy, label=event.label, now=now)
-                ready = ready or places.poppable(entry, place)
-                moved += place in _LEFT_POOL
-        places.in_flight.record(event, old, new)
-        if ready:
-            self._on_ready()
-        return moved
+        return self._waker.move_all(event, old, new, pre_check)
+
+    def burst(self) -> AbstractContextManager[None]:
+        """Until it ends, events are gathered and then put to the pool one after the other, in one go: `on_ready` is
+        called once, and the same change told twice asks once. The same pods are woken as without; `move_all` answers 0
+        meanwhile. Bursts may be nested."""
+        return self._waker.burst()
 
     def assigned_pod_added(self, pod: object) -> int:
         """A pod that has a node appeared. Returns how many pods left the pool."""
@@ -232,6 +244,7 @@ class SchedulingQueue(Generic[PodT]):
 
         When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
         """
+        self._waker.settle()
         return None if self._closed else self._places.pop()
 
     def done(self, uid: str) -> None:
@@ -294,6 +307,7 @@ class SchedulingQueue(Generic[PodT]):
         A pod in flight gets the request when its attempt fails. Unknown and active pods are left alone.
         Returns how many became active.
         """
+        self._waker.settle()
         places = self._places
         now = self._clock()
         label = ev.FORCE_ACTIVATE.label
@@ -322,6 +336,7 @@ class SchedulingQueue(Generic[PodT]):
 
     def flush_backoff(self) -> int:
         """Move every pod whose backoff has ended to activeQ; returns how many."""
+        self._waker.settle()
         now = self._clock()
         expired = self._places.backoff.pop_expired(now)
         for entry in expired:
@@ -335,6 +350,7 @@ class SchedulingQueue(Generic[PodT]):
 
         A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
         """
+        self._waker.settle()
         places = self._places
         now = self._clock()
         label = ev.UNSCHEDULABLE_TIMEOUT.label
@@ -360,61 +376,11 @@ class SchedulingQueue(Generic[PodT]):
         self._closed = True
         self._on_ready()
 
-    # -- what people see -----------------------------------------------------------------------------------
-
     @property
     def closed(self) -> bool:
         return self._closed
 
-    def pending(self) -> PendingCounts:
-        return self._places.pending()
-
-    def where(self, uid: str) -> Place | None:
-        """Where `uid` is; None when it does not wait."""
-        return self._places.where(uid)
-
-    def find(self, uid: str) -> WaitingPod | None:
-        """One pod that waits or is in flight; None when it does neither."""
-        entry = self._places.entry(uid)
-        return None if entry is None else waiting_pod(entry, self._hint_maps[entry.pod.scheduler_name])
-
-    def dump(self, limit: int = 100) -> dict[Place, list[PodView]]:
-        """The first `limit` pods of each place, active and backoff in their order; `pending` counts them all."""
-        return {place: self._places.page(place, limit) for place in Place}
-
-    def page(self, place: Place, limit: int, *, namespace: str | None = None) -> list[PodView]:
-        """The first `limit` pods of one place, of one namespace if that is named. Costs a look at each pod there."""
-        return self._places.page(place, limit, namespace)
-
-    def kept_in_flight(self) -> Mapping[str, int]:
-        """How many events are kept for pods in flight, by label."""
-        return self._places.in_flight.counts()
-
-    def in_flight_timeline(self) -> list[str | ClusterEvent]:
-        """The UIDs in flight and the events kept for them, interleaved as they came."""
-        return self._places.in_flight.timeline()
-
-    def check_invariants(self) -> None:
-        """Raise AssertionError where the queue contradicts itself. For tests and for a debug switch: O(n)."""
-        self._places.check_invariants()
-        self.nominator.check_invariants()
-
     # -- decisions -----------------------------------------------------------------------------------------
-
-    def _candidates(self, event: ClusterEvent) -> Iterator[tuple[QueuedPodInfo[PodT], PluginHints]]:
-        """The pods in the pool that `event` is put to, each with the hints that it is put to.
-
-        The one place where an event's candidates are chosen. A pod may leave the pool once it was given out.
-        """
-        pool = self._places.pool
-        for profile in self._hint_maps:
-            hints = self._judge.lookup(profile, event)
-            if event.is_wildcard:
-                for entry in pool.of_profile(profile):
-                    yield entry, hints
-            elif hints:
-                for entry in pool.refused_by(profile, hints):
-                    yield entry, hints
 
     def _wake_behind(self, pod: PodT, kept: str, now: str) -> None:
         """Room that was kept for `pod`, and is no longer, is for those who had to leave it."""
@@ -424,6 +390,7 @@ class SchedulingQueue(Generic[PodT]):
 
     def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
         """The attempt on `entry` did not place it: give it its newest pod. False, and done, when it is gone."""
+        self._waker.settle()
         uid = entry.uid
         flying = self._places.in_flight.get(uid)
         name = f"pod {entry.pod.namespace}/{entry.pod.name} ({uid})"
@@ -444,7 +411,6 @@ class SchedulingQueue(Generic[PodT]):
         self, entry: QueuedPodInfo[PodT], *, unschedulable: frozenset[str], pending: frozenset[str]
     ) -> Place:
         """`entry` was refused, or its attempt ended in an error; it has been taken back."""
-        uid = entry.uid
         entry.refused_by(unschedulable=unschedulable, pending=pending)
         if entry.rejectors:
             entry.unschedulable_count += 1
@@ -457,16 +423,7 @@ class SchedulingQueue(Generic[PodT]):
         entry.was_flushed = False
         entry.flush_timestamp = 0.0
         entry.urgent = 0
-        strategy = Strategy.AFTER_BACKOFF
-        if entry.rejectors:
-            happened = self._places.in_flight.events_for(uid)
-            if happened is not None:
-                strategy = self._judge.after_all(entry, happened)
-        place = self._places.requeue(entry, strategy, label=ev.SCHEDULE_ATTEMPT_FAILURE, now=now)
-        self._places.in_flight.done(uid)
-        if self._places.poppable(entry, place):
-            self._on_ready()
-        return place
+        return self._waker.failed(entry)
 
     def _update_known(self, pod: PodT) -> None:
         """Take in the new version of a pod that waits or is in flight."""
@@ -487,21 +444,5 @@ class SchedulingQueue(Generic[PodT]):
             self.nominator.update(entry.pod, pod)
             places.backoff.update(entry, pod)
         elif (entry := places.pool.get(uid)) is not None:
-            self._update_refused(entry, pod)
-
-    def _update_refused(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
-        """`entry`, which is in the pool, has become `pod`; that may be what its refusal needed."""
-        old = entry.pod
-        self.nominator.update(old, pod)
-        entry.pod = pod
-        now = self._clock()
-        for event in pod_change_events(pod, old):
-            hints = self._judge.lookup(pod.scheduler_name, event)
-            strategy = self._judge.after(entry, event, old, pod, hints=hints)
-            if strategy is Strategy.SKIP:
-                continue
-            place = self._places.requeue(entry, strategy, label=event.label, now=now)
-            if place in _LEFT_POOL:
-                if self._places.poppable(entry, place):
-                    self._on_ready()
-                return
+            self.nominator.update(entry.pod, pod)
+            self._waker.updated(entry, pod)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Where a plugin raised that could not say which pods an event concerns.
+PRE_HINT: Final = "PreQueueingHint"
 
 
 class QueueRecorder(Protocol):
@@ -17,8 +20,16 @@ class QueueRecorder(Protocol):
     def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         """One hint function ran; `hint` is Queue, QueueSkip or Error: queueing_hint_execution_duration_seconds."""
 
+    def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None:
+        """A pre-hint named so many of the pods that wait for `plugin`, or, where that is None, all of them:
+        pre_queueing_hint_evaluations_total."""
+
+    def events_forgotten(self, count: int) -> None:
+        """The log of events for pods in flight was full, and lost its oldest ones."""
+
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
-        """`plugin` raised in `where` (QueueingHint, PreEnqueue). The queue went on; someone should see the error."""
+        """`plugin` raised in `where` (QueueingHint, PreQueueingHint, PreEnqueue). The queue went on; someone should
+        see the error."""
 
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
         """A pod got its node after `attempts`: pod_scheduling_attempts, pod_scheduling_sli_duration_seconds and,
@@ -38,6 +49,12 @@ class NullRecorder:
         pass
 
     def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        pass
+
+    def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None:
+        pass
+
+    def events_forgotten(self, count: int) -> None:
         pass
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:

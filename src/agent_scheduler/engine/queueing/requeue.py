@@ -61,17 +61,18 @@ class RequeueJudge:
         hints: PluginHints,
     ) -> Strategy:
         """What `event` means for `entry`. `hints`: what `lookup` gives for the event, or a part of it."""
-        rejectors = entry.rejectors
-        if not rejectors:
+        if not entry.rejectors:
             return Strategy.AFTER_BACKOFF
         if event.is_wildcard:
             # A wildcard that carries a pod is meant for that pod alone.
             elsewhere = type(new) is type(entry.pod) and getattr(new, "uid", entry.uid) != entry.uid
             return Strategy.SKIP if elsewhere else Strategy.AFTER_BACKOFF
         pending = entry.pending_plugins
-        for plugin in rejectors:
-            for hint_fn in hints.get(plugin, ()):
-                if hint_fn is not None and not self._queues(plugin, hint_fn, entry, event, old, new):
+        # What is held back by its gate is let in by nobody else.
+        for plugin in (entry.gating_plugin,) if entry.gating_plugin else entry.rejectors:
+            for registered in hints.get(plugin, ()):
+                hint_fn = registered.hint_fn
+                if hint_fn is not None and not self.queues(plugin, hint_fn, entry, event, old, new):
                     continue
                 if plugin in pending:
                     return Strategy.IMMEDIATELY
@@ -90,7 +91,7 @@ class RequeueJudge:
                 break
         return strategy
 
-    def _queues(
+    def queues(
         self,
         plugin: str,
         hint_fn: HintFn,
@@ -99,6 +100,7 @@ class RequeueJudge:
         old: object | None,
         new: object | None,
     ) -> bool:
+        """What one hint of `plugin` says of `entry`; one that raises says yes."""
         started = self._clock()
         try:
             hint = hint_fn(entry.pod, old, new)

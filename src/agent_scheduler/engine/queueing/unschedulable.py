@@ -1,34 +1,95 @@
 """The pool of pods that wait for something to change: refused by plugins, or gated before they were tried.
 
 kube-scheduler keeps a plain map and asks every pod about every event. Here pods are also found by who refused
-them, so an event costs what it could wake and not what waits.
+them, and by the keys that these plugins give them, so an event costs what it could wake and not what waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, KeysView
-from typing import Generic
+from collections.abc import Callable, Collection, Container, Iterator, KeysView, Mapping
+from typing import Generic, NamedTuple
 
 from .entry import PodT, QueuedPodInfo
 from .heap import EntryHeap
+from .podindex import RefusedIndex
+from .prehints import PodIndex
+
+#: (profile, plugin) -> by what the pods that it refused are found.
+IndexesOf = Callable[[str, str], tuple[PodIndex, ...]]
+
+#: Is told which plugin raised while a pod's keys were made out, and what.
+Complain = Callable[[str, Exception], None]
+
+
+class Bucket(Generic[PodT]):
+    """The pods of one profile that one plugin refused, oldest first. Never empty while it is in the pool."""
+
+    __slots__ = ("entries", "indexes")
+
+    def __init__(self, specs: tuple[PodIndex, ...], complain: Callable[[Exception], None]) -> None:
+        self.entries: dict[str, QueuedPodInfo[PodT]] = {}
+        self.indexes: dict[PodIndex, RefusedIndex[PodT]] = {
+            spec: RefusedIndex(spec, complain) for spec in specs
+        }
+
+    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+        self.entries[entry.uid] = entry
+        for index in self.indexes.values():
+            index.add(entry)
+
+    def remove(self, uid: str) -> None:
+        del self.entries[uid]
+        for index in self.indexes.values():
+            index.remove(uid)
+
+
+class _Filed(NamedTuple):
+    """Where an entry is filed, so that it is found again after its rejectors changed."""
+
+    profile: str
+    plugins: tuple[str, ...]
+    #: Place in the order in which pods came here.
+    sequence: int
+
+
+def _no_indexes(profile: str, plugin: str) -> tuple[PodIndex, ...]:
+    return ()
 
 
 class UnschedulablePool(Generic[PodT]):
     """Owner of every pod that only an event, an activation or the leftover flush can move."""
 
-    __slots__ = ("_by_rejector", "_entries", "_filed", "_gated", "_stale")
+    __slots__ = (
+        "_buckets",
+        "_complain",
+        "_entries",
+        "_filed",
+        "_gated",
+        "_indexes_of",
+        "_names",
+        "_pending",
+        "_sequence",
+        "_stale",
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, indexes_of: IndexesOf = _no_indexes, complain: Complain = lambda plugin, error: None
+    ) -> None:
+        self._indexes_of = indexes_of
+        self._complain = complain
         self._entries: dict[str, QueuedPodInfo[PodT]] = {}
-        # profile -> plugin -> UID -> entry. An entry is under each of its rejectors; a gated one only under its
+        # profile -> plugin -> its bucket. An entry is under each of its rejectors; a gated one only under its
         # gating plugin, because no other plugin's event can let it in. Empty buckets are dropped.
-        self._by_rejector: dict[str, dict[str, dict[str, QueuedPodInfo[PodT]]]] = {}
-        # UID -> (profile, plugins) where the entry is filed above, so that it is found again after its
-        # rejectors changed.
-        self._filed: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._buckets: dict[str, dict[str, Bucket[PodT]]] = {}
+        self._filed: dict[str, _Filed] = {}
+        # (namespace, name) -> UIDs; None until somebody asks for a pod by name.
+        self._names: dict[tuple[str, str], set[str]] | None = None
         # When each pod has waited too long for an event.
         self._stale: EntryHeap[PodT] = EntryHeap()
         self._gated: set[str] = set()
+        # Those that wait for a plugin of theirs that has something pending.
+        self._pending: set[str] = set()
+        self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -46,10 +107,32 @@ class UnschedulablePool(Generic[PodT]):
     def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
         return self._entries.get(uid)
 
+    def uids_of(self, namespace: str, name: str) -> Collection[str]:
+        """The UIDs of the pods here that have this name: one, unless the watch has yet to tell of a deletion."""
+        if self._names is None:
+            self._names = {}
+            for entry in self._entries.values():
+                self._names.setdefault((entry.pod.namespace, entry.pod.name), set()).add(entry.uid)
+        return self._names.get((namespace, name), ())
+
     @property
     def gated(self) -> int:
         """How many of the pods are gated."""
         return len(self._gated)
+
+    @property
+    def pending(self) -> int:
+        """How many of the pods have a pending plugin."""
+        return len(self._pending)
+
+    def reconfigure(self, indexes_of: IndexesOf) -> None:
+        """From now on pods are found by other keys. The same pods stay here."""
+        self._indexes_of = indexes_of
+        self._buckets = {}
+        for uid, entry in self._entries.items():
+            filed = self._filed[uid]
+            for plugin in filed.plugins:
+                self._bucket(filed.profile, plugin).add(entry)
 
     def put(self, entry: QueuedPodInfo[PodT], *, stale_at: float) -> None:
         """Keep `entry`, which has at least one rejector, until `stale_at` at the latest.
@@ -58,48 +141,81 @@ class UnschedulablePool(Generic[PodT]):
         """
         assert entry.rejectors, f"{entry.uid}: a pod that nobody refused would never be woken"
         self.remove(entry.uid)
-        uid = entry.uid
+        uid, pod = entry.uid, entry.pod
         self._entries[uid] = entry
-        profile = entry.pod.scheduler_name
+        profile = pod.scheduler_name
         plugins = (entry.gating_plugin,) if entry.gating_plugin else entry.rejectors
-        self._filed[uid] = (profile, plugins)
-        buckets = self._by_rejector.setdefault(profile, {})
+        self._sequence += 1
+        self._filed[uid] = _Filed(profile, plugins, self._sequence)
         for plugin in plugins:
-            buckets.setdefault(plugin, {})[uid] = entry
+            self._bucket(profile, plugin).add(entry)
+        if self._names is not None:
+            self._names.setdefault((pod.namespace, pod.name), set()).add(uid)
         if entry.gating_plugin:
             self._gated.add(uid)
+        if entry.pending_plugins:
+            self._pending.add(uid)
         self._stale.push(entry, (stale_at,))
+
+    def _bucket(self, profile: str, plugin: str) -> Bucket[PodT]:
+        buckets = self._buckets.setdefault(profile, {})
+        found = buckets.get(plugin)
+        if found is None:
+            complain = self._complain
+            found = buckets[plugin] = Bucket(
+                self._indexes_of(profile, plugin), lambda error: complain(plugin, error)
+            )
+        return found
 
     def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return None
-        profile, plugins = self._filed.pop(uid)
-        buckets = self._by_rejector[profile]
-        for plugin in plugins:
+        filed = self._filed.pop(uid)
+        buckets = self._buckets[filed.profile]
+        for plugin in filed.plugins:
             bucket = buckets[plugin]
-            del bucket[uid]
-            if not bucket:
+            bucket.remove(uid)
+            if not bucket.entries:
                 del buckets[plugin]
+        if self._names is not None:
+            name = (entry.pod.namespace, entry.pod.name)
+            self._names[name].discard(uid)
+            if not self._names[name]:
+                del self._names[name]
         self._gated.discard(uid)
+        self._pending.discard(uid)
         self._stale.remove(uid)
         return entry
 
+    def update(self, entry: QueuedPodInfo[PodT]) -> None:
+        """`entry`, which is here, has another version of its pod: it is found by what that says now."""
+        filed = self._filed[entry.uid]
+        for plugin in filed.plugins:
+            for index in self._buckets[filed.profile][plugin].indexes.values():
+                index.update(entry)
+
+    def buckets(self, profile: str) -> Mapping[str, Bucket[PodT]]:
+        """The pods of `profile` by who refused them."""
+        return self._buckets.get(profile, {})
+
     def refused_by(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo[PodT]]:
-        """The pods of `profile` that one of `plugins` could let in, each once, oldest refusal first by plugin."""
-        buckets = [
-            bucket for plugin, bucket in self._by_rejector.get(profile, {}).items() if plugin in plugins
-        ]
-        if len(buckets) == 1:
-            return list(buckets[0].values())
+        """The pods of `profile` that one of `plugins` could let in, each once."""
+        entries = [bucket.entries for plugin, bucket in self.buckets(profile).items() if plugin in plugins]
+        if len(entries) == 1:
+            return list(entries[0].values())
         union: dict[str, QueuedPodInfo[PodT]] = {}
-        for bucket in buckets:
-            union.update(bucket)
+        for each in entries:
+            union.update(each)
         return list(union.values())
 
     def of_profile(self, profile: str) -> list[QueuedPodInfo[PodT]]:
         """All pods of `profile`, oldest first."""
         return [entry for entry in self._entries.values() if entry.pod.scheduler_name == profile]
+
+    def sequence(self, uid: str) -> int:
+        """Rises from pod to pod in the order in which they came here."""
+        return self._filed[uid].sequence
 
     def stale(self, now: float) -> list[QueuedPodInfo[PodT]]:
         """The pods that have waited too long at `now`; they stay here until they are moved or put again."""
@@ -116,16 +232,26 @@ class UnschedulablePool(Generic[PodT]):
 
     def check_invariants(self) -> None:
         filed: dict[str, set[str]] = {}
-        for profile, buckets in self._by_rejector.items():
+        for profile, buckets in self._buckets.items():
             for plugin, bucket in buckets.items():
-                assert bucket, f"an empty bucket is kept for {profile}/{plugin}"
-                for uid, entry in bucket.items():
+                assert bucket.entries, f"an empty bucket is kept for {profile}/{plugin}"
+                for uid, entry in bucket.entries.items():
                     assert self._entries.get(uid) is entry, f"{uid} is filed under {plugin} but not here"
                     assert entry.pod.scheduler_name == profile, f"{uid} is filed under the wrong profile"
                     filed.setdefault(uid, set()).add(plugin)
+                for index in bucket.indexes.values():
+                    index.check_invariants(bucket.entries)
         for uid, entry in self._entries.items():
             expected = {entry.gating_plugin} if entry.gated else set(entry.rejectors)
             assert filed.pop(uid, None) == expected, f"{uid} is not filed under who refused it"
             assert uid in self._stale, f"{uid} would never be flushed"
             assert (uid in self._gated) == entry.gated, f"{uid} is miscounted as gated"
+            assert (uid in self._pending) == bool(entry.pending_plugins), f"{uid} is miscounted as pending"
         assert len(self._stale) == len(self._gated | self._entries.keys()) == len(self._entries)
+        if self._names is not None:
+            named = {
+                (uid, uid in self.uids_of(entry.pod.namespace, entry.pod.name))
+                for uid, entry in self._entries.items()
+            }
+            known = {(uid, True) for uids in self._names.values() for uid in uids}
+            assert named == known, "pods are not known by their names"

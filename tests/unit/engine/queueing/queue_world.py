@@ -65,6 +65,9 @@ class Recorder:
         self.bound: list[tuple[int, float, bool]] = []
         self.urgent: list[bool] = []
         self.raised: list[tuple[str, str, str]] = []
+        #: (plugin, event, how many pods were named; None: all)
+        self.pre_hints: list[tuple[str, str, int | None]] = []
+        self.forgotten = 0
 
     def incoming(self, queue: str, event: str) -> None:
         self.incoming_total[(str(queue), event)] += 1
@@ -75,6 +78,13 @@ class Recorder:
     def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         assert seconds >= 0
         self.hints.append((plugin, event, hint))
+
+    def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None:
+        assert named is None or named <= waiting
+        self.pre_hints.append((plugin, event, named))
+
+    def events_forgotten(self, count: int) -> None:
+        self.forgotten += count
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         self.raised.append((plugin, where, str(error)))
@@ -150,6 +160,7 @@ class World:
         self.recorder = Recorder()
         self.ready = 0
         self.deadlines = 0
+        self.when_ready: Callable[[], None] = lambda: None
         self.not_pending: set[str] = set()
         registered = {"foo": [on(ev.NODE_ADD)]} if plugins is None else plugins
         self.queue: SchedulingQueue[Pod] = SchedulingQueue(
@@ -166,6 +177,7 @@ class World:
 
     def _on_ready(self) -> None:
         self.ready += 1
+        self.when_ready()
 
     def _on_deadline(self) -> None:
         self.deadlines += 1

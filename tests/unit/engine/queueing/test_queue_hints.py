@@ -284,7 +284,7 @@ def test_case_42_waiters_are_told_once_and_after_all_pods_have_moved():
         world.refuse(pod(f"pod-{index}", priority=index), "foo")
     world.clock.step(60)
     seen: list[int] = []
-    world.queue._on_ready = lambda: seen.append(world.queue.pending().active)
+    world.when_ready = lambda: seen.append(world.queue.pending().active)
     world.queue.move_all(ev.NODE_ADD, None, NODE)
     assert seen == [20]
     assert world.pop().pod.name == "pod-19"

@@ -56,7 +56,7 @@ def wakes(
         "limit": limit_events,
     }
     registered = HintMap({rule: events[rule](lambda each: volumes[each.uid])})
-    fns = registered.lookup(ClusterEvent(kind, action)).get(rule, ())
+    fns = [each.hint_fn for each in registered.lookup(ClusterEvent(kind, action)).get(rule, ())]
     return any(fn is None or fn(WAITING, old, new) is QueueingHint.QUEUE for fn in fns)
 
 
@@ -180,5 +180,8 @@ def test_what_was_given_back_wakes_as_if_it_were_new() -> None:
 
 
 def test_a_pod_whose_volumes_are_not_known_is_woken() -> None:
-    fns = HintMap({"binding": binding_events(lambda pod: None)}).lookup(ClusterEvent(CLAIM, ADD))["binding"]
-    assert [fn(WAITING, None, claim("d")) for fn in fns if fn is not None] == [QueueingHint.QUEUE]
+    (each,) = HintMap({"binding": binding_events(lambda pod: None)}).lookup(ClusterEvent(CLAIM, ADD))[
+        "binding"
+    ]
+    assert each.hint_fn is not None
+    assert each.hint_fn(WAITING, None, claim("d")) is QueueingHint.QUEUE
