@@ -156,6 +156,9 @@ def test_a_bad_node_shape_is_refused_by_flag(shape: NodeShape, said: str) -> Non
         (("--nodes", "-1"), "--nodes: must be at least 0, not -1"),
         (("--port", "70000"), "--port: must be from 0 to 65535"),
         (("--node-memory", "1Zi"), "--node-memory: invalid quantity"),
+        (("--devices-per-node", "-1"), "--devices-per-node: must be at least 0, not -1"),
+        (("--devices-per-node", "1", "--device-nodes", "-1"), "--device-nodes: must be at least 0, not -1"),
+        (("--controllers", "*,-nobody"), "--controllers: there is no controller -nobody; there are: "),
         (("--port", "0", "--load", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
         (
             ("--port", "0", "--kubeconfig-out", "/nowhere/config"),

@@ -1,0 +1,106 @@
+"""Devices and claims of a whole cluster, as a process that kubectl talks to."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KUBECTL = shutil.which("kubectl")
+DEVICE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.agent-scheduler.io"}}]}}
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on the PATH"),
+]
+
+
+class Cluster:
+    """`agent-scheduler cluster` and a kubectl for it."""
+
+    def __init__(self, home: Path, *flags: str) -> None:
+        self._home = home
+        self._config = home / "kubeconfig"
+        command = [sys.executable, "-m", "agent_scheduler", "cluster", "--port", "0", *flags]
+        self._process = subprocess.Popen(
+            [*command, "--kubeconfig-out", str(self._config)], stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def kubectl(self, *arguments: str, stdin: object = None) -> str:
+        assert KUBECTL is not None
+        env = {**os.environ, "KUBECONFIG": str(self._config), "HOME": str(self._home)}
+        given = None if stdin is None else json.dumps(stdin)
+        done = subprocess.run(
+            [KUBECTL, *arguments],
+            input=given,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def rows(self, kind: str) -> list[list[str]]:
+        """What `kubectl get` prints below the headings."""
+        return [line.split() for line in self.kubectl("get", kind).splitlines()[1:]]
+
+    def create(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        version = "v1" if kind == "Pod" else "resource.k8s.io/v1"
+        body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        self.kubectl("create", "-f", "-", stdin=body)
+
+    def stop(self) -> int:
+        self._process.terminate()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return self._process.wait(10)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    flags = ("--nodes", "3", "--devices-per-node", "2", "--device-nodes", "2")
+    running = Cluster(tmp_path, *flags)
+    try:
+        yield running
+    finally:
+        assert running.stop() == 0
+
+
+def test_kubectl_sees_devices_published_and_a_claim_made_and_taken_back(cluster: Cluster) -> None:
+    end = time.monotonic() + 10
+    while len(slices := cluster.rows("resourceslices")) < 2:
+        assert time.monotonic() < end, slices
+    assert [row[1:4] for row in slices] == [
+        [f"node-0000{number}", "gpu.agent-scheduler.io", f"node-0000{number}"] for number in range(2)
+    ]
+    assert [row[0] for row in cluster.rows("deviceclasses")] == ["gpu.agent-scheduler.io"]
+    cluster.create("ResourceClaimTemplate", "gpu", {"spec": DEVICE})
+    assert [row[0] for row in cluster.rows("resourceclaimtemplates")] == ["gpu"]
+    entry = {"name": "g", "resourceClaimTemplateName": "gpu"}
+    cluster.create("Pod", "p", {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
+    told = "{.status.resourceClaimStatuses[0].resourceClaimName}"
+    cluster.kubectl("wait", f"--for=jsonpath={told}", "pod/p", "--timeout=10s")
+    name = cluster.kubectl("get", "pod", "p", "-o", f"jsonpath={told}")
+    ((shown, state, _),) = cluster.rows("resourceclaims")
+    assert (shown, state) == (name, "pending")
+    uid = cluster.kubectl("get", "pod", "p", "-o", "jsonpath={.metadata.uid}")
+    result = {"request": "r", "driver": "gpu.agent-scheduler.io", "pool": "node-00000", "device": "gpu-0"}
+    reserved = {"resource": "pods", "name": "p", "uid": uid}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [reserved]}
+    patch = json.dumps({"status": status})
+    cluster.kubectl("patch", "resourceclaim", name, "--subresource=status", "--type=merge", "-p", patch)
+    assert cluster.rows("resourceclaims")[0][:2] == [name, "allocated,reserved"]
+    cluster.kubectl("delete", "pod", "p", "--wait=false")
+    cluster.kubectl("wait", "--for=delete", f"resourceclaim/{name}", "--timeout=10s")
