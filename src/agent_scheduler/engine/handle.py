@@ -7,6 +7,8 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from .columns import Interns
+from .dra.catalogue import Devices
+from .dra.demand import PodClaim, PodRef, demand
 from .ledger import Ledger
 from .namespaces import Namespaces
 from .owners import Owned, Owners
@@ -28,6 +30,9 @@ class Source(Protocol):
 class Waiting(Countable, Owned, Protocol):
     """What is read of a pod that waits."""
 
+    @property
+    def claims(self) -> tuple[PodClaim, ...]: ...
+
 
 class Handle:
     """The same for all workers, on the live state.
@@ -43,11 +48,13 @@ class Handle:
         namespaces: Namespaces | None = None,
         owners: Owners | None = None,
         catalogue: Catalogue | None = None,
+        devices: Devices | None = None,
     ) -> None:
         self._ledger = ledger
         self._namespaces = namespaces or Namespaces()
         self._owners = owners or Owners()
         self._catalogue = catalogue or Catalogue()
+        self._devices = devices or Devices()
         self._read: dict[Source, int] = {}
         #: Kinds that somebody counts. Weak: what no view asks for any more is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
@@ -63,6 +70,13 @@ class Handle:
         """The storage objects. What was compiled from them holds until one of them changes."""
         self._reads(self._catalogue)
         return self._catalogue
+
+    @property
+    def devices(self) -> Devices:
+        """What resource claims are allocated from. What was compiled from its classes holds until one of them changes;
+        what else changes there changes rows."""
+        self._reads(self._devices)
+        return self._devices
 
     @property
     def volume_use(self) -> VolumeUse:
@@ -101,7 +115,7 @@ class Handle:
         to make.
         """
         terms = self._ledger.terms
-        if not (terms or beside) and pod.scheduler_name not in self._owners.schedulers:
+        if not (terms or beside or pod.claims) and pod.scheduler_name not in self._owners.schedulers:
             # Most pods of most clusters.
             return pod.cls
         faces = terms.facing(pod.namespace, pod.labels, self._namespaces) if terms else ()
@@ -112,4 +126,7 @@ class Handle:
             )
             faces = (*faces, *new)
         siblings = self._owners.siblings(pod)
-        return pod.cls.facing(faces, siblings) if faces or siblings else pod.cls
+        claims = None
+        if pod.claims:
+            claims = demand(pod.claims, self._devices, pod=PodRef(pod.namespace, pod.name, pod.uid))
+        return pod.cls.facing(faces, siblings, claims) if faces or siblings or claims else pod.cls

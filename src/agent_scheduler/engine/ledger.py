@@ -18,7 +18,7 @@ Invariants, checked by `check`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -229,6 +229,14 @@ class Ledger:
         return self._pods_on.get(node_name, {}).values()
 
     # ---- what changed
+
+    def touch(self, names: Collection[str] | None) -> None:
+        """Something that belongs to these nodes, and is kept elsewhere, is otherwise; None: to any node. All that was
+        answered about their rows has to be asked again, as after a change of what runs there."""
+        for name in self.rows if names is None else names:
+            row = self.rows.get(name)
+            if row is not None:
+                self._changed(row)
 
     @property
     def sequence(self) -> int:

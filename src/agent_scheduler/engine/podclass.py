@@ -15,7 +15,7 @@ A pod that cannot be read is a class too: its `error` names the field, and no wo
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -42,6 +42,9 @@ from .requests import (
     with_defaults,
 )
 from .volumes.podvolumes import PodVolumes, Recogniser, pod_volumes
+
+if TYPE_CHECKING:
+    from .dra.demand import Demand
 
 #: The counter of pods on a node, treated as one more resource.
 PODS = "pods"
@@ -70,6 +73,7 @@ class PodClass:
         "__weakref__",
         "_facing",
         "affinity",
+        "claims",
         "error",
         "existing",
         "faces",
@@ -105,6 +109,7 @@ class PodClass:
         faces: tuple[ExistingTerm, ...] = (),
         siblings: Siblings | None = None,
         volumes: PodVolumes | None = None,
+        claims: Demand | None = None,
         node_name: str = "",
         error: str = "",
     ) -> None:
@@ -131,24 +136,32 @@ class PodClass:
         self.siblings = siblings
         #: Its claims and disks; None where every node has all that it mounts.
         self.volumes = volumes
+        #: What its resource claims ask for, as things stand; None where it has none. As `faces`, never of a pod itself.
+        self.claims = claims
         self._facing: (
-            WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None], PodClass] | None
+            WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None], PodClass]
+            | None
         ) = None
         #: The one node that it may go to; empty for any.
         self.node_name = node_name
         #: Why no node may be chosen for it; empty for a sound spec.
         self.error = error
 
-    def facing(self, terms: tuple[ExistingTerm, ...], siblings: Siblings | None = None) -> PodClass:
-        """This class as it is decided while `terms` speak of its pods, which have `siblings`. Two calls give the same
-        object."""
+    def facing(
+        self,
+        terms: tuple[ExistingTerm, ...],
+        siblings: Siblings | None = None,
+        claims: Demand | None = None,
+    ) -> PodClass:
+        """This class as it is decided while `terms` speak of its pods, which have `siblings` and `claims`. Two calls
+        give the same object."""
         if self.spread:
             siblings = None
-        if terms == self.faces and siblings == self.siblings:
+        if terms == self.faces and siblings == self.siblings and claims is self.claims:
             return self
         if self._facing is None:
             self._facing = WeakValueDictionary()
-        key = (terms, siblings)
+        key = (terms, siblings, claims)
         found = self._facing.get(key)
         if found is None:
             found = self._facing[key] = PodClass(
@@ -166,6 +179,7 @@ class PodClass:
                 faces=terms,
                 siblings=siblings,
                 volumes=self.volumes,
+                claims=claims,
                 node_name=self.node_name,
                 error=self.error,
             )

@@ -13,6 +13,7 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.salvage import salvage
 
+from .dra.demand import PodClaim
 from .owners import Controller, controller_of
 from .podclass import PodClass, PodClasses
 from .requests import Amounts
@@ -52,6 +53,8 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     preempted: bool = False
     #: When its kubelet took it on, RFC 3339; empty before that.
     started: str = ""
+    #: Its resource claims, in the order of its spec.
+    claims: tuple[PodClaim, ...] = ()
 
     @property
     def metadata(self) -> PodInfo:
@@ -144,4 +147,20 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         preempts=spec.preemption_policy != "Never",
         preempted=preempted,
         started=status.start_time or "",
+        claims=_claims(pod) if spec.resource_claims else (),
     )
+
+
+def _claims(pod: wire.Pod) -> tuple[PodClaim, ...]:
+    """The claims that a pod needs. One that its template turned out not to be needed for is none."""
+    metadata = pod.metadata
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
+    found = []
+    for each in pod.spec.resource_claims or ():
+        if each.resource_claim_name:
+            found.append(PodClaim(each.name, (metadata.namespace, each.resource_claim_name)))
+        elif each.name not in made:
+            found.append(PodClaim(each.name, None, metadata.uid))
+        elif name := made[each.name]:
+            found.append(PodClaim(each.name, (metadata.namespace, name), metadata.uid))
+    return tuple(found)

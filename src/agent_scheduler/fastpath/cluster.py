@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.namespaces import Namespaces
@@ -50,7 +51,15 @@ class Cluster:
         self.catalogue = Catalogue()
         #: Whom pods are spread among by default, for the profiles that do so.
         self.owners = Owners()
-        self.handle = Handle(ledger, namespaces=self.namespaces, owners=self.owners, catalogue=self.catalogue)
+        #: What resource claims are allocated from, as last seen, and what decisions assume of it.
+        self.devices = Devices(ledger.touch)
+        self.handle = Handle(
+            ledger,
+            namespaces=self.namespaces,
+            owners=self.owners,
+            catalogue=self.catalogue,
+            devices=self.devices,
+        )
         self.queue = queue
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}

@@ -72,6 +72,14 @@ class Container(Wire, frozen=True):
     ports: list[ContainerPort] | None = None
 
 
+class PodResourceClaim(Wire, frozen=True):
+    """Either the name of a claim, or of a template from which one is made for the pod."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Wire, frozen=True):
     """The `Raw` fields are decoded by `engine.podclass`, once for all pods that spell them alike."""
 
@@ -88,6 +96,7 @@ class PodSpec(Wire, frozen=True):
     tolerations: Raw = Raw()
     topology_spread_constraints: Raw = Raw()
     volumes: Raw = Raw()
+    resource_claims: list[PodResourceClaim] | None = None
     preemption_policy: str | None = None
     host_network: bool | None = None
 
