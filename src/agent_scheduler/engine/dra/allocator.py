@@ -1,13 +1,36 @@
-"""Which devices the claims of a pod get on a node: complete, deterministic, and bounded in time."""
+"""Which devices the claims of a pod get on a node: complete, deterministic, and bounded in time.
+
+The rules are those of kube-scheduler's structured allocator, with these differences. Where an expression or a request
+for all devices makes that one give up the pod, this one refuses the node. A device whose binding conditions would have
+to be waited for is never allocated. Admin access to a device keeps no other claim from it.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
 
 from ..nodeinfo import NodeInfo
-from .allocation import Allocation
+from ..volumes.reach import reaches
+from .allocation import Allocation, Config, Picked
 from .catalogue import Devices
 from .demand import Demand
+from .extended import met_by_devices
+from .plans import ClaimPlan, Failed, plan_of
+from .search import Choice, OutOfSteps, Search
+from .sites import Site, site_of
+
+CANNOT_ALLOCATE: Final = "cannot allocate all claims"
+NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+TIMED_OUT: Final = "timed out trying to allocate devices"
+INVALID_POOLS: Final = "invalid resource pools were encountered"
+
+#: Devices that a search may look at, each time that it does; some 10 ms.
+STEPS: Final = 20_000
+#: `FirstAvailableDeviceRequestMaxSize`.
+_ALTERNATIVES: Final = 8
 
 
 class Refused(NamedTuple):
@@ -16,7 +39,129 @@ class Refused(NamedTuple):
     reason: str
 
 
-def allocate(demand: Demand, devices: Devices, node: NodeInfo) -> tuple[Allocation, ...] | Refused:
+class Budget:
+    """Steps that several searches have together, so that one hostile claim does not take its time on every node."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = STEPS) -> None:
+        self.left = steps
+
+
+def allocate(
+    demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | None = None
+) -> tuple[Allocation, ...] | Refused:
     """An allocation for each of `demand.wanted`, in their order (and one more, at the end, for extended resources that
     devices stand for on this node). Pure: it takes nothing, see `Devices.assume`."""
-    raise NotImplementedError
+    plan = plan_of(demand, devices)
+    if plan.problem:
+        return Refused(plan.problem)
+    for held in demand.held:
+        if held.reach is not None and not reaches(held.reach, node):
+            return Refused(NOT_AVAILABLE)
+    claims = plan.claims
+    try:
+        if demand.extended is not None:
+            resources = met_by_devices(demand.extended.resources, devices, node)
+            if resources:
+                claims = (*claims, plan.extended(resources, devices))
+        if not claims:
+            return ()
+        site = site_of(devices, node)
+        limit = STEPS if budget is None else min(STEPS, budget.left)
+        search = Search(claims, site, limit)
+        found = search.run()
+    except Failed as failed:
+        return Refused(str(failed))
+    except OutOfSteps:
+        if budget is not None:
+            budget.left -= limit
+        return Refused(TIMED_OUT)
+    if budget is not None:
+        budget.left -= search.steps
+    if not found:
+        return Refused(search.problem or _why(site))
+    return tuple(
+        _allocation(claim, choices, node) for claim, choices in zip(claims, search.chosen, strict=True)
+    )
+
+
+def _why(site: Site) -> str:
+    invalid = [trouble for _, trouble in site.troubles if trouble]
+    if not invalid:
+        return CANNOT_ALLOCATE
+    # What is invalid by what its driver says is told in the words that are known; what cannot be read, by its place.
+    unreadable = [trouble for trouble in invalid if trouble.startswith("resource slice ")]
+    return f"{INVALID_POOLS}: {unreadable[0]}" if unreadable else INVALID_POOLS
+
+
+def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> Allocation:
+    ranks = {choice.request: choice.rank for choice in choices}
+    return Allocation(
+        picked=tuple(
+            Picked(
+                request=choice.ask.option.result_name,
+                id=choice.seat.id,
+                admin=choice.ask.option.admin,
+                tolerations=choice.ask.option.written_tolerations,
+                shared=choice.seat.facts.shared,
+                consumed=choice.consumed,
+            )
+            for choice in choices
+        ),
+        configuration=_configuration(claim, ranks),
+        selector=_selector(choices, node),
+        preference=sum(
+            _ALTERNATIVES - ranks[index]
+            for index, request in enumerate(claim.spec.requests)
+            if request.prioritized and index in ranks
+        ),
+    )
+
+
+def _configuration(claim: ClaimPlan, ranks: dict[int, int]) -> tuple[Config, ...]:
+    """That of the classes, each once, then that of the claim, as far as it is about what was chosen."""
+    names: dict[str, list[str]] = {}
+    chosen = [claim.requests[index][rank] for index, rank in sorted(ranks.items())]
+    for ask in chosen:
+        names.setdefault(ask.device_class.name, []).append(ask.option.result_name)
+    found = []
+    for device_class in {ask.device_class.name: ask.device_class for ask in chosen}.values():
+        found += [
+            Config("FromClass", tuple(names[device_class.name]), opaque)
+            for opaque in device_class.configuration
+        ]
+    known = {request.name for request in claim.spec.requests} | {ask.option.result_name for ask in chosen}
+    found += [
+        Config("FromClaim", each.requests, each.opaque)
+        for each in claim.spec.configuration
+        if not each.requests or known.intersection(each.requests)
+    ]
+    every = len(claim.spec.requests)
+    return tuple(each._replace(requests=()) if len(each.requests) == every else each for each in found)
+
+
+def _selector(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
+    """Where the claim can be used: on this node alone if one of its devices can, else wherever all of them can."""
+    fields: list[Requirement] = []
+    labels: list[Requirement] = []
+    for choice in choices:
+        place = choice.seat.place
+        if place.node_name or choice.seat.device.binds_to_node:
+            only = Requirement("metadata.name", "In", [node.name])
+            return NodeSelector([NodeSelectorTerm(match_fields=[only])])
+        terms = (place.reach.selector.node_selector_terms if place.reach is not None else None) or ()
+        if len(terms) > 1:
+            # The API server lets no such slice in, and no one term says the same.
+            only = Requirement("metadata.name", "In", [node.name])
+            return NodeSelector([NodeSelectorTerm(match_fields=[only])])
+        for term in terms:
+            _add(labels, term.match_expressions or ())
+            _add(fields, term.match_fields or ())
+    if not (fields or labels):
+        return None
+    return NodeSelector([NodeSelectorTerm(labels or None, fields or None)])
+
+
+def _add(known: list[Requirement], more: Sequence[Requirement]) -> None:
+    known += [each for each in more if each not in known]

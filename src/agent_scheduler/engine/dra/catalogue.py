@@ -63,8 +63,9 @@ class Devices:
         self._booked: dict[ClaimKey, tuple[Use, ...]] = {}
         #: Resource -> classes that name it as theirs.
         self._extended: dict[str, set[str]] = {}
-        #: What is worked out of it, by whoever does; entries end with their key. Owner: `answers`.
-        self.kept: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        #: What others work out of it: demand -> plan, node -> site. Owners: `plans` and `sites`.
+        self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.sites: dict[str, Any] = {}
 
     # ---- questions
 

@@ -1,0 +1,194 @@
+"""Quantities, versions, and the functions that Kubernetes adds to CEL, on the values that `cel` has them stand for.
+
+They say what their counterparts in k8s.io/apiserver/pkg/cel/library do. An argument that has no meaning raises
+ValueError, which is an error of the expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from agent_scheduler.objects.quantity import UNIT, QuantityError, parse
+
+_INT64: Final = 2**63
+
+_number: Final = r"(?:0|[1-9][0-9]*)"
+_semver: Final = re.compile(
+    rf"({_number})\.({_number})\.({_number})"
+    r"(?:-((?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+).fullmatch
+#: What may be made a version: a leading v, missing parts, leading zeros.
+_loose: Final = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?([-+].*)?", re.DOTALL).fullmatch
+
+
+class Function(NamedTuple):
+    """Types are `any`, `bool`, `double`, `int`, `list`, `string`, and `opaque` for quantities and versions."""
+
+    name: str
+    parameters: tuple[str, ...]
+    result: str
+    does: Callable[..., Any]
+    is_method: bool = True
+
+
+# ---- quantities
+
+
+def quantity_value(nano: int) -> bytes:
+    return b"q%d" % nano
+
+
+def _nano(value: bytes) -> int:
+    if value[:1] != b"q":
+        raise ValueError("no such overload")
+    return int(value[1:])
+
+
+def _quantity(text: str) -> bytes:
+    return quantity_value(parse(text).nano)
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        parse(text)
+    except QuantityError:
+        return False
+    return True
+
+
+def _as_integer(value: bytes) -> int:
+    whole, rest = divmod(_nano(value), UNIT)
+    if rest or not -_INT64 <= whole < _INT64:
+        raise ValueError("cannot convert value to integer")
+    return whole
+
+
+def _is_integer(value: bytes) -> bool:
+    whole, rest = divmod(_nano(value), UNIT)
+    return not rest and -_INT64 <= whole < _INT64
+
+
+def _sum(one: bytes, other: bytes | int, sign: int) -> bytes:
+    more = other * UNIT if isinstance(other, int) else _nano(other)
+    return quantity_value(_nano(one) + sign * more)
+
+
+# ---- versions
+
+
+def version_value(text: str, *, normalize: bool = False) -> bytes | None:
+    """None for what is none. Build metadata is no part of it: versions that differ in nothing else are equal."""
+    match = _semver(_normal(text) if normalize else text)
+    if match is None:
+        return None
+    major, minor, patch, before = match.groups()
+    return b"v" + f"{major}.{minor}.{patch}{'-' + before if before else ''}".encode()
+
+
+def _normal(text: str) -> str:
+    match = _loose(text)
+    if match is None:
+        return text
+    major, minor, patch, rest = match.groups()
+    return ".".join(str(int(each or "0")) for each in (major, minor, patch)) + (rest or "")
+
+
+def _version(text: str, normalize: bool = False) -> bytes:
+    found = version_value(text, normalize=normalize)
+    if found is None:
+        raise ValueError(f"{text!r} is not a semantic version")
+    return found
+
+
+def _numbers(value: bytes) -> tuple[int, int, int]:
+    if value[:1] != b"v":
+        raise ValueError("no such overload")
+    major, minor, patch = value[1:].split(b"-", 1)[0].split(b".")
+    return int(major), int(minor), int(patch)
+
+
+def _rank(value: bytes) -> tuple[Any, ...]:
+    """As semver.org compares: a version that comes before a release is less than that."""
+    before = value.split(b"-", 1)[1].decode() if b"-" in value else ""
+    parts = [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in before.split(".") if before]
+    return (*_numbers(value), not before, parts)
+
+
+# ---- both
+
+
+def _compare(one: bytes, other: bytes) -> int:
+    read: Callable[[bytes], Any] = _nano if one[:1] == b"q" else _rank
+    left, right = read(one), read(other)
+    return int(left > right) - int(left < right)
+
+
+# ---- lists and sets
+
+
+def _least(items: list[Any]) -> Any:
+    return min(items)
+
+
+def _greatest(items: list[Any]) -> Any:
+    return max(items)
+
+
+def _total(items: list[Any]) -> Any:
+    return sum(items)
+
+
+def _contains(items: list[Any], others: list[Any]) -> bool:
+    return all(other in items for other in others)
+
+
+FUNCTIONS: Final = (
+    Function("quantity", ("string",), "opaque", _quantity, is_method=False),
+    Function("isQuantity", ("string",), "bool", _is_quantity, is_method=False),
+    Function("isInteger", ("opaque",), "bool", _is_integer),
+    Function("asInteger", ("opaque",), "int", _as_integer),
+    Function("asApproximateFloat", ("opaque",), "double", lambda value: _nano(value) / UNIT),
+    Function("sign", ("opaque",), "int", lambda value: (_nano(value) > 0) - (_nano(value) < 0)),
+    Function("add", ("opaque", "opaque"), "opaque", lambda one, other: _sum(one, other, 1)),
+    Function("add", ("opaque", "int"), "opaque", lambda one, other: _sum(one, other, 1)),
+    Function("sub", ("opaque", "opaque"), "opaque", lambda one, other: _sum(one, other, -1)),
+    Function("sub", ("opaque", "int"), "opaque", lambda one, other: _sum(one, other, -1)),
+    Function("semver", ("string",), "opaque", _version, is_method=False),
+    Function("semver", ("string", "bool"), "opaque", _version, is_method=False),
+    Function("isSemver", ("string",), "bool", lambda text: version_value(text) is not None, is_method=False),
+    Function(
+        "isSemver",
+        ("string", "bool"),
+        "bool",
+        lambda text, normalize: version_value(text, normalize=normalize) is not None,
+        is_method=False,
+    ),
+    Function("major", ("opaque",), "int", lambda value: _numbers(value)[0]),
+    Function("minor", ("opaque",), "int", lambda value: _numbers(value)[1]),
+    Function("patch", ("opaque",), "int", lambda value: _numbers(value)[2]),
+    Function("compareTo", ("opaque", "opaque"), "int", _compare),
+    Function("isLessThan", ("opaque", "opaque"), "bool", lambda one, other: _compare(one, other) < 0),
+    Function("isGreaterThan", ("opaque", "opaque"), "bool", lambda one, other: _compare(one, other) > 0),
+    Function("isSorted", ("list",), "bool", lambda items: items == sorted(items)),
+    Function("sum", ("list",), "any", _total),
+    Function("min", ("list",), "any", _least),
+    Function("max", ("list",), "any", _greatest),
+    Function("sets.contains", ("list", "list"), "bool", _contains, is_method=False),
+    Function(
+        "sets.equivalent",
+        ("list", "list"),
+        "bool",
+        lambda one, other: _contains(one, other) and _contains(other, one),
+        is_method=False,
+    ),
+    Function(
+        "sets.intersects",
+        ("list", "list"),
+        "bool",
+        lambda one, other: any(each in one for each in other),
+        is_method=False,
+    ),
+)

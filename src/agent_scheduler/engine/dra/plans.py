@@ -1,0 +1,172 @@
+"""A demand as the allocator works with it: requests with the selectors of their classes, and what was found before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from .catalogue import Devices
+from .cel import CelError, selector
+from .claimspec import ClaimSpec, Constraint, Option, Request, Toleration
+from .demand import Demand
+from .devices import Facts, Taint
+from .extended import CLAIM, Mapped, requests_for
+from .records import DeviceClassInfo
+
+
+class Failed(Exception):
+    """The text is why a node is refused, in kube-scheduler's words."""
+
+
+class Ask:
+    """A request, or an alternative of one, that devices can be asked to meet."""
+
+    __slots__ = ("_tolerated", "applying", "capacity_key", "claim", "device_class", "option", "selectors")
+
+    def __init__(
+        self,
+        claim: str,
+        request: Request,
+        option: Option,
+        found: DeviceClassInfo,
+        constraints: tuple[Constraint, ...],
+    ) -> None:
+        self.claim = claim
+        self.option = option
+        self.device_class = found
+        #: Of the class, then of the request. Also what answers are kept under.
+        self.selectors = found.selectors + option.selectors
+        self.capacity_key: Hashable = ("capacity", option.capacity)
+        #: Which of the claim's constraints speak of it.
+        self.applying = tuple(
+            index
+            for index, constraint in enumerate(constraints)
+            if not constraint.requests
+            or request.name in constraint.requests
+            or option.result_name in constraint.requests
+        )
+        self._tolerated: dict[tuple[Taint, ...], bool] = {(): True}
+
+    def selects(self, facts: Facts) -> bool:
+        """Whether all selectors match. Raises `Failed` where one cannot be asked."""
+        if not self.selectors:
+            return True
+        found = facts.answers.get(self.selectors)
+        if found is None:
+            found = _asked(self.selectors, facts)
+            facts.keep(self.selectors, found)
+        if isinstance(found, bool):
+            return found
+        index, text = found
+        own = index - len(self.device_class.selectors)
+        if own < 0:
+            raise Failed(f"class {self.device_class.name}: selector #{index}: {text}")
+        raise Failed(f"claim {self.claim}: selector #{own}: {text}")
+
+    def tolerates(self, taints: tuple[Taint, ...]) -> bool:
+        found = self._tolerated.get(taints)
+        if found is None:
+            if len(self._tolerated) > 256:
+                self._tolerated.clear()
+            found = self._tolerated[taints] = all(
+                any(_tolerates(each, taint) for each in self.option.tolerations) for taint in taints
+            )
+        return found
+
+
+class ClaimPlan:
+    __slots__ = ("mapped", "name", "requests", "spec")
+
+    def __init__(
+        self,
+        name: str,
+        spec: ClaimSpec,
+        requests: tuple[tuple[Ask, ...], ...],
+        mapped: tuple[Mapped, ...] = (),
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.requests = requests
+        #: For extended resources: which container is to have what.
+        self.mapped = mapped
+
+
+class Plan:
+    """Of one demand, for as long as no class changes. `problem` is why no node will do; empty if one might."""
+
+    __slots__ = ("__weakref__", "_extended", "_needs", "answers", "claims", "problem", "version")
+
+    def __init__(self, demand: Demand, devices: Devices) -> None:
+        self.version = devices.version
+        self.problem = demand.problem
+        self.claims: tuple[ClaimPlan, ...] = ()
+        #: What was found for each node. Owner: `answers`.
+        self.answers: dict[str, Any] = {}
+        self._needs = demand.extended
+        self._extended: dict[frozenset[str], ClaimPlan] = {}
+        if not self.problem:
+            try:
+                self.claims = tuple(_planned(each.name, each.spec, devices) for each in demand.wanted)
+            except Failed as failed:
+                self.problem = str(failed)
+
+    def extended(self, resources: frozenset[str], devices: Devices) -> ClaimPlan:
+        """The claim for resources that devices stand for on a node."""
+        found = self._extended.get(resources)
+        if found is None:
+            assert self._needs is not None, "the pod asks for some"
+            spec, mapped = requests_for(self._needs, resources, devices)
+            planned = _planned(CLAIM, spec, devices)
+            found = self._extended[resources] = ClaimPlan(CLAIM, spec, planned.requests, mapped)
+        return found
+
+
+def plan_of(demand: Demand, devices: Devices) -> Plan:
+    found: Plan | None = devices.plans.get(demand)
+    if found is None or found.version != devices.version:
+        found = devices.plans[demand] = Plan(demand, devices)
+    return found
+
+
+def _planned(name: str, spec: ClaimSpec, devices: Devices) -> ClaimPlan:
+    return ClaimPlan(
+        name,
+        spec,
+        tuple(
+            tuple(
+                Ask(name, request, option, _class_of(option, devices), spec.constraints)
+                for option in request.options
+            )
+            for request in spec.requests
+        ),
+    )
+
+
+def _class_of(option: Option, devices: Devices) -> DeviceClassInfo:
+    found = devices.classes.get(option.class_name)
+    if found is None:
+        raise Failed(f"request {option.result_name}: device class {option.class_name} does not exist")
+    if found.error:
+        raise Failed(f"device class {found.name}: {found.error}")
+    return found
+
+
+def _asked(expressions: tuple[str, ...], facts: Facts) -> bool | tuple[int, str]:
+    for index, expression in enumerate(expressions):
+        try:
+            if not selector(expression).matches(facts):
+                return False
+        except CelError as error:
+            return index, str(error)
+    return True
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """`ToleratesTaint` of k8s.io/dynamic-resource-allocation."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator == "Equal" and toleration.value == taint.value

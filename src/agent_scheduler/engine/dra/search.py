@@ -1,0 +1,340 @@
+"""The search for devices: one request after the other, each device that can be had in turn, back when none is left.
+
+It is complete: it finds an allocation whenever there is one, unless it takes more steps than it may. Three things keep
+it short. Devices of one kind are tried once at each place. The devices of one request are taken in the order of the
+site, for their order means nothing. And what is left to be done is known to fail, wherever the same devices were taken
+before for the requests so far.
+
+The search is a stack of generators, not a recursion: a pod may have more devices than Python has frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from .capacity import Consumption, consumption, fits
+from .devices import Attribute
+from .plans import Ask, ClaimPlan, Failed
+from .sites import Seat, Site
+
+#: `AllocationResultsMaxSize`.
+DEVICES_AT_MOST: Final = 32
+#: Before a search has come so far, it is not worth while to remember where it failed.
+_SHORT: Final = 50
+
+#: Levels of the search; each yields the next one to be tried. None: everything has been found.
+Level = Iterator[Any]
+
+
+class _Known(NamedTuple):
+    """What a request takes of the capacities of a kind of device; None if it can have none of that kind."""
+
+    wanted: tuple[Consumption, ...] | None
+
+
+class OutOfSteps(Exception):
+    """The search was given up."""
+
+
+class Choice:
+    """A device for a request."""
+
+    __slots__ = ("ask", "consumed", "rank", "request", "seat")
+
+    def __init__(
+        self, ask: Ask, seat: Seat, request: int, rank: int, consumed: tuple[Consumption, ...]
+    ) -> None:
+        self.ask = ask
+        self.seat = seat
+        self.request = request
+        self.rank = rank
+        #: Of a shared device.
+        self.consumed = consumed
+
+
+class Search:
+    """One search for all claims on one site."""
+
+    __slots__ = (
+        "_all",
+        "_claims",
+        "_counters",
+        "_dead",
+        "_index",
+        "_limit",
+        "_seats",
+        "_shares",
+        "_site",
+        "_taken",
+        "_used",
+        "_values",
+        "chosen",
+        "problem",
+        "steps",
+    )
+
+    def __init__(self, claims: Sequence[ClaimPlan], site: Site, limit: int) -> None:
+        self._claims = claims
+        self._site = site
+        self._seats = site.seats
+        self._limit = limit
+        self.steps = 0
+        #: Why a request for all devices could not be met though they are there; empty if that never happened.
+        self.problem = ""
+        #: By claim.
+        self.chosen: list[list[Choice]] = [[] for _ in claims]
+        #: Bits of seats that are taken for somebody; and by claim, of seats that it has in whatever way.
+        self._taken = 0
+        self._used = [0] * len(claims)
+        #: By claim and constraint: the values of its devices.
+        self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
+        #: (pool, counter) -> what the devices taken here use of it.
+        self._counters: dict[Hashable, int] = {}
+        #: Seat -> what is taken of a shared device here, one entry a use.
+        self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
+        self._all: dict[Ask, list[int]] = {}
+        self._dead: set[Hashable] = set()
+
+    def run(self) -> bool:
+        """Whether everything could be had; it is then in `chosen`. Raises `Failed` and `OutOfSteps`."""
+        for claim in self._claims:
+            self._prepare(claim)
+        stack: list[Level] = [self._request(0, 0)]
+        while stack:
+            try:
+                level = next(stack[-1])
+            except StopIteration:
+                stack.pop()
+                continue
+            if level is None:
+                return True
+            stack.append(level)
+        return False
+
+    def _prepare(self, claim: ClaimPlan) -> None:
+        """What requests for all devices mean here, and whether the claim can have so many as it asks for."""
+        least = 0
+        for asks in claim.requests:
+            numbers = []
+            for ask in asks:
+                if ask.option.takes_all:
+                    self._all[ask] = self._everything(claim, ask)
+                    numbers.append(len(self._all[ask]))
+                else:
+                    numbers.append(ask.option.number)
+            least += min(numbers, default=0)
+        if least > DEVICES_AT_MOST:
+            raise Failed(
+                f"claim {claim.name}: number of requested devices {least} exceeds the claim limit of {DEVICES_AT_MOST}"
+            )
+
+    def _everything(self, claim: ClaimPlan, ask: Ask) -> list[int]:
+        if self._site.troubles:
+            pool, trouble = self._site.troubles[0]
+            state = "invalid" if trouble else "being updated"
+            raise Failed(
+                f"claim {claim.name}, request {ask.option.name}: asks for all devices, "
+                f"but resource pool {pool} is currently {state}"
+            )
+        return [
+            index
+            for index, seat in enumerate(self._seats)
+            if ask.selects(seat.facts) and self._wanted(ask, seat) is not None
+        ]
+
+    # ---- levels
+
+    def _request(self, at: int, request: int) -> Level:
+        while at < len(self._claims) and request >= len(self._claims[at].requests):
+            at, request = at + 1, 0
+        if at == len(self._claims):
+            yield None
+            return
+        key = self._key(at, request) if self.steps > _SHORT else None
+        if key in self._dead:
+            return
+        for rank, ask in enumerate(self._claims[at].requests[request]):
+            if ask.option.takes_all:
+                yield self._take_all(at, request, rank, ask)
+            else:
+                yield self._take_some(at, request, rank, ask, ask.option.number, 0)
+        if key is not None:
+            self._dead.add(key)
+
+    def _take_some(self, at: int, request: int, rank: int, ask: Ask, left: int, start: int) -> Level:
+        if not left:
+            yield self._request(at, request + 1)
+            return
+        if len(self.chosen[at]) + left > DEVICES_AT_MOST:
+            return
+        seats = self._seats
+        failed: set[int] = set()
+        for index in range(start, len(seats)):
+            self.steps += 1
+            if self.steps > self._limit:
+                raise OutOfSteps
+            seat = seats[index]
+            if seat.kind in failed or not self._is_free(at, ask, index, seat) or not ask.selects(seat.facts):
+                continue
+            # Too few are left from here on; the others are asked all the same, for the errors that they may have.
+            if index <= len(seats) - left and self._take(at, request, rank, ask, index):
+                yield self._take_some(at, request, rank, ask, left - 1, index + 1)
+                self._give_back(at, index)
+            if seat.kind >= 0:
+                failed.add(seat.kind)
+
+    def _take_all(self, at: int, request: int, rank: int, ask: Ask) -> Level:
+        wanted = self._all[ask]
+        if not wanted or len(self.chosen[at]) + len(wanted) > DEVICES_AT_MOST:
+            return
+        taken = []
+        for index in wanted:
+            self.steps += 1
+            seat = self._seats[index]
+            if not self._is_free(at, ask, index, seat) or not self._take(
+                at, request, rank, ask, index, must=True
+            ):
+                break
+            taken.append(index)
+        if len(taken) == len(wanted):
+            yield self._request(at, request + 1)
+        for index in reversed(taken):
+            self._give_back(at, index)
+
+    def _key(self, at: int, request: int) -> Hashable:
+        """Equal where all that is left to be done has the same choice."""
+        return (
+            at,
+            request,
+            self._taken,
+            self._used[at],
+            len(self.chosen[at]),
+            tuple(map(tuple, self._values[at])),
+            tuple((seat, tuple(uses)) for seat, uses in sorted(self._shares.items()) if uses),
+        )
+
+    # ---- one device
+
+    def _is_free(self, at: int, ask: Ask, index: int, seat: Seat) -> bool:
+        if seat.facts.shared:
+            return ask.option.admin or seat.name not in seat.pool.exclusive
+        if self._used[at] >> index & 1:
+            return False
+        if ask.option.admin:
+            return True
+        return not (
+            self._taken >> index & 1 or seat.name in seat.pool.exclusive or seat.name in seat.pool.shares
+        )
+
+    def _wanted(self, ask: Ask, seat: Seat) -> tuple[Consumption, ...] | None:
+        """What a request takes of the device's capacities; None if there is not so much left."""
+        facts = seat.facts
+        found = facts.answers.get(ask.capacity_key)
+        if found is None:
+            wanted = consumption(facts, ask.option.capacity)
+            found = _Known(wanted)
+            facts.keep(ask.capacity_key, found)
+        amounts: tuple[Consumption, ...] | None = found.wanted
+        if amounts is None:
+            return None
+        if not facts.shared:
+            return ()
+        return amounts if fits(amounts, seat.pool.consumed.get(seat.name, {}), facts) else None
+
+    def _take(self, at: int, request: int, rank: int, ask: Ask, index: int, *, must: bool = False) -> bool:
+        """Take a device that is free and selected, if nothing else is against it. False, and nothing is changed."""
+        seat = self._seats[index]
+        device = seat.device
+        if device.taints and not ask.tolerates(device.taints):
+            return False
+        wanted = self._wanted(ask, seat)
+        if wanted is None:
+            return False
+        shares = self._shares.get(index, ()) if seat.facts.shared else ()
+        if shares and not self._leaves_enough(seat, wanted, shares):
+            return False
+        if device.consumes and self._needs_counters(ask, index, seat) and not self._counters_suffice(seat):
+            return False
+        if ask.applying and not self._agrees(at, ask, seat):
+            if must:
+                self.problem = self.problem or (
+                    f"claim {self._claims[at].name}, request {ask.option.name}: cannot add device {seat.id} "
+                    "because a claim constraint would not be satisfied"
+                )
+            return False
+        self._note(at, ask, index, 1)
+        if seat.facts.shared:
+            self._shares.setdefault(index, []).append(wanted)
+        else:
+            self._used[at] |= 1 << index
+            if not ask.option.admin:
+                self._taken |= 1 << index
+        self.chosen[at].append(Choice(ask, seat, request, rank, wanted))
+        return True
+
+    def _give_back(self, at: int, index: int) -> None:
+        """Undo the last `_take`, which was of this seat."""
+        choice = self.chosen[at].pop()
+        if choice.seat.facts.shared:
+            self._shares[index].pop()
+        else:
+            self._used[at] &= ~(1 << index)
+            if not choice.ask.option.admin:
+                self._taken &= ~(1 << index)
+        self._note(at, choice.ask, index, -1)
+
+    def _note(self, at: int, ask: Ask, index: int, sign: int) -> None:
+        """Count what the device is to counters and constraints, before it is taken or after it was given back."""
+        seat = self._seats[index]
+        if seat.device.consumes and self._needs_counters(ask, index, seat):
+            for counter, size in seat.device.consumes:
+                key = (seat.pool.id, counter)
+                self._counters[key] = self._counters.get(key, 0) + sign * size
+        for constraint in ask.applying:
+            values = self._values[at][constraint]
+            if sign > 0:
+                value = seat.facts.attribute(self._claims[at].spec.constraints[constraint].attribute)
+                assert value is not None, "it agrees"
+                values.append(value)
+            else:
+                values.pop()
+
+    def _agrees(self, at: int, ask: Ask, seat: Seat) -> bool:
+        constraints = self._claims[at].spec.constraints
+        for index in ask.applying:
+            value = seat.facts.attribute(constraints[index].attribute)
+            if value is None or not value.kind:
+                return False
+            values = self._values[at][index]
+            if constraints[index].distinct:
+                if value in values:
+                    return False
+            elif values and values[0] != value:
+                return False
+        return True
+
+    @staticmethod
+    def _leaves_enough(
+        seat: Seat, wanted: tuple[Consumption, ...], shares: Sequence[tuple[Consumption, ...]]
+    ) -> bool:
+        in_use = dict(seat.pool.consumed.get(seat.name, {}))
+        for use in shares:
+            for each in use:
+                in_use[each.qualified] = in_use.get(each.qualified, 0) + each.size.nano
+        return fits(wanted, in_use, seat.facts)
+
+    def _needs_counters(self, ask: Ask, index: int, seat: Seat) -> bool:
+        """Whether its counters are not in use for it already."""
+        if seat.facts.shared:
+            return not (self._shares.get(index) or seat.name in seat.pool.shares)
+        return not ask.option.admin
+
+    def _counters_suffice(self, seat: Seat) -> bool:
+        pool = seat.pool
+        used = pool.counters_used
+        return all(
+            size + used.get(counter, 0) + self._counters.get((pool.id, counter), 0)
+            <= pool.counters.get(counter, 0)
+            for counter, size in seat.device.consumes
+        )

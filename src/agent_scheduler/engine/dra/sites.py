@@ -1,0 +1,126 @@
+"""What of the pools a node can have: its seats, in the order in which they are tried.
+
+The order is by driver, pool, slice and place in the slice, so that a driver can say by its names what is to be taken
+first. A seat has a `kind`: seats of one kind are the same to every request, so a search that failed with one need not
+try another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+from ..nodeinfo import NodeInfo
+from ..volumes.reach import reaches
+from .catalogue import Devices
+from .devices import Device, DeviceId, Place, PoolId
+from .pools import Pool
+from .records import NOWHERE, SliceInfo
+
+
+class Seat:
+    """A device that the node can have. `kind` is negative for a device that is like no other."""
+
+    __slots__ = ("device", "facts", "id", "kind", "name", "place", "pool")
+
+    def __init__(self, device: Device, pool: Pool, place: Place, kind: int) -> None:
+        self.device = device
+        self.facts = device.facts
+        self.name = device.name
+        self.pool = pool
+        self.place = place
+        self.id = DeviceId(*pool.id, device.name)
+        self.kind = kind
+
+
+class Site:
+    """Of one node, for as long as nothing is published anew and its labels stay."""
+
+    __slots__ = ("labels", "seats", "stamp", "troubles")
+
+    def __init__(
+        self,
+        seats: tuple[Seat, ...],
+        troubles: tuple[tuple[PoolId, str], ...],
+        labels: Mapping[str, str],
+        stamp: tuple[int, int],
+    ) -> None:
+        self.seats = seats
+        #: Pools that nothing can be had of for now: (pool, why), where an empty text is for one that is incomplete.
+        self.troubles = troubles
+        self.labels = labels
+        self.stamp = stamp
+
+
+def site_of(devices: Devices, node: NodeInfo) -> Site:
+    """Kept until it changes."""
+    stamp = devices.slice_stamp(node.name)
+    found: Site | None = devices.sites.get(node.name)
+    if (
+        found is not None
+        and found.stamp == stamp
+        and (found.labels is node.labels or found.labels == node.labels)
+    ):
+        return found
+    seats: list[Seat] = []
+    troubles: list[tuple[PoolId, str]] = []
+    kinds: dict[Hashable, int] = {}
+    for pool in devices.pools_of(node.name):
+        here = list(_visible(pool, node))
+        if not here and not _is_unreadable(pool):
+            continue
+        if not pool.complete:
+            troubles.append((pool.id, ""))
+        elif pool.error or (twice := _named_twice(device for device, _ in here)):
+            troubles.append((pool.id, pool.error or f"duplicate device name {twice}"))
+        else:
+            seats += [
+                Seat(device, pool, place, _kind(device, pool, kinds))
+                for device, place in here
+                if not device.has_conditions
+            ]
+    site = devices.sites[node.name] = Site(tuple(seats), tuple(troubles), node.labels, stamp)
+    return site
+
+
+def is_on(place: Place, node: NodeInfo) -> bool:
+    if place.node_name:
+        return place.node_name == node.name
+    return place.everywhere or (place.reach is not None and reaches(place.reach, node))
+
+
+def _visible(pool: Pool, node: NodeInfo) -> Iterator[tuple[Device, Place]]:
+    for each in pool.newest:
+        if each.place is not NOWHERE and each.place != NOWHERE:
+            if is_on(each.place, node):
+                for device in each.devices:
+                    yield device, each.place
+            continue
+        for device in each.devices:
+            if device.place is not None and is_on(device.place, node):
+                yield device, device.place
+
+
+def _is_unreadable(pool: Pool) -> bool:
+    """Whether it cannot be told which nodes have it."""
+    return any(_lost(each) for each in pool.newest)
+
+
+def _lost(each: SliceInfo) -> bool:
+    return bool(each.error) and each.place == NOWHERE
+
+
+def _named_twice(devices: Iterable[Device]) -> str:
+    names = set()
+    for device in devices:
+        if device.name in names:
+            return device.name
+        names.add(device.name)
+    return ""
+
+
+def _kind(device: Device, pool: Pool, kinds: dict[Hashable, int]) -> int:
+    if device.facts.shared:
+        # How much of it is in use tells it from others.
+        return -1
+    key = (device.facts, device.taints, device.consumes, pool.id if device.consumes else None)
+    return kinds.setdefault(key, len(kinds))
