@@ -123,7 +123,7 @@ class DeviceDriver:
         latest = max((spec["pool"]["generation"] for _, spec in specs), default=0)
         self._generations[name] = latest = max(latest, self._generations.get(name, 0))
         wanted = _slices(name, count, latest)
-        if node is not None and len(found) == len(wanted) and all(node.uid in each.owners for each in found):
+        if node is not None and all(node.uid in each.owners for each in found):
             there = sorted((spec for _, spec in specs), key=lambda spec: str(spec["devices"][0]["name"]))
             if there == sorted(wanted, key=lambda spec: str(spec["devices"][0]["name"])):
                 return

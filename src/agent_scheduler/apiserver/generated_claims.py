@@ -42,16 +42,14 @@ class ClaimMaker:
         return self._made_before(pod, use.entry) or self._make(pod, use)
 
     def _made_before(self, pod: Record, entry: str) -> str:
-        """Of several, rather one that is not being deleted."""
-        found = ""
         for table, key in sorted(self._api.store.dependents.get(pod.uid, ())):
             if table != CLAIMS:
                 continue
             claim = self._claims.table.records[key]
             annotations = self._claims.stored.decode(claim.data)["metadata"].get("annotations") or {}
-            if annotations.get(POD_CLAIM_NAME) == entry and (not found or not claim.deleting):
-                found = claim.name
-        return found
+            if annotations.get(POD_CLAIM_NAME) == entry:
+                return claim.name
+        return ""
 
     def _make(self, pod: Record, use: Use) -> str:
         template = self._api.registry.object(TEMPLATES, f"{pod.namespace}/{use.template}")

@@ -78,7 +78,7 @@ class ResourceClaims:
 
     def _pod_changed(self, event: Event) -> None:
         record = event.record
-        if not has_claims(record) and record.key not in self._uses:
+        if not has_claims(record):
             return
         self._noted_pods[record.key] = None
         if event.type == "DELETED":

@@ -223,3 +223,22 @@ def test_a_pod_that_takes_anothers_name_gets_a_claim_of_its_own(world: ClaimsWor
     assert after != before
     assert claim["metadata"]["ownerReferences"][0]["uid"] == uid
     assert world.told() == {"gpu": after}
+
+
+def test_nothing_is_made_or_said_in_a_namespace_that_is_being_deleted(world: ClaimsWorld) -> None:
+    world.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    world.pod(
+        "p",
+        namespace="team",
+        finalizers=["example.com/hold"],
+        spec={"resourceClaims": [entry], "nodeName": "n1"},
+    )
+    world.controllers, controllers = [], world.controllers
+    world.delete("/api/v1/namespaces/team")
+    world.controllers = controllers
+    controllers[0].advance()
+    world.collect()
+    assert world.names("/api/v1/namespaces/team/events") == []
+    world.settle(60)
+    assert world.names("/api/v1/namespaces/team/pods") == ["p"]

@@ -13,6 +13,7 @@ from agent_scheduler.apiserver.resource_claims import ResourceClaims
 from ..apiserver_controllers.claims_world import ClaimsWorld
 from ..apiserver_controllers.world import PODS
 
+SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 EXTENDED = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
 
 
@@ -178,7 +179,7 @@ def test_a_pod_whose_claims_have_one_device_between_them_does_not_run(world: Nod
 
 def test_devices_for_administration_and_shared_ones_are_in_nobodys_way(world: NodeWorld) -> None:
     world.run_claimed("p", "c", device="gpu-0")
-    for pod, claim, more in (("q", "d", {"adminAccess": True}), ("r", "e", {"shareID": "1"})):
+    for pod, claim, more in (("q", "d", {"adminAccess": True}), ("r", "e", {"shareID": SHARE})):
         world.add_claim(claim)
         world.add_pod(pod, gpu=f"claim/{claim}")
         result = {"request": "r", "driver": "d.example.com", "pool": "a", "device": "gpu-0", **more}
@@ -200,6 +201,18 @@ def test_a_pod_that_waits_can_be_deleted(world: NodeWorld) -> None:
     assert world.names(PODS) == []
     world.add_claim("c")
     world.settle()
+
+
+def test_a_pod_that_waits_and_is_being_deleted_does_not_start_any_more(world: NodeWorld) -> None:
+    world.add_claim("c")
+    world.add_pod(gpu="claim/c")
+    world.bind("p", "a")
+    world.settle()
+    world.delete(f"{PODS}/p")
+    world.settle()
+    world.allocate("c", "p", node="a")
+    world.settle()
+    assert world.phase() == "Pending"
 
 
 def test_kubelets_that_start_anew_know_what_running_pods_use(world: NodeWorld) -> None:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ..resource import Resource
-from .dra_claims import check_claim, check_claim_status, check_template, default_claim, default_template
+from .dra_claims import (
+    check_claim,
+    check_claim_status,
+    check_template,
+    default_claim,
+    default_template,
+    forget_devices,
+)
 from .dra_devices import check_device_class, check_slice, date_taints, slice_fields
 from .kind import builtin
 
@@ -30,6 +37,7 @@ DRA: tuple[Resource, ...] = (
         check=check_claim,
         status=True,
         first_status={},
+        on_status=forget_devices,
         check_status=check_claim_status,
         status_keeps_labels=True,
         returns_deleted=True,

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import duplicate, forbidden, immutable, invalid, required, too_many
-from .dra_requests import check_claim_spec, check_request_name, default_devices
+from .causes import check_one_of, duplicate, forbidden, immutable, invalid, required, too_many
+from .dra_requests import (
+    check_claim_spec,
+    check_opaque,
+    check_request_name,
+    check_request_names,
+    default_devices,
+)
 from .selectors import check_node_selector
 
 _MAX_RESULTS = 32
 _MAX_RESERVED = 256
+#: Of a class and of a claim.
+_MAX_CONFIG = 2 * 32
+_SHARE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def default_claim(claim: Object) -> None:
@@ -35,6 +45,28 @@ def check_claim(claim: Object, old: Object | None) -> list[Cause]:
     if old is not None:
         return [] if spec == (old.get("spec") or {}) else [immutable("spec", spec)]
     return check_claim_spec(spec, "spec")
+
+
+def forget_devices(claim: Object, old: Object) -> None:
+    """What drivers said of devices goes with these devices, whoever deallocates them."""
+    status = claim.get("status") or {}
+    gone = _allocated(old) - _allocated(claim)
+    if gone and status.get("devices"):
+        kept = [device for device in status["devices"] if _device(device) not in gone]
+        if kept:
+            status["devices"] = kept
+        else:
+            del status["devices"]
+
+
+def _allocated(claim: Object) -> set[tuple[str, ...]]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return {_device(result) for result in (allocation.get("devices") or {}).get("results") or ()}
+
+
+def _device(named: dict[str, Any]) -> tuple[str, ...]:
+    """The device that a result of an allocation, or a driver's report, is about."""
+    return tuple(named.get(field) or "" for field in ("driver", "pool", "device", "shareID"))
 
 
 def check_claim_status(claim: Object, old: Object) -> list[Cause]:
@@ -64,6 +96,7 @@ def check_claim_status(claim: Object, old: Object) -> list[Cause]:
                 "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
             )
             causes.append(forbidden("status.reservedFor", detail))
+    causes += _check_reports(status.get("devices") or [], _allocated(claim))
     if allocation is not None and was is None:
         causes += _check_allocation(allocation, claim.get("spec") or {})
     elif allocation is not None and allocation != was:
@@ -92,10 +125,52 @@ def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> list[
                 causes.append(required(f"{here}.{field}"))
             else:
                 causes += [invalid(f"{here}.{field}", value, problem) for problem in rule(value)]
-        if not result.get("pool"):
+        pool = result.get("pool")
+        if not pool:
             causes.append(required(f"{here}.pool"))
+        else:
+            causes += [
+                invalid(f"{here}.pool", pool, why)
+                for part in pool.split("/")
+                for why in names.subdomain(part)
+            ]
+        share = result.get("shareID")
+        if share is not None and not _SHARE_ID.fullmatch(share):
+            causes.append(invalid(f"{here}.shareID", share, "must be a UUID in lower case"))
+    causes += _check_config(
+        (allocation.get("devices") or {}).get("config") or [], f"{at}.devices.config", known
+    )
     if (selector := allocation.get("nodeSelector")) is not None:
         causes += check_node_selector(selector, f"{at}.nodeSelector")
+    return causes
+
+
+def _check_config(configs: list[dict[str, Any]], at: str, known: set[str]) -> list[Cause]:
+    causes = [too_many(at, len(configs), _MAX_CONFIG)] if len(configs) > _MAX_CONFIG else []
+    for index, config in enumerate(configs):
+        here = f"{at}[{index}]"
+        if not config.get("source"):
+            causes.append(required(f"{here}.source"))
+        else:
+            causes += check_one_of(f"{here}.source", config["source"], ("FromClaim", "FromClass"))
+        causes += check_request_names(config.get("requests") or (), f"{here}.requests", known)
+        causes += check_opaque(config, here)
+    return causes
+
+
+def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]]) -> list[Cause]:
+    """Drivers speak of each allocated device once, and of no others."""
+    causes: list[Cause] = []
+    seen: set[tuple[str, ...]] = set()
+    for index, report in enumerate(reports):
+        at, device = f"status.devices[{index}]", _device(report)
+        if device in seen:
+            causes.append(duplicate(at, report))
+        seen.add(device)
+        if device not in allocated:
+            causes.append(
+                invalid(at, "/".join(filter(None, device)), "must be an allocated device in the claim")
+            )
     return causes
 
 

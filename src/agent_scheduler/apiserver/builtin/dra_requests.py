@@ -10,6 +10,7 @@ from .causes import check_one_of, duplicate, invalid, required, too_long, too_ma
 
 _MAX_REQUESTS = _MAX_CONSTRAINTS = _MAX_SELECTORS = 32
 _MAX_EXPRESSION = 10 * 1024
+_MAX_CHOICES = 8
 
 
 def _default_request(request: dict[str, Any]) -> None:
@@ -139,6 +140,8 @@ def _check_named_request(request: dict[str, Any], at: str, known: set[str]) -> l
     elif exactly is not None:
         causes += _check_request(exactly, f"{at}.exactly")
     elif choices:
+        if len(choices) > _MAX_CHOICES:
+            causes.append(too_many(f"{at}.firstAvailable", len(choices), _MAX_CHOICES))
         for index, choice in enumerate(choices):
             here, own = f"{at}.firstAvailable[{index}]", choice.get("name", "")
             causes += [invalid(f"{here}.name", own, problem) for problem in names.label(own)]

@@ -184,6 +184,8 @@ def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
             status.get(field) or [], before.get(field) or [], f"status.{field}", policy, keep
         )
     causes += _check_claim_statuses(status.get("resourceClaimStatuses") or [], spec)
+    if (extended := status.get("extendedResourceClaimStatus")) is not None:
+        causes += _check_extended_claim(extended, spec)
     for field in ("podIPs", "hostIPs"):
         for index, entry in enumerate(status.get(field) or ()):
             ip = entry.get("ip", "")
@@ -229,4 +231,37 @@ def _check_claim_statuses(statuses: list[dict[str, Any]], spec: dict[str, Any]) 
         seen.add(name)
         if claim := status.get("resourceClaimName"):
             causes += [invalid(at, claim, problem) for problem in names.subdomain(claim)]
+    return causes
+
+
+def _check_extended_claim(status: dict[str, Any], spec: dict[str, Any]) -> list[Cause]:
+    """The claim for a pod's extended resources, and which container's requests it answers (KEP-5004)."""
+    at = "status.extendedResourceClaimStatus"
+    causes: list[Cause] = []
+    asked = {
+        container.get("name"): (container.get("resources") or {}).get("requests") or {}
+        for field in ("initContainers", "containers")
+        for container in spec.get(field) or ()
+    }
+    mappings = status.get("requestMappings") or []
+    if not mappings:
+        causes.append(required(f"{at}.requestMappings", "at least one request mapping is required"))
+    seen: set[tuple[str, str, str]] = set()
+    for index, mapping in enumerate(mappings):
+        here = f"{at}.requestMappings[{index}]"
+        container, resource = mapping.get("containerName", ""), mapping.get("resourceName", "")
+        request = mapping.get("requestName", "")
+        if container not in asked:
+            causes.append(invalid(f"{here}.containerName", container, "must be the name of a container"))
+        elif resource not in asked[container]:
+            causes.append(invalid(f"{here}.resourceName", resource, "must be requested by the container"))
+        causes += [invalid(f"{here}.requestName", request, problem) for problem in names.label(request)]
+        if (container, resource, request) in seen:
+            causes.append(duplicate(here, mapping))
+        seen.add((container, resource, request))
+    claim = status.get("resourceClaimName", "")
+    if not claim:
+        causes.append(required(f"{at}.resourceClaimName"))
+    else:
+        causes += [invalid(f"{at}.resourceClaimName", claim, problem) for problem in names.subdomain(claim)]
     return causes
