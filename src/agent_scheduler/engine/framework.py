@@ -26,6 +26,7 @@ from .podclass import PodClass
 from .podinfo import PodInfo
 from .queueing.events import ActionType, ClusterEvent, Resource
 from .queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
+from .queueing.prehints import own_pod
 
 MAX_NODE_SCORE = 100
 
@@ -196,7 +197,7 @@ class Profile:
 
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
-        own_change = ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change)
+        own_change = ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change, own_pod)
         any_node = ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD))
         events: dict[str, Sequence[ClusterEventWithHint] | None] = {
             POD_SPEC: (own_change,),

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .labelselector import Labels, LabelSelector
 
 _NONE: Labels = {}
+
+
+class NamespaceInfo(NamedTuple):
+    """One namespace, as the queue is told of it."""
+
+    name: str
+    labels: Labels
 
 
 class Namespaces:
@@ -23,6 +32,11 @@ class Namespaces:
     def delete(self, name: str) -> None:
         if self._labels.pop(name, None) is not None:
             self.version += 1
+
+    def get(self, name: str) -> NamespaceInfo | None:
+        """None for one that was never seen or is gone."""
+        labels = self._labels.get(name)
+        return None if labels is None else NamespaceInfo(name, labels)
 
     def labels(self, name: str) -> Labels:
         return self._labels.get(name, _NONE)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.labelselector import Labels
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.namespaces import Namespaces
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
@@ -157,6 +158,21 @@ class Cluster:
         """A bind came to nothing: give the room back and tell those who may use it."""
         if self.ledger.forget(pod.uid) is not None:
             self.queue.assigned_pod_deleted(pod)
+
+    # ---- namespaces
+
+    def set_namespace(self, name: str, labels: Labels | None) -> None:
+        """A namespace was added or changed; None: it is gone."""
+        old = self.namespaces.get(name)
+        if labels is None:
+            self.namespaces.delete(name)
+        else:
+            self.namespaces.set(name, labels)
+        new = self.namespaces.get(name)
+        if new == old:
+            return
+        event = events.NAMESPACE_ADD if old is None else events.NAMESPACE_UPDATE
+        self.queue.move_all(events.NAMESPACE_DELETE if new is None else event, old, new)
 
     # ---- nodes
 

@@ -187,8 +187,8 @@ def namespaces(cluster: Cluster) -> Kind:
         "Namespace",
         "/api/v1/namespaces",
         msgspec.json.Decoder(wire.Namespace).decode,
-        lambda each: cluster.namespaces.set(each.metadata.name, each.metadata.labels or {}),
-        lambda each: cluster.namespaces.delete(each.metadata.name),
+        lambda each: cluster.set_namespace(each.metadata.name, each.metadata.labels or {}),
+        lambda each: cluster.set_namespace(each.metadata.name, None),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import Amount, ByKeys, PodIndex, UpTo
 from .args import DefaultPreemptionArgs
 
 NAME = "DefaultPreemption"
@@ -31,9 +32,25 @@ class DefaultPreemption:
         return min(max(share, args.min_candidate_nodes_absolute), nodes)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), _victim_left),)
+        return (
+            ClusterEventWithHint(
+                ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE),
+                _victim_left,
+                ByKeys(_BY_PRIORITY, _above, once=True),
+            ),
+        )
 
 
 def _victim_left(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
     assert isinstance(old, PodInfo)
     return QueueingHint.QUEUE if old.priority < pod.priority else QueueingHint.SKIP
+
+
+def _above(event: ClusterEvent, old: PodInfo, new: object) -> tuple[UpTo, ...]:
+    return (UpTo("priority", -old.priority - 1),)
+
+
+#: Highest first, so that those above a victim are a range.
+_BY_PRIORITY = PodIndex(
+    keys_of=lambda pod: (Amount("priority", -pod.priority),), shared=lambda pod: pod.priority
+)

@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..affinity_hints import affinity_events
 from ..columns import Bools, Columns, Ints, Rows
 from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
 from ..handle import Handle
-from ..nodeinfo import NodeInfo
 from ..podclass import PodClass
 from ..podcounts import PodsMatching
-from ..podinfo import PodInfo
-from ..podterms import ExistingTerm, PodTerm, TermKind
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..podterms import ExistingTerm, TermKind
+from ..queueing.hints import ClusterEventWithHint
 from ..topology import Domains
 
 REASON_AFFINITY = "node(s) didn't match pod affinity rules"
@@ -122,66 +120,7 @@ class InterPodAffinity(Filter):
         return self._near(state, nodes, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        changes = ActionType.ADD | ActionType.UPDATE_POD_LABEL | ActionType.DELETE
-        return (
-            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, changes), _other_pod),
-            ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL), _own_label),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL), _node
-            ),
-        )
-
-
-def _means(term: PodTerm, pod: PodInfo) -> bool:
-    """Whether a term may speak of `pod`. One that chooses namespaces by their labels is taken to speak of any."""
-    match = term.match
-    return (
-        match.selector is not None
-        and match.selector.matches(pod.labels)
-        and (pod.namespace in match.namespaces or match.namespace_selector is not None)
-    )
-
-
-def _other_pod(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A pod on a node came, changed its labels or went: it is now whom affinity wants, or it no longer stands in the
-    way of anti-affinity, the pod's or its own. The last of a kind that goes excuses the next (see `_near`)."""
-    assert isinstance(pod, PodInfo)
-    terms = pod.cls.terms
-    before, after = (each if isinstance(each, PodInfo) else None for each in (old, new))
-
-    def wanted(other: PodInfo | None) -> bool:
-        return (
-            other is not None and bool(terms.affinity) and all(_means(term, other) for term in terms.affinity)
-        )
-
-    def in_the_way(other: PodInfo | None) -> bool:
-        return other is not None and any(_means(term, other) for term in terms.anti_affinity)
-
-    helps = wanted(before) != wanted(after) or (in_the_way(before) and not in_the_way(after))
-    if not helps and before is not None and after is None:
-        helps = any(_means(term, pod) for term in before.cls.terms.anti_affinity)
-    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
-
-
-def _own_label(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    assert isinstance(pod, PodInfo) and isinstance(new, PodInfo)
-    return QueueingHint.QUEUE if new.uid == pod.uid else QueueingHint.SKIP
-
-
-def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A node that is new, or whose domain is another, for a key of the pod's own terms. The keys of other pods' terms
-    are not known here: who has no terms itself was refused by those, and any label may be one of them."""
-    assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
-    terms = pod.cls.terms
-    before = old.labels if isinstance(old, NodeInfo) else {}
-    needed = {term.topology_key for term in terms.affinity}
-    if any(key not in new.labels for key in needed):
-        return QueueingHint.SKIP
-    if not isinstance(old, NodeInfo) or not (terms.affinity or terms.anti_affinity):
-        return QueueingHint.QUEUE
-    keys = needed | {term.topology_key for term in terms.anti_affinity}
-    moved = any(before.get(key) != new.labels.get(key) for key in keys)
-    return QueueingHint.QUEUE if moved else QueueingHint.SKIP
+        return affinity_events()
 
 
 class Preferred:

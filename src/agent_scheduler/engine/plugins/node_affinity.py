@@ -6,7 +6,7 @@ the pod asks for, and its preferences count beside the pod's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import ANYWAY, ByKeys, Key, PodIndex
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
 REASON_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
@@ -114,7 +115,9 @@ class NodeAffinity(Filter):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
             ClusterEventWithHint(
-                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL), self._now_matches
+                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL),
+                self._now_matches,
+                ByKeys(_BY_LABEL, _labels_of, once=True),
             ),
         )
 
@@ -134,6 +137,39 @@ class NodeAffinity(Filter):
         for key in node.labels:
             alone.label(key)
         return state is None or bool(self.feasible(state, alone, np.zeros(1, dtype=np.intp))[0])
+
+
+def _asked_labels(pod: PodInfo) -> Iterable[Key]:
+    """Keys of which a node that the pod may go to has one: of labels that it asks for, one with the fewest values."""
+    cls = pod.cls
+    if cls.node_selector:
+        # The longest value is most likely a name, and names tell most.
+        return (max(cls.node_selector.items(), key=lambda pair: (len(pair[1]), pair)),)
+    required = cls.affinity.required if cls.affinity else None
+    if required is None:
+        return (ANYWAY,)
+    keys: set[Key] = set()
+    for term in required.node_selector_terms or ():
+        if _is_empty(term):
+            continue
+        values: list[list[Key]] = [
+            [(each.key, value) for value in each.values or ()]
+            for each in term.match_expressions or ()
+            if each.operator == "In"
+        ]
+        names = _named(term)
+        if names is not None:
+            values.append([(NODE_NAME, name) for name in names])
+        fewest: list[Key] = sorted(values, key=len)[0] if values else [ANYWAY]
+        keys.update(fewest)
+    return keys
+
+
+def _labels_of(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> list[Key]:
+    return [ANYWAY, (NODE_NAME, new.name), *new.labels.items()]
+
+
+_BY_LABEL = PodIndex(keys_of=_asked_labels, shared=lambda pod: pod.cls)
 
 
 def _is_empty(term: NodeSelectorTerm) -> bool:

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from ..columns import NODE_NAME, Bools, Columns, Rows
 from ..framework import Depends, Filter
 from ..handle import Handle
+from ..nodeinfo import NodeInfo
 from ..podclass import PodClass
+from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import ByKeys, PodIndex
 
 REASON = "node(s) didn't match the requested node name"
 
@@ -29,4 +32,21 @@ class NodeName(Filter):
         return {REASON: rows.shape[0]}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD), None),)
+        return (
+            ClusterEventWithHint(
+                ClusterEvent(Resource.NODE, ActionType.ADD), _named, ByKeys(_BY_NODE, _name, once=True)
+            ),
+        )
+
+
+def _named(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
+    """The node that came is the one, or the pod no longer says which."""
+    assert isinstance(new, NodeInfo)
+    return QueueingHint.QUEUE if pod.cls.node_name in ("", new.name) else QueueingHint.SKIP
+
+
+def _name(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> tuple[str, str]:
+    return new.name, ""
+
+
+_BY_NODE = PodIndex(keys_of=lambda pod: (pod.cls.node_name,), shared=lambda pod: pod.cls.node_name)

@@ -13,6 +13,7 @@ from ..podclass import HostPort, PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import ByKeys, Key, PodIndex
 
 REASON = "node(s) didn't have free ports for the requested pod ports"
 
@@ -53,7 +54,11 @@ class NodePorts(Filter):
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), _ports_freed),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE),
+                _ports_freed,
+                ByKeys(_BY_PORT, _freed, once=True),
+            ),
             ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD), None),
         )
 
@@ -61,3 +66,14 @@ class NodePorts(Filter):
 def _ports_freed(pod: object, old: object | None, new: object | None) -> QueueingHint:
     assert isinstance(pod, PodInfo) and isinstance(old, PodInfo)
     return QueueingHint.QUEUE if conflict(pod.cls.host_ports, old.cls.host_ports) else QueueingHint.SKIP
+
+
+def _freed(event: ClusterEvent, old: PodInfo, new: object) -> list[Key]:
+    return [(protocol, port) for _, protocol, port in old.cls.host_ports]
+
+
+#: By port and protocol: the same port of another address is left to the hint.
+_BY_PORT = PodIndex(
+    keys_of=lambda pod: [(protocol, port) for _, protocol, port in pod.cls.host_ports],
+    shared=lambda pod: pod.cls.host_ports,
+)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from agent_scheduler.objects.quantity import text_of
+from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
 from ..columns import BASE_RESOURCES, Bools, Columns, Rows
 from ..framework import Depends, Filter
@@ -20,6 +20,7 @@ from ..podclass import PODS, PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import ANYWAY, Amount, ByKeys, Key, Own, PodIndex, UpTo
 from ..wanted import Wanted
 
 _PODS = BASE_RESOURCES.index(PODS)
@@ -44,6 +45,7 @@ class NodeResourcesFit(Filter):
         """Extended resources that somebody else looks after, by name and by what stands before the slash."""
         self._ignored = frozenset(ignored_resources)
         self._ignored_groups = frozenset(ignored_groups)
+        self._by_amount = PodIndex(keys_of=self._amounts, shared=lambda pod: pod.cls)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
         return Wanted([(resource, amount, 0) for resource, amount in self._wanted(pod)])
@@ -120,12 +122,30 @@ class NodeResourcesFit(Filter):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
             ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), None),
-            ClusterEventWithHint(ClusterEvent(Resource.POD, ActionType.UPDATE_POD_SCALE_DOWN), _scaled_down),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.POD, ActionType.UPDATE_POD_SCALE_DOWN),
+                _scaled_down,
+                ByKeys(self._by_amount, _less_taken),
+            ),
             ClusterEventWithHint(
                 ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE),
                 self._more_room,
+                ByKeys(self._by_amount, _room, once=True),
             ),
         )
+
+    def _amounts(self, pod: PodInfo) -> list[Key]:
+        """What the pod wants of each resource, and once more of the one that fewest others want."""
+        wanted = dict(self._wanted(pod.cls))
+        keys: list[Key] = [Amount(resource, amount) for resource, amount in wanted.items()]
+        # A resource of its own tells nodes apart best, then processors and memory; a place for a pod everybody wants.
+        rarest = min(wanted, key=lambda each: (each in BASE_RESOURCES, each == PODS, each), default=None)
+        keys.append(ANYWAY if rarest is None else Amount((_RAREST, rarest), wanted[rarest]))
+        # Scaling down is read from all that it asks for, ignored or not.
+        keys.extend(
+            Amount(resource, amount) for resource, amount in pod.requests.items() if resource not in wanted
+        )
+        return keys
 
     def _more_room(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
         """The pod fits the node when empty, and the node is new or offers more of something that is wanted."""
@@ -138,6 +158,34 @@ class NodeResourcesFit(Filter):
         before = old.allocatable
         more = any(offered.get(resource, 0) > before.get(resource, 0) for resource in wanted)
         return QueueingHint.QUEUE if more else QueueingHint.SKIP
+
+
+#: Dimension under which each pod is filed once.
+_RAREST = "rarest"
+
+
+def _room(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> list[Key]:
+    """A new node: all that want no more of their rarest resource than it offers. A larger one: those who want some of
+    what it has more of, and no more than it offers."""
+    offered = new.allocatable
+    if old is None:
+        return [ANYWAY, *(UpTo((_RAREST, resource), amount) for resource, amount in offered.items())]
+    before = old.allocatable
+    return [
+        UpTo(resource, amount) for resource, amount in offered.items() if amount > before.get(resource, 0)
+    ]
+
+
+def _less_taken(event: ClusterEvent, old: PodInfo, new: PodInfo) -> list[Key]:
+    """Itself, and those who want any of what a pod on a node asks less of."""
+    keys: list[Key] = [Own(new.uid)]
+    if new.node_name:
+        keys.extend(
+            UpTo(resource, MAX_INT64)
+            for resource, amount in old.requests.items()
+            if new.requests.get(resource, 0) < amount
+        )
+    return keys
 
 
 def _scaled_down(pod: object, old: object | None, new: object | None) -> QueueingHint:

@@ -14,6 +14,7 @@ from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import nobody_or_all, own_pod
 from ..tolerance import tolerated
 
 REASON = "node(s) were unschedulable"
@@ -38,18 +39,24 @@ class NodeUnschedulable(Filter):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
             ClusterEventWithHint(
-                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT), _uncordoned
+                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT),
+                _uncordoned,
+                nobody_or_all(_opened),
             ),
             ClusterEventWithHint(
-                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_TOLERATION), _own_toleration
+                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_TOLERATION), _own_toleration, own_pod
             ),
         )
 
 
 def _uncordoned(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    return QueueingHint.QUEUE if _opened(old, new) else QueueingHint.SKIP
+
+
+def _opened(old: object | None, new: object | None) -> bool:
     assert isinstance(new, NodeInfo)
     was_open = isinstance(old, NodeInfo) and not old.unschedulable
-    return QueueingHint.SKIP if new.unschedulable or was_open else QueueingHint.QUEUE
+    return not (new.unschedulable or was_open)
 
 
 def _own_toleration(pod: object, old: object | None, new: object | None) -> QueueingHint:

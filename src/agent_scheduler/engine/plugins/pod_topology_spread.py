@@ -8,7 +8,7 @@ and `scoring.go`). Pods without constraints may get some by default (`DefaultSpr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..podinfo import PodInfo
 from ..podterms import SpreadConstraint
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import ByKeys, Key, PodIndex, own_pod
 from ..spreading import (
     HOSTNAME,
     SYSTEM_DEFAULTS,
@@ -126,9 +127,15 @@ class PodTopologySpread(Filter):
             ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT
         )
         return (
-            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, others), _other_pod),
-            ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, own), _own_change),
-            ClusterEventWithHint(ClusterEvent(Resource.NODE, changes), _node),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.ASSIGNED_POD, others),
+                _other_pod,
+                ByKeys(_INDEX, _keys_of_pods, once=True),
+            ),
+            ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, own), _own_change, own_pod),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.NODE, changes), _node, ByKeys(_INDEX, _keys_of_node, once=True)
+            ),
         )
 
 
@@ -184,6 +191,40 @@ def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
             or (before.labels != after.labels and _chooses_nodes(pod.cls, required))
         )
     return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
+def _keys_of_waiting(pod: PodInfo) -> Iterable[Key]:
+    """For each constraint its pods' namespace and a label that its selector requires; and one topology key."""
+    required = _required(pod)
+    if not required:
+        yield from ((pod.namespace, None), _UNTIED)
+        return
+    yield ("topology", required[0].topology_key)
+    for each in required:
+        if each.selector is not None:
+            yield (pod.namespace, each.selector.pins)
+
+
+def _keys_of_pods(event: ClusterEvent, old: PodInfo | None, new: PodInfo | None) -> Iterable[Key]:
+    for each in (old, new):
+        if each is not None:
+            yield (each.namespace, None)
+            for label in each.labels.items():
+                yield (each.namespace, label)
+
+
+def _keys_of_node(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo | None) -> Iterable[Key]:
+    yield _UNTIED
+    for each in (old, new):
+        if each is not None:
+            for key in each.labels:
+                yield ("topology", key)
+
+
+#: A key of pods that were refused by default constraints.
+_UNTIED: Final = "untied"
+
+_INDEX = PodIndex(keys_of=_keys_of_waiting, shared=lambda pod: (pod.cls, pod.namespace))
 
 
 def _carries(node: NodeInfo | None, keys: Sequence[str]) -> bool:

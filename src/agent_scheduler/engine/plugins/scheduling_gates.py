@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import own_pod
 
 
 class SchedulingGates:
@@ -18,7 +19,9 @@ class SchedulingGates:
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
             ClusterEventWithHint(
-                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED), _own
+                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
+                _own,
+                own_pod,
             ),
         )
 

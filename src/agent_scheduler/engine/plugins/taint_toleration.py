@@ -20,6 +20,7 @@ from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import ALL_PODS, AllPods, ByKeys, Key, PodIndex, own_pod
 from ..tolerance import schedulable, tolerated
 
 REASON = "node(s) had untolerated taint(s)"
@@ -76,12 +77,25 @@ class TaintToleration(Filter, Score):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
             ClusterEventWithHint(
-                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT), _now_tolerated
+                ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT),
+                _now_tolerated,
+                ByKeys(_BY_CLASS, _nobody_if_as_before, once=True),
             ),
             ClusterEventWithHint(
-                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_TOLERATION), _own_toleration
+                ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_TOLERATION), _own_toleration, own_pod
             ),
         )
+
+
+def _nobody_if_as_before(
+    event: ClusterEvent, old: NodeInfo | None, new: NodeInfo
+) -> AllPods | tuple[Key, ...]:
+    """A cordon is told as a taint, too, and leaves these as they were."""
+    return () if old is not None and old.taints == new.taints else ALL_PODS
+
+
+#: Whether a node's taints are tolerated is asked once for all pods of a class.
+_BY_CLASS = PodIndex(keys_of=lambda pod: (), shared=lambda pod: pod.cls)
 
 
 def _now_tolerated(pod: object, old: object | None, new: object | None) -> QueueingHint:

@@ -25,6 +25,7 @@ class Resource(StrEnum):
     TARGET_POD = "TargetPod"
     UNSCHEDULED_POD = "UnscheduledPod"
     NODE = "Node"
+    NAMESPACE = "Namespace"
     PERSISTENT_VOLUME = "PersistentVolume"
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
     STORAGE_CLASS = "StorageClass"
@@ -153,6 +154,9 @@ NODE_UPDATE_ALLOCATABLE = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ALL
 NODE_UPDATE_LABEL = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_LABEL)
 NODE_UPDATE_TAINT = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_TAINT)
 NODE_UPDATE_CONDITION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_CONDITION)
+NAMESPACE_ADD = ClusterEvent(Resource.NAMESPACE, ActionType.ADD)
+NAMESPACE_UPDATE = ClusterEvent(Resource.NAMESPACE, ActionType.UPDATE)
+NAMESPACE_DELETE = ClusterEvent(Resource.NAMESPACE, ActionType.DELETE)
 NODE_UPDATE_ANNOTATION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ANNOTATION)
 
 #: What a plugin that does not say what may cure its refusal is taken to have registered.

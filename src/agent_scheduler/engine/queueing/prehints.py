@@ -53,6 +53,9 @@ class Own(NamedTuple):
 #: Anything else that can be hashed is found by its equal. Begin it with a word, so that two kinds never meet.
 Key = Hashable
 
+#: A key of pods that every event concerns, and so one that every event of such a plugin has to name.
+ANYWAY: Final = "anyway"
+
 #: What a function names pods by: UID, or (namespace, name).
 PodName = str | tuple[str, str]
 

@@ -7,12 +7,14 @@ capacity), they look closer. What a reservation gave back is told as new (`Catal
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..nodeinfo import NodeInfo
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, HintFn, QueueingHint
+from ..queueing.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex
 from .catalogue import same
 from .inline import conflicts
 from .podvolumes import PodVolumes
@@ -25,7 +27,7 @@ from .records import (
     DriverInfo,
     VolumeInfo,
 )
-from .zone import topologies
+from .zone import TOPOLOGY_LABELS, topologies
 
 #: The volumes of a pod as the queue and the watch have it.
 VolumesOf = Callable[[PodInfo], PodVolumes | None]
@@ -45,46 +47,52 @@ def volumes_of(pod: PodInfo) -> PodVolumes | None:
 
 def binding_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     """VolumeBinding's."""
+    on = _Asked(of).on
     return (
-        _on(of, Resource.STORAGE_CLASS, _ADD_OR_UPDATE, class_may_help),
-        _on(of, Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, claim_may_help),
-        _on(of, Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE, volume_may_help),
-        _on(of, Resource.NODE, _NODE, None),
-        _on(of, Resource.CSI_NODE, _ADD_OR_UPDATE | ActionType.DELETE, migration_may_help),
-        _on(of, Resource.CSI_DRIVER, ActionType.UPDATE | ActionType.DELETE, driver_may_help),
-        _on(of, Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_may_help),
+        on(Resource.STORAGE_CLASS, _ADD_OR_UPDATE, class_may_help, _any_pod),
+        on(Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, claim_may_help, _of_claim),
+        on(Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE, volume_may_help, _of_volume),
+        on(Resource.NODE, _NODE, None),
+        on(Resource.CSI_NODE, _ADD_OR_UPDATE | ActionType.DELETE, migration_may_help, _any_pod),
+        on(Resource.CSI_DRIVER, ActionType.UPDATE | ActionType.DELETE, driver_may_help, _any_pod),
+        on(Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_may_help, _any_pod),
     )
 
 
 def zone_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     """VolumeZone's."""
+    on = _Asked(of).on
     return (
-        _on(of, Resource.STORAGE_CLASS, ActionType.ADD, waiting_class_may_help),
-        _on(of, Resource.NODE, _NODE, None),
-        _on(of, Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, claim_may_help),
-        _on(of, Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE, zone_may_help),
+        on(Resource.STORAGE_CLASS, ActionType.ADD, waiting_class_may_help, _any_pod),
+        on(Resource.NODE, _NODE, node_may_help, _any_pod),
+        on(Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, claim_may_help, _of_claim),
+        on(Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE, zone_may_help, _any_pod),
     )
 
 
 def restriction_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     """VolumeRestrictions'."""
+    asked = _Asked(of)
+    on = asked.on
     return (
-        _on_pod_gone(of, conflict_may_end),
-        _on(of, Resource.NODE, ActionType.ADD, None),
-        _on(of, Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help),
+        asked.on_pod_gone(conflict_may_end, _of_gone),
+        on(Resource.NODE, ActionType.ADD, None),
+        on(Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help, _of_claim),
     )
 
 
 def limit_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     """NodeVolumeLimits'."""
+    asked = _Asked(of)
+    on = asked.on
     return (
         # A node without a CSINode, or whose CSINode goes, has no limits.
-        _on(of, Resource.NODE, ActionType.ADD, None),
-        _on(of, Resource.CSI_NODE, ActionType.ADD | ActionType.DELETE, None),
-        _on(of, Resource.CSI_NODE, ActionType.UPDATE, limit_may_help),
-        _on_pod_gone(of, detached_may_help),
-        _on(of, Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help),
-        _on(of, Resource.VOLUME_ATTACHMENT, ActionType.DELETE, attachment_gone_may_help),
+        on(Resource.NODE, ActionType.ADD, None),
+        on(Resource.CSI_NODE, ActionType.ADD | ActionType.DELETE, None),
+        on(Resource.CSI_NODE, ActionType.UPDATE, limit_may_help, _any_pod),
+        asked.on_pod_gone(detached_may_help, _any_pod),
+        on(Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help, _of_claim),
+        on(Resource.VOLUME_ATTACHMENT, ActionType.DELETE, attachment_gone_may_help, _with_claims),
     )
 
 
@@ -115,6 +123,11 @@ def volume_may_help(pod: PodVolumes, old: VolumeInfo | None, new: VolumeInfo) ->
 
 def zone_may_help(pod: PodVolumes, old: VolumeInfo | None, new: VolumeInfo) -> bool:
     return old is None or topologies(new) != topologies(old)
+
+
+def node_may_help(pod: PodVolumes, old: NodeInfo | None, new: NodeInfo) -> bool:
+    """It is new, or it is in another zone or region, or in none any more."""
+    return old is None or any(old.labels.get(key) != new.labels.get(key) for key in TOPOLOGY_LABELS)
 
 
 def migration_may_help(pod: PodVolumes, old: CSINodeInfo | None, new: CSINodeInfo | None) -> bool:
@@ -152,26 +165,97 @@ def detached_may_help(pod: PodVolumes, gone: PodVolumes, _: object) -> bool:
     return bool(gone.claims or gone.in_tree)
 
 
+# ---- pre-hints
+
+#: Of a hint and the objects before and after: the keys of whom it can concern.
+KeysOf = Callable[[Hint, Any, Any], AllPods | Iterable[Key]]
+
+#: A key of pods with claims or volumes that a driver attaches.
+_ATTACHES = "attaches"
+_NO_VOLUMES = PodVolumes()
+
+
+def _keys_of_waiting(volumes: PodVolumes | None) -> Iterable[Key]:
+    if volumes is None:
+        return (ANYWAY,)
+    keys: list[Key] = [("claim", *claim.key) for claim in volumes.claims]
+    keys.extend(("disk", disk.kind, disk.name) for disk in volumes.disks)
+    if volumes.claims or volumes.in_tree:
+        keys.append(_ATTACHES)
+    return keys
+
+
+def _any_pod(hint: Hint, old: Any, new: Any) -> AllPods | Iterable[Key]:
+    """For hints that ask nothing of the pod."""
+    return ALL_PODS if hint(_NO_VOLUMES, old, new) else (ANYWAY,)
+
+
+def _of_claim(hint: Hint, old: ClaimInfo | None, new: ClaimInfo) -> Iterable[Key]:
+    return ANYWAY, ("claim", *new.key)
+
+
+def _of_volume(hint: Hint, old: VolumeInfo | None, new: VolumeInfo) -> AllPods | Iterable[Key]:
+    """The pods of the claim that it is for, or else all: which claims could have it is not known here."""
+    if old is not None and same(new, old):
+        return (ANYWAY,)
+    ref = new.claim_ref
+    return ALL_PODS if ref is None else (ANYWAY, ("claim", ref.namespace, ref.name))
+
+
+def _of_gone(hint: Hint, gone: PodVolumes, new: object) -> Iterable[Key]:
+    return ANYWAY, *_keys_of_waiting(gone)
+
+
+def _with_claims(hint: Hint, old: object, new: object) -> Iterable[Key]:
+    return ANYWAY, _ATTACHES
+
+
 # ---- as the queue asks
 
 
-def _on(of: VolumesOf, kind: Resource, action: ActionType, hint: Hint | None) -> ClusterEventWithHint:
-    return ClusterEventWithHint(ClusterEvent(kind, action), _asked(of, hint) if hint is not None else None)
+class _Asked:
+    """The events of one rule, whose pods are found by what `of` says of their volumes."""
 
+    def __init__(self, of: VolumesOf) -> None:
+        self._of = of
+        self._index = PodIndex(keys_of=lambda pod: _keys_of_waiting(of(pod)), shared=of)
 
-def _asked(of: VolumesOf, hint: Hint) -> HintFn:
-    def ask(pod: Any, old: object | None, new: object | None) -> QueueingHint:
-        volumes = of(pod)
-        # It may have lost its volumes with its class since it was refused: let the rules say.
-        helps = volumes is None or hint(volumes, old, new)
-        return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+    def on(
+        self, kind: Resource, action: ActionType, hint: Hint | None, keys_of: KeysOf | None = None
+    ) -> ClusterEventWithHint:
+        event = ClusterEvent(kind, action)
+        if hint is None:
+            return ClusterEventWithHint(event)
 
-    return ask
+        def keys(event: ClusterEvent, old: Any, new: Any) -> AllPods | Iterable[Key]:
+            return ALL_PODS if keys_of is None else keys_of(hint, old, new)
 
+        return ClusterEventWithHint(event, self._ask(hint), ByKeys(self._index, keys, once=True))
 
-def _on_pod_gone(of: VolumesOf, hint: Hint) -> ClusterEventWithHint:
-    def with_volumes_of_gone(pod: PodVolumes, old: Any, new: object) -> bool:
-        gone = of(old)
-        return gone is not None and hint(pod, gone, None)
+    def on_pod_gone(self, hint: Hint, keys_of: KeysOf) -> ClusterEventWithHint:
+        of = self._of
 
-    return _on(of, Resource.ASSIGNED_POD, ActionType.DELETE, with_volumes_of_gone)
+        def with_volumes_of_gone(pod: PodVolumes, old: Any, new: object) -> bool:
+            gone = of(old)
+            return gone is not None and hint(pod, gone, None)
+
+        def keys(event: ClusterEvent, old: Any, new: Any) -> AllPods | Iterable[Key]:
+            gone = of(old)
+            return (ANYWAY,) if gone is None else keys_of(hint, gone, None)
+
+        return ClusterEventWithHint(
+            ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE),
+            self._ask(with_volumes_of_gone),
+            ByKeys(self._index, keys, once=True),
+        )
+
+    def _ask(self, hint: Hint) -> HintFn:
+        of = self._of
+
+        def ask(pod: Any, old: object | None, new: object | None) -> QueueingHint:
+            volumes = of(pod)
+            # It may have lost its volumes with its class since it was refused: let the rules say.
+            helps = volumes is None or hint(volumes, old, new)
+            return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+        return ask
