@@ -198,3 +198,15 @@ def test_a_claim_for_extended_resources_answers_what_containers_ask_for(
     assert fields or wrong(world, {"extendedResourceClaimStatus": twice}, path) == [
         f"{at}.requestMappings[1]"
     ]
+
+
+def test_a_request_has_at_most_eight_choices(world: ClaimsWorld) -> None:
+    choices = [{"name": f"c{number}", "deviceClassName": "gpu"} for number in range(9)]
+    spec = {"devices": {"requests": [{"name": "r", "firstAvailable": choices}]}}
+    code, answer = world.call("POST", CLAIMS, {"metadata": {"name": "many"}, "spec": spec})
+    assert code == 422
+    assert [cause["field"] for cause in answer["details"]["causes"]] == [
+        "spec.devices.requests[0].firstAvailable"
+    ]
+    del choices[8]
+    world.ok("POST", CLAIMS, {"metadata": {"name": "many"}, "spec": spec})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from agent_scheduler.apiserver.controller_list import NAMES, chosen, start
@@ -49,3 +52,9 @@ def test_pods_of_missing_nodes_are_collected_only_where_kubelets_are_played() ->
     api = World().api
     assert PodCollector in map(type, start(api, chosen("*"), kubelets=True))
     assert PodCollector not in map(type, start(api, chosen("*"), kubelets=False))
+
+
+def test_every_controller_is_documented_and_no_other() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "cluster.md"
+    first_cells = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert sorted(name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)) == sorted(NAMES)

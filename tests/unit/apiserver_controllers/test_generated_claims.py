@@ -238,7 +238,6 @@ def test_nothing_is_made_or_said_in_a_namespace_that_is_being_deleted(world: Cla
     world.delete("/api/v1/namespaces/team")
     world.controllers = controllers
     controllers[0].advance()
-    world.collect()
     assert world.names("/api/v1/namespaces/team/events") == []
     world.settle(60)
     assert world.names("/api/v1/namespaces/team/pods") == ["p"]

@@ -48,15 +48,10 @@ def check_claim(claim: Object, old: Object | None) -> list[Cause]:
 
 
 def forget_devices(claim: Object, old: Object) -> None:
-    """What drivers said of devices goes with these devices, whoever deallocates them."""
+    """What drivers said of devices goes with the allocation, whoever clears that."""
     status = claim.get("status") or {}
-    gone = _allocated(old) - _allocated(claim)
-    if gone and status.get("devices"):
-        kept = [device for device in status["devices"] if _device(device) not in gone]
-        if kept:
-            status["devices"] = kept
-        else:
-            del status["devices"]
+    if _allocated(old) and not status.get("allocation"):
+        status.pop("devices", None)
 
 
 def _allocated(claim: Object) -> set[tuple[str, ...]]:
