@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from .allocation import Allocation, Holding, Use
 from .assumed import AssumedClaims
-from .capacity import sizes_of
 from .checking import contradictions
-from .devices import DeviceId, PoolId
+from .devices import PoolId
 from .pools import Pool
 from .records import ClaimInfo, ClaimKey, DeviceClassInfo, Record, SliceInfo, same
+from .room import has_room
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
 RESERVED_AT_MOST: Final = 256
@@ -93,6 +95,9 @@ class Devices:
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         seen = frozenset(claim.reserved_for) if claim is not None else frozenset()
         return seen | assumed.holders.keys() if assumed is not None else seen
+
+    def pool(self, key: PoolId) -> Pool | None:
+        return self._pools.get(key)
 
     def pools_of(self, node_name: str) -> Iterable[Pool]:
         """Pools of which the node might have devices, by driver and name."""
@@ -200,7 +205,7 @@ class Devices:
         if self.allocation(key) is not None or self.is_pending(key):
             return False
         holding = allocation.holding
-        if not self._is_free(holding):
+        if not has_room(holding, self._pools):
             return False
         self.assumed.assume(claim, holding, holder)
         self._rebook(key)
@@ -215,14 +220,35 @@ class Devices:
             self.assumed.seen(claim, version_of(claim))
             self._rebook(key)
 
-    def forget(self, holder: str) -> list[ClaimInfo]:
-        """Undo what is assumed for a pod and was not written. Returns the claims that are otherwise by that."""
-        undone = self.assumed.forget(holder)
-        for key in undone:
+    def forget(self, holder: str) -> list[tuple[ClaimInfo, ClaimInfo]]:
+        """Undo what is assumed for a pod and was not written. Returns the claims that are otherwise by that, before
+        and after, as a watch would have shown them: others may have been refused because of it."""
+        before = {key: self._as_assumed(key) for key in self.assumed.held(holder)}
+        changed = []
+        for key in self.assumed.forget(holder):
             self._rebook(key)
-        return [self.claims[key] for key in undone if key in self.claims]
+            old, new = before[key], self.claims.get(key)
+            if old is not None and new is not None:
+                changed.append((old, self._as_assumed(key) or new))
+        return changed
+
+    def forget_node(self, name: str) -> None:
+        """The node is gone: nothing is kept that was worked out for it."""
+        self.sites.pop(name, None)
+        for plan in list(self.plans.values()):
+            plan.answers.pop(name, None)
 
     # ---- inside
+
+    def _as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
+        """The claim with what is assumed of it."""
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if claim is None or assumed is None:
+            return claim
+        reserved = (*claim.reserved_for, *sorted(assumed.holders.keys() - set(claim.reserved_for)))
+        return msgspec.structs.replace(
+            claim, allocation=claim.allocation or assumed.allocation, reserved_for=reserved
+        )
 
     def _pool(self, key: PoolId) -> Pool:
         found = self._pools.get(key)
@@ -302,40 +328,6 @@ class Devices:
         else:
             del self._booked[key]
         self._tell(None if everywhere else frozenset(names))
-
-    def _is_free(self, holding: Holding) -> bool:
-        """Whether the devices that an allocation takes can be taken still."""
-        wanted: dict[DeviceId, dict[str, int]] = {}
-        for use in holding.uses:
-            pool = self._pools.get(PoolId(use.id.driver, use.id.pool))
-            found = pool.devices.get(use.id.device) if pool is not None else None
-            if pool is None or found is None or use.id.device in pool.exclusive:
-                return False
-            if not use.shared:
-                if use.id.device in pool.shares:
-                    return False
-                continue
-            total = wanted.setdefault(use.id, dict(pool.consumed.get(use.id.device, {})))
-            for name, size in use.consumed:
-                total[name] = total.get(name, 0) + size
-            limits = sizes_of(found[0].facts)
-            if any(size > limits.get(name, 0) for name, size in total.items()):
-                return False
-        return self._counters_suffice(holding)
-
-    def _counters_suffice(self, holding: Holding) -> bool:
-        for key in {PoolId(use.id.driver, use.id.pool) for use in holding.uses}:
-            pool = self._pools[key]
-            if not pool.counters:
-                continue
-            used = dict(pool.counters_used)
-            for name in {use.id.device for use in holding.uses if use.id[:2] == key}:
-                if name not in pool.shares:
-                    for counter, size in pool.devices[name][0].consumes:
-                        used[counter] = used.get(counter, 0) + size
-                        if used[counter] > pool.counters.get(counter, 0):
-                            return False
-        return True
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over everything."""

@@ -1,0 +1,183 @@
+"""Which events may cure a refusal by DynamicResources, and whether this one does for this pod (KEP-4247).
+
+A pod waits for its own claims, or for devices. Its claims are found by their names. For devices an event is put to one
+pod of those that ask for the same, and looked at as closely as is cheap: a node by asking the allocator about it, a
+slice by the selectors of the pod, a class by its name. Where kube-scheduler wakes all (nodes, classes, slices) or
+nobody (a slice that goes, which may complete a pool or free a request for all devices), these tell. They look at
+things as they are when they are asked; what has changed since has an event of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from ..nodeinfo import NodeInfo
+from ..podinfo import PodInfo
+from ..queueing.events import ActionType, ClusterEvent, Resource
+from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..queueing.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, own_pod
+from .allocator import Refused
+from .answers import answer
+from .catalogue import Devices
+from .demand import Demand, PodRef, demand, missing
+from .devices import Device
+from .plans import Failed, plan_of
+from .records import ClaimInfo, DeviceClassInfo, SliceInfo, same
+
+_ADD_OR_UPDATE = ActionType.ADD | ActionType.UPDATE
+_ALWAYS = ActionType.ADD | ActionType.UPDATE | ActionType.DELETE
+_NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
+
+
+class Hints:
+    """Of one plugin. `devices_of` is asked whenever a hint is; None, while there are none, wakes everybody."""
+
+    def __init__(self, devices_of: Callable[[], Devices | None]) -> None:
+        self._devices = devices_of
+        self._by_claim = PodIndex(keys_of=_claims_of)
+        self._by_demand = PodIndex(keys_of=self._classes_of, shared=self._demand_of)
+
+    def events(self) -> tuple[ClusterEventWithHint, ...]:
+        everybody = ByKeys(self._by_demand, once=True)
+        return (
+            _on(Resource.RESOURCE_CLAIM, _ALWAYS, self._claim, ByKeys(self._by_claim, _of_claim)),
+            _on(
+                Resource.TARGET_POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._own_claims, own_pod
+            ),
+            _on(
+                Resource.DEVICE_CLASS,
+                _ADD_OR_UPDATE,
+                self._class,
+                ByKeys(self._by_demand, _of_class, once=True),
+            ),
+            _on(Resource.RESOURCE_SLICE, _ALWAYS, self._slice, everybody),
+            _on(Resource.NODE, _NODE, self._node, everybody),
+        )
+
+    # ---- hints; each says whether the event may help
+
+    def _claim(self, pod: PodInfo, old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
+        """Devices became free for everybody, or a claim of the pod is otherwise than it was."""
+        devices = self._devices()
+        if devices is None:
+            return True
+        if missing(pod.claims, devices, _ref(pod)):
+            return False
+        if frees(old, new):
+            return True
+        if new is None or new.key not in {claim.claim for claim in pod.claims}:
+            return False
+        return old is None or not same(new, old)
+
+    def _own_claims(self, pod: PodInfo, old: object, new: PodInfo) -> bool:
+        devices = self._devices()
+        return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, _ref(new)))
+
+    def _class(self, pod: PodInfo, old: DeviceClassInfo | None, new: DeviceClassInfo) -> bool:
+        """It asks for devices of this class, by its name or by the resource that the class is."""
+        devices = self._devices()
+        if devices is None:
+            return True
+        wanted = self._demand(pod, devices)
+        if wanted.extended is not None:
+            return True
+        return new.name in _class_names(wanted) and (old is None or not same(new, old))
+
+    def _slice(self, pod: PodInfo, old: SliceInfo | None, new: SliceInfo | None) -> bool:
+        """The pool has, or had, a device that it asks for, or cannot be asked about."""
+        devices = self._devices()
+        if devices is None or (old is not None and old.error) or (new is not None and new.error):
+            return True
+        wanted = self._demand(pod, devices)
+        if wanted.extended is not None:
+            return True
+        asks = [ask for claim in plan_of(wanted, devices).claims for asks in claim.requests for ask in asks]
+        if any(ask.option.takes_all for ask in asks):
+            return True
+        seen = {
+            id(each.facts): each for one in (old, new) if one is not None for each in _of_pool(one, devices)
+        }
+        for each in seen.values():
+            for ask in asks:
+                try:
+                    if ask.selects(each.facts):
+                        return True
+                except Failed:
+                    return True
+        return False
+
+    def _node(self, pod: PodInfo, old: NodeInfo | None, new: NodeInfo) -> bool:
+        """Its claims can be had there."""
+        devices = self._devices()
+        if devices is None:
+            return True
+        wanted = self._demand(pod, devices)
+        if old is not None and old.labels == new.labels and wanted.extended is None:
+            # Its amounts have changed.
+            return False
+        return not isinstance(answer(wanted, devices, new), Refused)
+
+    # ---- whom an event can concern
+
+    def _demand_of(self, pod: PodInfo) -> Hashable:
+        devices = self._devices()
+        return pod.uid if devices is None else self._demand(pod, devices)
+
+    def _classes_of(self, pod: PodInfo) -> Iterable[Key]:
+        devices = self._devices()
+        if devices is None:
+            return (ANYWAY,)
+        wanted = self._demand(pod, devices)
+        if wanted.extended is not None:
+            return (ANYWAY,)
+        return [("class", name) for name in _class_names(wanted)]
+
+    @staticmethod
+    def _demand(pod: PodInfo, devices: Devices) -> Demand:
+        return demand(pod.claims, devices, pod=_ref(pod))
+
+
+def frees(old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
+    """Whether the claim had devices that it has no more."""
+    if old is None or old.allocation is None:
+        return False
+    return new is None or new.allocation is None
+
+
+def _of_claim(event: ClusterEvent, old: ClaimInfo | None, new: ClaimInfo | None) -> AllPods | tuple[Key, ...]:
+    if frees(old, new):
+        return ALL_PODS
+    return () if new is None else (("claim", *new.key),)
+
+
+def _of_class(event: ClusterEvent, old: object, new: DeviceClassInfo) -> tuple[Key, ...]:
+    return ANYWAY, ("class", new.name)
+
+
+def _claims_of(pod: PodInfo) -> list[Key]:
+    return [("claim", *claim.claim) for claim in pod.claims if claim.claim is not None]
+
+
+def _class_names(wanted: Demand) -> frozenset[str]:
+    return frozenset().union(*(each.spec.class_names for each in wanted.wanted))
+
+
+def _of_pool(each: SliceInfo, devices: Devices) -> tuple[Device, ...]:
+    """What stands in a slice, and what may be had now of its pool: the slice may have been the one that was missing."""
+    pool = devices.pool(each.pool)
+    here = pool.newest if pool is not None else ()
+    return (*each.devices, *(device for other in here for device in other.devices))
+
+
+def _ref(pod: PodInfo) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+def _on(
+    kind: Resource, action: ActionType, helps: Callable[[Any, Any, Any], bool], pre_hint: Any
+) -> ClusterEventWithHint:
+    def ask(pod: Any, old: object | None, new: object | None) -> QueueingHint:
+        return QueueingHint.QUEUE if helps(pod, old, new) else QueueingHint.SKIP
+
+    return ClusterEventWithHint(ClusterEvent(kind, action), ask, pre_hint)

@@ -1,0 +1,134 @@
+"""DynamicResources: a pod goes where devices can be had for its resource claims. The rule is in `dra.allocator`.
+
+What it promises for claims that have no allocation yet is kept by the binder, which takes the devices and has the
+claims written before the pod is bound. A node where alternatives of a request come early in its list ranks before one
+where they come late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..columns import Bools, Columns, Ints, Rows
+from ..dra.allocator import STEPS, Budget, Refused
+from ..dra.answers import Answer, answer
+from ..dra.catalogue import Devices
+from ..dra.demand import Demand, PodRef, missing
+from ..dra.explaining import lacking
+from ..dra.hints import Hints
+from ..dra.plans import plan_of
+from ..framework import Depends, Filter, PodRejected, Score, default_normalize
+from ..handle import Handle
+from ..podclass import PodClass
+from ..podinfo import PodInfo
+from ..queueing.hints import ClusterEventWithHint
+
+NAME = "DynamicResources"
+
+#: Nodes that a hostile claim may cost all steps of a search, each time that all are asked.
+_HARD_NODES = 10
+
+
+class State(NamedTuple):
+    demand: Demand
+    devices: Devices
+
+    def answer(self, nodes: Columns, row: int, budget: Budget | None = None) -> Answer:
+        node = nodes.nodes[row]
+        assert node is not None, "asked about rows with a node"
+        return answer(self.demand, self.devices, node, budget)
+
+
+class DynamicResources(Filter):
+    """`devices` is given by whoever has the picture of the cluster; without it no pod is kept from the queue but for
+    claims that its own status says are not there, and every event wakes."""
+
+    name = NAME
+    depends = Depends.USAGE
+
+    def __init__(self, devices: Devices | None = None) -> None:
+        self.devices = devices
+        self._hints = Hints(lambda: self.devices)
+
+    def pre_enqueue(self, pod: PodInfo) -> str | None:
+        """Claims have to exist, not be on their way out, and be the pod's own where they were made for it."""
+        if not pod.claims:
+            return None
+        known = self.devices
+        claims = pod.claims if known is not None else [each for each in pod.claims if each.claim is None]
+        return missing(claims, known or Devices(), PodRef(pod.namespace, pod.name, pod.uid)) or None
+
+    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+        if pod.claims is None:
+            return None
+        devices = handle.devices
+        problem = plan_of(pod.claims, devices).problem
+        if problem:
+            raise PodRejected(problem)
+        if not (pod.claims.wanted or pod.claims.held or pod.claims.extended):
+            return None
+        return State(pod.claims, devices)
+
+    def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+        budget = Budget(_HARD_NODES * STEPS)
+        present = nodes.present
+        return np.fromiter(
+            (
+                bool(present[row]) and not isinstance(state.answer(nodes, row, budget), Refused)
+                for row in rows.tolist()
+            ),
+            dtype=np.bool_,
+            count=rows.shape[0],
+        )
+
+    def feasible_row(self, state: State, nodes: Columns, row: int) -> bool:
+        return not isinstance(state.answer(nodes, row), Refused)
+
+    def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+        budget = Budget(_HARD_NODES * STEPS)
+        answers = [state.answer(nodes, row, budget) for row in rows.tolist()]
+        return Counter(each.reason for each in answers if isinstance(each, Refused))
+
+    def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+        """As kube-scheduler: nobody is evicted for devices."""
+        return np.zeros(rows.shape[0], dtype=np.bool_)
+
+    def missing(self, state: State, nodes: Columns, row: int) -> str:
+        node = nodes.nodes[row]
+        found = state.answer(nodes, row)
+        if node is None or not isinstance(found, Refused):
+            return ""
+        return lacking(found, state.demand, state.devices, node)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return self._hints.events()
+
+
+class DynamicResourcesScore(Score):
+    name = NAME
+    depends = Depends.USAGE
+    normalize = staticmethod(default_normalize)
+
+    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+        if pod.claims is None:
+            return None
+        devices = handle.devices
+        alternatives = any(
+            request.prioritized for each in pod.claims.wanted for request in each.spec.requests
+        )
+        return State(pod.claims, devices) if alternatives else None
+
+    def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
+        return np.fromiter(
+            (self.score_row(state, nodes, row) for row in rows.tolist()), dtype=np.int64, count=rows.shape[0]
+        )
+
+    def score_row(self, state: State, nodes: Columns, row: int) -> int:
+        if nodes.nodes[row] is None:
+            return 0
+        found = state.answer(nodes, row)
+        return 0 if isinstance(found, Refused) else sum(each.preference for each in found)
