@@ -1,0 +1,291 @@
+"""Whether an allocation is one that the API's documentation allows: a plain reading of claims, classes and slices.
+
+It looks at JSON, and at what is written to the claims' status; it shares nothing with the allocator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from tests.decisions.devices.selecting import SelectorError, matches, quantity, split
+from tests.unit.engine.world import plain_term
+
+Obj = Mapping[str, Any]
+DeviceId = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes, classes and slices, and the claims that have an allocation already."""
+
+    nodes: Sequence[Obj]
+    classes: Sequence[Obj]
+    slices: Sequence[Obj]
+    allocated: Sequence[Obj] = field(default_factory=tuple)
+
+    def node(self, name: str) -> Obj:
+        return next(node for node in self.nodes if node["metadata"]["name"] == name)
+
+    def selectors(self, class_name: str) -> list[str]:
+        found = next(each for each in self.classes if each["metadata"]["name"] == class_name)
+        return [each["cel"]["expression"] for each in found["spec"].get("selectors") or ()]
+
+    def newest(self) -> dict[tuple[str, str], list[Obj]]:
+        """The slices of each pool that has all of its newest generation."""
+        pools: dict[tuple[str, str], list[Obj]] = {}
+        for each in self.slices:
+            pools.setdefault((each["spec"]["driver"], each["spec"]["pool"]["name"]), []).append(each["spec"])
+        found = {}
+        for key, specs in pools.items():
+            last = max(spec["pool"]["generation"] for spec in specs)
+            there = [spec for spec in specs if spec["pool"]["generation"] == last]
+            if len(there) == there[0]["pool"]["resourceSliceCount"]:
+                found[key] = there
+        return found
+
+    def devices(self, node: Obj) -> dict[DeviceId, Obj]:
+        """What the node can have of complete pools, by name; the names are unique in each."""
+        found: dict[DeviceId, Obj] = {}
+        for key, specs in self.newest().items():
+            here = [
+                device
+                for spec in specs
+                for device in spec.get("devices") or ()
+                if _is_on(device if spec.get("perDeviceNodeSelection") else spec, node)
+            ]
+            if len({device["name"] for device in here}) == len(here):
+                found.update({(*key, device["name"]): device for device in here})
+        return found
+
+
+def _is_on(place: Obj, node: Obj) -> bool:
+    if place.get("nodeName"):
+        return bool(place["nodeName"] == node["metadata"]["name"])
+    if place.get("allNodes"):
+        return True
+    terms = (place.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
+    return any(plain_term(term, dict(node)) for term in terms)
+
+
+def problems(
+    cluster: Cluster, node_name: str, claims: Sequence[Obj], allocations: Sequence[Obj]
+) -> list[str]:
+    """What is wrong with giving each of `claims` the allocation at its place, on this node."""
+    node = cluster.node(node_name)
+    found: list[str] = []
+    for claim, allocation in zip(claims, allocations, strict=True):
+        found += _of_claim(cluster, node, claim, allocation)
+    found += _of_devices(cluster, node, allocations)
+    return found
+
+
+# ---- one claim
+
+
+def _of_claim(cluster: Cluster, node: Obj, claim: Obj, allocation: Obj) -> Iterator[str]:
+    results = allocation["devices"]["results"]
+    if len(results) > 32:
+        yield f"{len(results)} devices for one claim"
+    spec = claim["spec"]["devices"]
+    given: dict[str, list[Obj]] = {}
+    for result in results:
+        given.setdefault(result["request"], []).append(result)
+    for request in spec["requests"]:
+        options = _options(request)
+        used = [name for name in options if name in given]
+        if len(used) != 1:
+            yield f"request {request['name']}: {len(used)} of its alternatives were given devices"
+            continue
+        yield from _of_option(cluster, node, used[0], options[used[0]], given.pop(used[0]))
+    yield from (f"{name} was given devices, and nobody asked for any" for name in given)
+    here = cluster.devices(node)
+    for constraint in spec.get("constraints") or ():
+        yield from _of_constraint(constraint, results, here)
+    selector = allocation.get("nodeSelector")
+    if selector is not None and not any(
+        plain_term(term, dict(node)) for term in selector["nodeSelectorTerms"]
+    ):
+        yield "the claim cannot be used on its node"
+    for other in cluster.nodes:
+        if selector is None or any(plain_term(term, dict(other)) for term in selector["nodeSelectorTerms"]):
+            missing = {_id(result) for result in results} - cluster.devices(other).keys()
+            if missing:
+                yield f"the claim may be used on {other['metadata']['name']}, where {sorted(missing)} are not"
+
+
+def _options(request: Obj) -> dict[str, Obj]:
+    if request.get("exactly"):
+        return {request["name"]: request["exactly"]}
+    return {f"{request['name']}/{each['name']}": each for each in request["firstAvailable"]}
+
+
+def _of_option(cluster: Cluster, node: Obj, name: str, option: Obj, results: Sequence[Obj]) -> Iterator[str]:
+    here = cluster.devices(node)
+    expressions = [
+        *cluster.selectors(option["deviceClassName"]),
+        *(each["cel"]["expression"] for each in option.get("selectors") or ()),
+    ]
+    for result in results:
+        device = here.get(_id(result))
+        if device is None:
+            yield f"{name}: {_id(result)} is not there"
+            continue
+        if not _selected(expressions, result["driver"], device):
+            yield f"{name}: {_id(result)} does not match"
+        if not _tolerated(device, option):
+            yield f"{name}: {_id(result)} has a taint that is not tolerated"
+        if bool(result.get("adminAccess")) != bool(option.get("adminAccess")):
+            yield f"{name}: admin access is given or kept against what was asked"
+        yield from _of_capacity(name, device, option, result)
+        if (result.get("tolerations") or []) != (option.get("tolerations") or []):
+            yield f"{name}: other tolerations than were asked for"
+    if option.get("allocationMode", "ExactCount") == "All":
+        wanted = {key for key, device in here.items() if _selected(expressions, key[0], device)}
+        if wanted != {_id(result) for result in results} or len(wanted) != len(results):
+            yield f"{name}: asks for all of {sorted(wanted)}"
+        if _unfinished(cluster, node):
+            yield f"{name}: asks for all devices while a pool is not complete"
+    elif len(results) != option.get("count", 1):
+        yield f"{name}: {len(results)} devices instead of {option.get('count', 1)}"
+
+
+def _selected(expressions: Sequence[str], driver: str, device: Obj) -> bool:
+    try:
+        return all(matches(expression, driver, device) for expression in expressions)
+    except SelectorError:
+        return False
+
+
+def _unfinished(cluster: Cluster, node: Obj) -> bool:
+    """Whether the node sees a slice of a pool of which not all slices are there."""
+    complete = cluster.newest()
+    return any(
+        (each["spec"]["driver"], each["spec"]["pool"]["name"]) not in complete
+        and (
+            any(_is_on(device, node) for device in each["spec"].get("devices") or ())
+            if each["spec"].get("perDeviceNodeSelection")
+            else _is_on(each["spec"], node)
+        )
+        for each in cluster.slices
+    )
+
+
+def _tolerated(device: Obj, option: Obj) -> bool:
+    return all(
+        any(_tolerates(toleration, taint) for toleration in option.get("tolerations") or ())
+        for taint in device.get("taints") or ()
+        if taint["effect"] in ("NoSchedule", "NoExecute")
+    )
+
+
+def _tolerates(toleration: Obj, taint: Obj) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("value", "") == taint.get("value", ""))
+
+
+def _of_capacity(name: str, device: Obj, option: Obj, result: Obj) -> Iterator[str]:
+    published = device.get("capacity") or {}
+    for key, asked in ((option.get("capacity") or {}).get("requests") or {}).items():
+        if key not in published or quantity(asked).value > quantity(published[key]["value"]).value:
+            yield f"{name}: {_id(result)} has no {asked} of {key}"
+    if bool(device.get("allowMultipleAllocations")) != ("shareID" in result):
+        yield f"{name}: {_id(result)} is shared, or not, against what it allows"
+    consumed = result.get("consumedCapacity") or {}
+    for key, size in consumed.items():
+        asked = ((option.get("capacity") or {}).get("requests") or {}).get(key)
+        if asked is not None and quantity(size).value < quantity(asked).value:
+            yield f"{name}: {size} of {key} instead of {asked}"
+    if device.get("allowMultipleAllocations") and consumed.keys() != published.keys():
+        yield f"{name}: says nothing of some capacities of {_id(result)}"
+
+
+def _of_constraint(constraint: Obj, results: Sequence[Obj], here: Mapping[DeviceId, Obj]) -> Iterator[str]:
+    names = set(constraint.get("requests") or ())
+    attribute: str = constraint.get("matchAttribute") or constraint["distinctAttribute"]
+    values = []
+    for result in results:
+        if names and not names & {result["request"], result["request"].split("/")[0]}:
+            continue
+        device = here.get(_id(result)) or {}
+        published = {
+            "/".join(split(name, result["driver"])): value
+            for name, value in (device.get("attributes") or {}).items()
+        }
+        values.append(published.get(attribute))
+    if None in values:
+        yield f"a device lacks {attribute}"
+    distinct = [value for index, value in enumerate(values) if value not in values[:index]]
+    if constraint.get("matchAttribute") and len(distinct) > 1:
+        yield f"devices differ in {attribute}: {values}"
+    if constraint.get("distinctAttribute") and len(distinct) < len(values):
+        yield f"devices do not differ in {attribute}: {values}"
+
+
+# ---- all claims together
+
+
+def _id(result: Obj) -> DeviceId:
+    return result["driver"], result["pool"], result["device"]
+
+
+def _of_devices(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterator[str]:
+    """No device twice, no capacity and no counter more than there is."""
+    before = [
+        result
+        for claim in cluster.allocated
+        for result in claim["status"]["allocation"]["devices"]["results"]
+    ]
+    new = [result for allocation in allocations for result in allocation["devices"]["results"]]
+    for allocation in allocations:
+        own = [_id(result) for result in allocation["devices"]["results"] if "shareID" not in result]
+        if len(set(own)) < len(own):
+            yield "a claim has a device twice"
+    taking = [result for result in (*before, *new) if not result.get("adminAccess")]
+    alone = [_id(result) for result in taking if "shareID" not in result]
+    shared = {_id(result) for result in taking if "shareID" in result}
+    for key in {_id(result) for result in new if not result.get("adminAccess")}:
+        if alone.count(key) > 1 or (key in alone and key in shared):
+            yield f"{key} is had by more than one"
+    here = cluster.devices(node)
+    for key in shared & here.keys():
+        for name, capacity in (here[key].get("capacity") or {}).items():
+            used = sum(
+                (
+                    quantity((result.get("consumedCapacity") or {}).get(name, "0")).value
+                    for result in taking
+                    if _id(result) == key and "shareID" in result
+                ),
+                Fraction(0),
+            )
+            if used > quantity(capacity["value"]).value:
+                yield f"{key}: {used} of {name} is used"
+    yield from _of_counters(cluster, {_id(result) for result in taking}, {_id(result) for result in new})
+
+
+def _of_counters(cluster: Cluster, used: set[DeviceId], new: set[DeviceId]) -> Iterator[str]:
+    for key, specs in cluster.newest().items():
+        if not any(each[:2] == key for each in new):
+            continue
+        there = {
+            (counters["name"], name): quantity(counter["value"]).value
+            for spec in specs
+            for counters in spec.get("sharedCounters") or ()
+            for name, counter in counters["counters"].items()
+        }
+        for spec in specs:
+            for device in spec.get("devices") or ():
+                if (*key, device["name"]) in used:
+                    for consumption in device.get("consumesCounters") or ():
+                        for name, counter in consumption["counters"].items():
+                            there[consumption["counterSet"], name] -= quantity(counter["value"]).value
+        for counter_name, left in there.items():
+            if left < 0:
+                yield f"{key}: {counter_name} is overdrawn by {-left}"
