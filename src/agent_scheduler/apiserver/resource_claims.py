@@ -83,8 +83,14 @@ class ResourceClaims:
         self._noted_pods[record.key] = None
         if event.type == "DELETED":
             # Another pod may have its name by the time that it is looked at.
-            self._noted_claims.update(dict.fromkeys(_keys(record, uses_of(record))))
+            self._note_claims_of(record, uses_of(record))
         self.wake()
+
+    def _note_claims_of(self, pod: Record, uses: tuple[Use, ...]) -> None:
+        """Look at the claims of a pod that has ended, also at those that it was not told of."""
+        self._noted_claims.update(dict.fromkeys(_keys(pod, uses)))
+        owned = self._store.dependents.get(pod.uid, ())
+        self._noted_claims.update((key, None) for table, key in owned if table == CLAIMS)
 
     def _claim_changed(self, event: Event) -> None:
         record, previous = event.record, event.previous
@@ -100,8 +106,8 @@ class ResourceClaims:
             self._noted_pods.update(self._awaiting[event.record.key])
             self.wake()
 
-    def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`."""
+    def advance(self, *, most: int = 16) -> float | None:
+        """See `Controller`. A claim is dear to make, so that few are made at a time."""
         now = self._store.clock()
         while self._retries and self._retries[0][0] <= now:
             _, key = heappop(self._retries)
@@ -124,7 +130,8 @@ class ResourceClaims:
         self._await(key, "")
         if record is None or self._is_done(record):
             self._waits.pop(key, None)
-            self._noted_claims.update(dict.fromkeys(self._uses.get(key, ())))
+            if record is not None:
+                self._note_claims_of(record, uses)
             return
         if record.deleting:
             return

@@ -73,6 +73,16 @@ def test_a_generated_claim_goes_when_its_pod_has_ended_and_devices_with_it(world
     assert world.claims() == {}
 
 
+def test_a_generated_claim_goes_though_its_pod_ended_before_it_was_told_of_it(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod(gpu="template/t", node="n1")
+    world.settle()
+    untold = {"status": {"resourceClaimStatuses": None, "phase": "Failed"}}
+    world.ok("PATCH", f"{PODS}/p/status", untold, kind="application/merge-patch+json")
+    world.settle()
+    assert world.claims() == {}
+
+
 def test_a_generated_claim_goes_with_its_deleted_pod(world: ClaimsWorld) -> None:
     world.add_template()
     world.add_pod(gpu="template/t", node="n1")
