@@ -28,7 +28,7 @@ from .controllers import nobody, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_claims import PodClaims
 from .kubelet_status import ended, is_ready, ready_node, refused, running
-from .pod_claims import CLAIMS, has_claims
+from .pod_claims import CLAIMS, uses_claims
 from .resource import Object
 from .store import Event, Record, Store
 from .times import clock_text, micro_clock_text
@@ -242,7 +242,7 @@ class Kubelets:
         if runs:
             book.hold(uid, demand)
             current = self._current(uid)
-            if self._claims is not None and current is not None and has_claims(current):
+            if self._claims is not None and current is not None and uses_claims(obj):
                 self._claims.hold(current)
             if pod.life is not None:
                 self._later(pod.life, "end", uid)
@@ -266,7 +266,7 @@ class Kubelets:
     def _begin(self, uid: str, obj: Object) -> None:
         """Start an admitted pod, if its claims are ready."""
         pod, current = self._pods[uid], self._current(uid)
-        if self._claims is not None and current is not None and has_claims(current):
+        if self._claims is not None and current is not None and uses_claims(obj):
             pod.waiting = not self._claims.prepare(current, self._node_table.records.get(pod.node))
             if pod.waiting:
                 return

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from .resource import Object
 from .store import Record
 
 CLAIMS = ("resource.k8s.io", "resourceclaims")
@@ -58,14 +59,19 @@ class _Pod(Struct):
 _read = msgspec.json.Decoder(_Pod).decode
 
 
-def has_claims(pod: Record) -> bool:
-    """Whether the pod may use any claim. Cheap; true for some that do not."""
-    return _IN_SPEC in pod.data or _IN_STATUS in pod.data
+def names_claims(pod: Record) -> bool:
+    """Whether the pod's spec, of which that never changes, has claims. True for some that have none."""
+    return _IN_SPEC in pod.data
+
+
+def uses_claims(pod: Object) -> bool:
+    """Whether a decoded pod uses any claim."""
+    return "resourceClaims" in pod["spec"] or "extendedResourceClaimStatus" in pod.get("status", {})
 
 
 def uses_of(pod: Record) -> tuple[Use, ...]:
     """The claims of a pod, in the order of its spec."""
-    if not has_claims(pod):
+    if _IN_SPEC not in pod.data and _IN_STATUS not in pod.data:
         return ()
     read = _read(pod.data)
     status = read.status or _Status()
