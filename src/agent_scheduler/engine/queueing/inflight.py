@@ -11,9 +11,8 @@ log is pruned up to the oldest mark that still has a pod, so popping and finishi
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, KeysView, Mapping
-from itertools import islice
 from typing import Generic, NamedTuple
 
 from msgspec import Struct
@@ -65,9 +64,13 @@ class InFlight(Generic[PodT]):
         self._pods: dict[str, InFlightPod[PodT]] = {}
         # By position. Ordered, because the first of a plain dict is found slowly once its head was deleted.
         self._marks: OrderedDict[int, _Mark] = OrderedDict()
-        self._log: deque[InFlightEvent] = deque()
-        #: Position of the first event in the log.
-        self._base = 0
+        # By position, from `begin` to `end`.
+        self._log: dict[int, InFlightEvent] = {}
+        # Positions of events that may concern every pod, whatever refused it. They are few.
+        self._wildcards: list[int] = []
+        #: Position of the first event in the log, and of the next one that comes.
+        self.begin = 0
+        self.end = 0
         self._forgotten = forgotten
 
     def __len__(self) -> int:
@@ -94,13 +97,13 @@ class InFlight(Generic[PodT]):
 
     def counts(self) -> Mapping[str, int]:
         """What is kept, by label, as kube-scheduler counts it: a pod in flight is an event, too."""
-        labels = Counter(event.label for event, _, _ in self._log)
+        labels = Counter(event.label for event, _, _ in self._log.values())
         labels.update(own.event.label for pod in self._pods.values() for own in pod.own)
         return {POD_POPPED: len(self._pods), **labels}
 
     def start(self, entry: QueuedPodInfo[PodT]) -> None:
         """`entry` was popped; it must not be in flight yet."""
-        end = self._base + len(self._log)
+        end = self.end
         mark = self._marks.get(end)
         if mark is None:
             mark = self._marks[end] = _Mark(end, 0)
@@ -111,7 +114,10 @@ class InFlight(Generic[PodT]):
         """`event` happened. Kept only while a pod is in flight; the caller knows that some plugin wants it."""
         if not self._pods:
             return
-        self._log.append(InFlightEvent(event, old, new))
+        if event.is_wildcard:
+            self._wildcards.append(self.end)
+        self._log[self.end] = InFlightEvent(event, old, new)
+        self.end += 1
         if len(self._log) > self._max_events:
             self._forgotten(1)
             self._drop(1)
@@ -120,12 +126,21 @@ class InFlight(Generic[PodT]):
         """`event` happened to `uid` itself, which is in flight."""
         self._pods[uid].own += (InFlightEvent(event, old, new),)
 
-    def events_for(self, uid: str) -> list[InFlightEvent] | None:
-        """What happened since `uid` was popped; None when it is not in flight or its history was forgotten."""
+    def since(self, uid: str) -> int | None:
+        """From which position on events came since `uid` was popped; None when it is not in flight or some of them
+        were forgotten."""
         pod = self._pods.get(uid)
-        if pod is None or pod.mark.position < self._base:
-            return None
-        return [*pod.own, *islice(self._log, pod.mark.position - self._base, None)]
+        return None if pod is None or pod.mark.position < self.begin else pod.mark.position
+
+    def at(self, position: int) -> InFlightEvent:
+        """The event at a position from `begin` to `end`."""
+        return self._log[position]
+
+    def wildcards_from(self, position: int) -> Iterator[InFlightEvent]:
+        return (self._log[each] for each in self._wildcards if each >= position)
+
+    def events_from(self, position: int) -> Iterator[InFlightEvent]:
+        return (self._log[each] for each in range(position, self.end))
 
     def done(self, uid: str) -> None:
         """`uid` is no longer being tried. Unknown is fine: an attempt may end on more than one path."""
@@ -136,14 +151,14 @@ class InFlight(Generic[PodT]):
         if pod.mark.pods == 0:
             del self._marks[pod.mark.position]
             if self._log:
-                oldest = next(iter(self._marks), self._base + len(self._log))
-                self._drop(oldest - self._base)
+                oldest = next(iter(self._marks), self.end)
+                self._drop(oldest - self.begin)
 
     def timeline(self) -> list[str | ClusterEvent]:
         """UIDs and events, interleaved as they came: for a debug page and for tests."""
         line: list[str | ClusterEvent] = []
-        position = self._base
-        log = iter(self._log)
+        position = self.begin
+        log = self.events_from(position)
         for uid, pod in self._pods.items():
             while position < pod.mark.position:
                 line.append(next(log).event)
@@ -161,11 +176,14 @@ class InFlight(Generic[PodT]):
         assert pods == {position: mark.pods for position, mark in self._marks.items()}, "marks miscount pods"
         assert list(self._marks) == sorted(self._marks), "marks are out of order"
         assert self._pods or not self._log, "events are kept for nobody"
-        oldest = next(iter(self._marks), self._base)
-        assert oldest <= self._base, "the log is not pruned up to the oldest pod"
+        oldest = next(iter(self._marks), self.begin)
+        assert oldest <= self.begin, "the log is not pruned up to the oldest pod"
+        assert list(self._log) == list(range(self.begin, self.end)), "the log has gaps"
 
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest events; negative where more than that is forgotten already."""
         for _ in range(count):
-            self._log.popleft()
-        self._base += max(count, 0)
+            del self._log[self.begin]
+            self.begin += 1
+        if self._wildcards and self._wildcards[0] < self.begin:
+            self._wildcards = [each for each in self._wildcards if each >= self.begin]

@@ -94,7 +94,7 @@ class Narrowing(Generic[PodT]):
                         continue
                     if pre_check is not None and not pre_check(entry.pod):
                         continue
-                    if hint_fn is None or judge.queues(plugin, hint_fn, entry, event, old, new):
+                    if hint_fn is None or judge.queues(plugin, hint_fn, entry.pod, event, old, new):
                         found[uid] = (entry, strategy)
         return found
 
@@ -125,7 +125,7 @@ class Narrowing(Generic[PodT]):
             yes: list[Group[PodT]] = []
             for group in list(bucket.indexes[pre_hint.index].groups.values()) if groups is None else groups:
                 spokesman = next(iter(group.members.values()))
-                if self._judge.queues(plugin, hint_fn, spokesman, event, old, new):
+                if self._judge.queues(plugin, hint_fn, spokesman.pod, event, old, new):
                     yes.append(group)
             return _Question(plugin, None, _members(yes))
         return _Question(plugin, hint_fn, bucket.entries if groups is None else _members(groups))

@@ -45,7 +45,7 @@ class UpTo(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A key of an event: the pod with this UID, and all that share a place in the index with it."""
+    """A key of an event: the pod with this UID."""
 
     uid: str
 

@@ -23,20 +23,20 @@ from . import events as ev
 from .backoff import BackoffSettings
 from .entry import PodT, QueuedPodInfo
 from .events import ClusterEvent
+from .flushing import QueueFlushing
 from .gating import Gatekeeper, PreEnqueuePlugin
-from .hints import HintMap
+from .hints import HintMap, indexes_of
 from .inspection import QueueInspection
 from .nominator import Nominator
 from .places import Places
 from .pod_events import pod_change_events
-from .prehints import PodIndex
 from .record import NullRecorder, QueueRecorder
 from .requeue import Strategy
+from .unschedulable import no_indexes
 from .views import Place
 from .waking import Waker
 
 _NONE: frozenset[str] = frozenset()
-_LEFT_POOL = (Place.ACTIVE, Place.BACKOFF)
 
 
 class QueueError(ValueError):
@@ -48,7 +48,7 @@ def _check_retries(number: int) -> None:
         raise ValueError(f"max_urgent_retries is {number}: it must not be negative")
 
 
-class SchedulingQueue(QueueInspection[PodT]):
+class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
     """Owner of all waiting pods and of the nominations."""
 
     def __init__(
@@ -94,7 +94,7 @@ class SchedulingQueue(QueueInspection[PodT]):
             max_in_unschedulable=max_in_unschedulable,
             max_inflight_events=max_inflight_events,
             on_deadline=on_deadline,
-            indexes_of=self._indexes_of(self._hint_maps),
+            indexes_of=indexes_of(self._hint_maps) if pre_queueing_hints else no_indexes,
         )
         self._waker: Waker[PodT] = Waker(
             places=self._places,
@@ -106,13 +106,6 @@ class SchedulingQueue(QueueInspection[PodT]):
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
         self._closed = False
-
-    def _indexes_of(self, maps: Mapping[str, HintMap]) -> Callable[[str, str], tuple[PodIndex, ...]]:
-        def indexes_of(profile: str, plugin: str) -> tuple[PodIndex, ...]:
-            # Pods of a profile that is no longer there are about to be deleted.
-            return maps[profile].indexes_of(plugin) if self._pre_hints and profile in maps else ()
-
-        return indexes_of
 
     def reconfigure(
         self,
@@ -137,7 +130,7 @@ class SchedulingQueue(QueueInspection[PodT]):
             gatekeeper=gatekeeper,
             backoff=backoff,
             max_in_unschedulable=max_in_unschedulable,
-            indexes_of=self._indexes_of(maps),
+            indexes_of=indexes_of(maps) if self._pre_hints else no_indexes,
             label=ev.RULES_CHANGED.label,
         )
         self._hint_maps = maps
@@ -331,45 +324,6 @@ class SchedulingQueue(QueueInspection[PodT]):
         first = entry.initial_attempt_timestamp
         waited = 0.0 if first is None else self._clock() - first
         self._recorder.scheduled(entry.attempts, waited, entry.was_flushed)
-
-    # -- time ----------------------------------------------------------------------------------------------
-
-    def flush_backoff(self) -> int:
-        """Move every pod whose backoff has ended to activeQ; returns how many."""
-        self._waker.settle()
-        now = self._clock()
-        expired = self._places.backoff.pop_expired(now)
-        for entry in expired:
-            self._places.to_active(entry, label=ev.BACKOFF_COMPLETE, now=now)
-        if expired:
-            self._on_ready()
-        return len(expired)
-
-    def flush_unschedulable_leftovers(self) -> int:
-        """Retry every pod that no event woke for `max_in_unschedulable`; returns how many left the pool.
-
-        A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
-        """
-        self._waker.settle()
-        places = self._places
-        now = self._clock()
-        label = ev.UNSCHEDULABLE_TIMEOUT.label
-        moved = 0
-        ready = False
-        for entry in places.pool.stale(now):
-            entry.flush_timestamp = now
-            place = places.requeue(entry, Strategy.AFTER_BACKOFF, label=label, now=now)
-            ready = ready or places.poppable(entry, place)
-            # The flag finds events that hints missed; the one that lifts a gate later will not have been missed.
-            entry.was_flushed = place in _LEFT_POOL
-            moved += entry.was_flushed
-        if ready:
-            self._on_ready()
-        return moved
-
-    def next_deadline(self) -> float | None:
-        """The instant of the clock at which one of the two flushes has something to do; None when neither will."""
-        return self._places.next_deadline()
 
     def close(self) -> None:
         """From now on `pop` gives None; everyone who waits is told to ask."""

@@ -72,7 +72,7 @@ class RequeueJudge:
         for plugin in (entry.gating_plugin,) if entry.gating_plugin else entry.rejectors:
             for registered in hints.get(plugin, ()):
                 hint_fn = registered.hint_fn
-                if hint_fn is not None and not self.queues(plugin, hint_fn, entry, event, old, new):
+                if hint_fn is not None and not self.queues(plugin, hint_fn, entry.pod, event, old, new):
                     continue
                 if plugin in pending:
                     return Strategy.IMMEDIATELY
@@ -95,15 +95,15 @@ class RequeueJudge:
         self,
         plugin: str,
         hint_fn: HintFn,
-        entry: QueuedPodInfo[Any],
+        pod: Any,
         event: ClusterEvent,
         old: object | None,
         new: object | None,
     ) -> bool:
-        """What one hint of `plugin` says of `entry`; one that raises says yes."""
+        """What one hint of `plugin` says of `pod`; one that raises says yes."""
         started = self._clock()
         try:
-            hint = hint_fn(entry.pod, old, new)
+            hint = hint_fn(pod, old, new)
             label = hint.value
         except Exception as error:
             # A plugin's bug must not leave a pod waiting for an event that has passed.

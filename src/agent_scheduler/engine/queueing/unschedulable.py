@@ -52,7 +52,8 @@ class _Filed(NamedTuple):
     sequence: int
 
 
-def _no_indexes(profile: str, plugin: str) -> tuple[PodIndex, ...]:
+def no_indexes(profile: str, plugin: str) -> tuple[PodIndex, ...]:
+    """For pods that are found by who refused them alone."""
     return ()
 
 
@@ -73,7 +74,7 @@ class UnschedulablePool(Generic[PodT]):
     )
 
     def __init__(
-        self, *, indexes_of: IndexesOf = _no_indexes, complain: Complain = lambda plugin, error: None
+        self, *, indexes_of: IndexesOf = no_indexes, complain: Complain = lambda plugin, error: None
     ) -> None:
         self._indexes_of = indexes_of
         self._complain = complain

@@ -14,6 +14,7 @@ from .narrowing import Happening, Narrowing
 from .places import Places
 from .pod_events import pod_change_events
 from .record import QueueRecorder
+from .replay import Replay
 from .requeue import RequeueJudge, Strategy
 from .views import Place
 
@@ -53,6 +54,13 @@ class Waker(Generic[PodT]):
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
         self._profiles = tuple(hint_maps)
         self.judge = RequeueJudge(hint_maps=hint_maps, clock=self._clock, recorder=self._recorder)
+        self._replay: Replay[PodT] = Replay(
+            in_flight=self._places.in_flight,
+            hint_maps=hint_maps,
+            judge=self.judge,
+            recorder=self._recorder,
+            pre_hints=self._pre_hints,
+        )
         self._narrowing: Narrowing[PodT] = Narrowing(
             pool=self._places.pool, judge=self.judge, recorder=self._recorder, pre_hints=self._pre_hints
         )
@@ -149,9 +157,9 @@ class Waker(Generic[PodT]):
         places = self._places
         strategy = Strategy.AFTER_BACKOFF
         if entry.rejectors:
-            happened = places.in_flight.events_for(entry.uid)
-            if happened is not None:
-                strategy = self.judge.after_all(entry, happened)
+            since = places.in_flight.since(entry.uid)
+            if since is not None:
+                strategy = self._replay.strategy(entry, since)
         place = places.requeue(entry, strategy, label=ev.SCHEDULE_ATTEMPT_FAILURE, now=entry.timestamp)
         places.in_flight.done(entry.uid)
         if places.poppable(entry, place):

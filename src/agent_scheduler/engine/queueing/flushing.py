@@ -1,0 +1,59 @@
+"""What time does to waiting pods: backoff ends, and who no event woke for long is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic
+
+from . import events as ev
+from .entry import PodT
+from .places import Places
+from .requeue import Strategy
+from .views import Place
+from .waking import Waker
+
+
+class QueueFlushing(Generic[PodT]):
+    """The part of `SchedulingQueue` that follows the clock."""
+
+    _clock: Callable[[], float]
+    _on_ready: Callable[[], None]
+    _places: Places[PodT]
+    _waker: Waker[PodT]
+
+    def flush_backoff(self) -> int:
+        """Move every pod whose backoff has ended to activeQ; returns how many."""
+        self._waker.settle()
+        now = self._clock()
+        expired = self._places.backoff.pop_expired(now)
+        for entry in expired:
+            self._places.to_active(entry, label=ev.BACKOFF_COMPLETE, now=now)
+        if expired:
+            self._on_ready()
+        return len(expired)
+
+    def flush_unschedulable_leftovers(self) -> int:
+        """Retry every pod that no event woke for `max_in_unschedulable`; returns how many left the pool.
+
+        A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
+        """
+        self._waker.settle()
+        places = self._places
+        now = self._clock()
+        label = ev.UNSCHEDULABLE_TIMEOUT.label
+        moved = 0
+        ready = False
+        for entry in places.pool.stale(now):
+            entry.flush_timestamp = now
+            place = places.requeue(entry, Strategy.AFTER_BACKOFF, label=label, now=now)
+            ready = ready or places.poppable(entry, place)
+            # The flag finds events that hints missed; the one that lifts a gate later will not have been missed.
+            entry.was_flushed = place in (Place.ACTIVE, Place.BACKOFF)
+            moved += entry.was_flushed
+        if ready:
+            self._on_ready()
+        return moved
+
+    def next_deadline(self) -> float | None:
+        """The instant of the clock at which one of the two flushes has something to do; None when neither will."""
+        return self._places.next_deadline()

@@ -1,0 +1,264 @@
+"""Random objects of a cluster, as the watch brings them: pods with every feature that a plugin refuses for, and all
+that can cure a refusal. Names and labels are few, so that what happens often concerns somebody."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from agent_scheduler.engine.namespaces import NamespaceInfo
+from agent_scheduler.engine.nodeinfo import NodeInfo
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.events import Resource
+
+from ..volumes import world as storage
+from ..world import node, read_pod
+
+Json = dict[str, Any]
+
+NAMESPACES = ("default", "team-a", "team-b")
+APPS = ("web", "db", "job")
+ZONES = ("a", "b", "c")
+KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack")
+CLAIMS = tuple(f"claim-{number}" for number in range(8))
+NODES = tuple(f"n{number}" for number in range(6))
+AMOUNTS = ("0", "100m", "500m", "1", "2", "4")
+
+
+class Objects:
+    """Makes them. Pods are told apart by their resourceVersions, as the API server's are."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.classes = PodClasses()
+        self._number = 0
+
+    def next(self) -> int:
+        self._number += 1
+        return self._number
+
+    # ---- pods
+
+    def pod(self, *, node_name: str = "") -> Json:
+        chance, number = self.chance, self.next()
+        spec: Json = {
+            "schedulerName": "agent-scheduler",
+            "priority": chance.choice((0, 0, 1, 10)),
+            "containers": [{"name": "c", "resources": {"requests": self.requests()}}],
+        }
+        if node_name:
+            spec["nodeName"] = node_name
+        for feature in (self._placed, self._with_ports, self._near, self._spread, self._mounting):
+            if chance.random() < 0.35:
+                feature(spec)
+        if chance.random() < 0.2:
+            spec["tolerations"] = [{"key": chance.choice(("t1", "t2")), "operator": "Exists"}]
+        if not node_name and chance.random() < 0.05:
+            spec["schedulingGates"] = [{"name": "hold"}]
+        return {
+            "metadata": {
+                "name": f"p{number}",
+                "namespace": chance.choice(NAMESPACES),
+                "uid": f"pod-{number}",
+                "labels": self.labels(),
+                "resourceVersion": str(self.next()),
+            },
+            "spec": spec,
+            "status": {},
+        }
+
+    def read(self, body: Json) -> PodInfo:
+        return read_pod(body, self.classes)
+
+    def labels(self) -> Json:
+        labels = {"app": self.chance.choice(APPS)}
+        if self.chance.random() < 0.3:
+            labels["tier"] = self.chance.choice(("gold", "iron"))
+        return labels
+
+    def requests(self) -> Json:
+        chance = self.chance
+        requests = {"cpu": chance.choice(AMOUNTS), "memory": chance.choice(("0", "1Gi", "4Gi"))}
+        if chance.random() < 0.25:
+            requests["example.com/gpu"] = chance.choice(("1", "2", "8"))
+        return requests
+
+    def _requirement(self) -> Json:
+        chance = self.chance
+        key = chance.choice(KEYS[1:])
+        operator = chance.choice(("In", "In", "In", "NotIn", "Exists", "DoesNotExist"))
+        values = chance.sample(ZONES, chance.choice((1, 2))) if "In" in operator else None
+        return {"key": key, "operator": operator, **({"values": values} if values else {})}
+
+    def _placed(self, spec: Json) -> None:
+        chance = self.chance
+        if chance.random() < 0.5:
+            spec["nodeSelector"] = {chance.choice(KEYS[1:]): chance.choice(ZONES)}
+        else:
+            terms: list[Json] = [
+                {"matchExpressions": [self._requirement() for _ in range(chance.choice((1, 2)))]}
+                for _ in range(chance.choice((1, 2)))
+            ]
+            if chance.random() < 0.3:
+                names = {"key": "metadata.name", "operator": "In", "values": [chance.choice(NODES)]}
+                terms[0]["matchFields"] = [names]
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            spec.setdefault("affinity", {})["nodeAffinity"] = required
+
+    def _with_ports(self, spec: Json) -> None:
+        ports = [{"containerPort": 80, "hostPort": self.chance.choice((80, 81, 82))}]
+        if self.chance.random() < 0.3:
+            ports[0]["hostIP"] = "10.0.0.1"  # type: ignore[assignment]
+        spec["containers"][0]["ports"] = ports
+
+    def _selector(self) -> Json:
+        chance = self.chance
+        match chance.randrange(4):
+            case 0:
+                return {"matchLabels": {"app": chance.choice(APPS), "tier": "gold"}}
+            case 1:
+                return {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
+            case 2:
+                return {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]}
+        return {"matchLabels": {"app": chance.choice(APPS)}}
+
+    def _near(self, spec: Json) -> None:
+        chance = self.chance
+
+        def term() -> Json:
+            found: Json = {"labelSelector": self._selector(), "topologyKey": chance.choice(KEYS)}
+            match chance.randrange(5):
+                case 0:
+                    found["namespaces"] = chance.sample(NAMESPACES, 2)
+                case 1:
+                    found["namespaceSelector"] = {"matchLabels": {"team": chance.choice("xy")}}
+                case 2:
+                    found["namespaceSelector"] = {}
+                case 3:
+                    found["matchLabelKeys"] = ["tier"]
+            return found
+
+        for kind in ("podAffinity", "podAntiAffinity"):
+            if chance.random() < 0.6:
+                required = [term() for _ in range(chance.choice((1, 2)))]
+                spec.setdefault("affinity", {})[kind] = {
+                    "requiredDuringSchedulingIgnoredDuringExecution": required
+                }
+
+    def _spread(self, spec: Json) -> None:
+        chance = self.chance
+        spec["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": chance.choice(KEYS),
+                "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway")),
+                "labelSelector": chance.choice((self._selector(), {}, None)),
+                "nodeTaintsPolicy": chance.choice(("Honor", "Ignore")),
+            }
+            for _ in range(chance.choice((1, 2)))
+        ]
+
+    def _mounting(self, spec: Json) -> None:
+        chance = self.chance
+        volumes: list[Json] = []
+        if chance.random() < 0.8:
+            volumes += [
+                {"name": name, "persistentVolumeClaim": {"claimName": name}}
+                for name in chance.sample(CLAIMS, chance.choice((1, 1, 2)))
+            ]
+        if chance.random() < 0.3:
+            disk = chance.choice(("d1", "d2"))
+            volumes.append({"name": "disk", "gcePersistentDisk": {"pdName": disk, "readOnly": False}})
+        if chance.random() < 0.1:
+            volumes.append({"name": "own", "ephemeral": {"volumeClaimTemplate": {}}})
+        spec["volumes"] = volumes
+
+    def changed(self, body: Json, how: str) -> Json:
+        """A pod with another version: `how` names what else is different."""
+        chance = self.chance
+        metadata = {**body["metadata"], "resourceVersion": str(self.next())}
+        spec, status = {**body["spec"]}, {**body["status"]}
+        match how:
+            case "labels":
+                metadata["labels"] = self.labels()
+            case "resources":
+                container = {**spec["containers"][0], "resources": {"requests": self.requests()}}
+                spec["containers"] = [container]
+            case "tolerations":
+                spec["tolerations"] = [
+                    *spec.get("tolerations", ()),
+                    {
+                        "key": chance.choice(("t1", "t2", "node.kubernetes.io/unschedulable")),
+                        "operator": "Exists",
+                    },
+                ]
+            case "gates":
+                spec.pop("schedulingGates", None)
+            case "claims":
+                status["resourceClaimStatuses"] = [{"name": "c", "resourceClaimName": f"made-{self.next()}"}]
+            case "nominated":
+                status["nominatedNodeName"] = chance.choice(NODES)
+        return {"metadata": metadata, "spec": spec, "status": status}
+
+    # ---- all else
+
+    def node(self, name: str) -> NodeInfo:
+        chance = self.chance
+        labels = {key: chance.choice(ZONES) for key in KEYS[1:] if chance.random() < 0.7}
+        taints = [
+            {"key": key, "effect": chance.choice(("NoSchedule", "PreferNoSchedule"))}
+            for key in ("t1", "t2")
+            if chance.random() < 0.3
+        ]
+        extended = {"example.com/gpu": chance.choice(("1", "4", "8"))} if chance.random() < 0.3 else {}
+        return node(
+            name,
+            cpu=chance.choice(AMOUNTS),
+            memory=chance.choice(("1Gi", "8Gi")),
+            labels=labels,
+            taints=taints,
+            unschedulable=chance.random() < 0.2,
+            extended=extended,
+        )
+
+    def namespace(self, name: str) -> NamespaceInfo:
+        labels = {"team": self.chance.choice("xyz")} if self.chance.random() < 0.8 else {}
+        return NamespaceInfo(name, labels)
+
+    def storage(self) -> dict[Resource, Callable[[str], Any]]:
+        """By kind: what makes an object of a name; names are `kind`'s own."""
+        chance = self.chance
+        return {
+            Resource.PERSISTENT_VOLUME_CLAIM: lambda name: storage.claim(
+                name,
+                bound=chance.random() < 0.5,
+                volume=chance.choice((None, "v1")),
+                meta={"namespace": chance.choice(NAMESPACES)},
+            ),
+            Resource.PERSISTENT_VOLUME: lambda name: storage.volume(
+                name,
+                zone=chance.choice((None, *ZONES)),
+                claim=chance.choice(
+                    (None, storage.ref(chance.choice(CLAIMS), namespace=chance.choice(NAMESPACES)))
+                ),
+                meta={"labels": {KEYS[1]: chance.choice(ZONES)}} if chance.random() < 0.5 else None,
+            ),
+            Resource.STORAGE_CLASS: lambda name: storage.storage_class(
+                name,
+                zones=chance.choice((None, ["a"], ["b", "c"])),
+                mode=chance.choice(("Immediate", "WaitForFirstConsumer")),
+            ),
+            Resource.CSI_NODE: lambda name: storage.csi_node(
+                name, migrated=chance.choice(("", "kubernetes.io/gce-pd")), ebs=chance.choice((None, 1, 5))
+            ),
+            Resource.CSI_DRIVER: lambda name: storage.driver(name, tells_capacity=chance.random() < 0.5),
+            Resource.CSI_STORAGE_CAPACITY: lambda name: storage.capacity(
+                name, chance.choice(("1Gi", "5Gi", None)), topology={}
+            ),
+            Resource.VOLUME_ATTACHMENT: lambda name: storage.attachment(name, chance.choice(NODES), "v1"),
+        }
+
+
+__all__ = ["NAMESPACES", "NODES", "Json", "Objects"]
