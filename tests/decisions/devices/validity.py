@@ -78,7 +78,7 @@ def problems(
     found: list[str] = []
     for claim, allocation in zip(claims, allocations, strict=True):
         found += _of_claim(cluster, node, claim, allocation)
-    found += _of_devices(cluster, node, allocations)
+    found += too_much(cluster, node, allocations)
     return found
 
 
@@ -143,7 +143,11 @@ def _of_option(cluster: Cluster, node: Obj, name: str, option: Obj, results: Seq
         if (result.get("tolerations") or []) != (option.get("tolerations") or []):
             yield f"{name}: other tolerations than were asked for"
     if option.get("allocationMode", "ExactCount") == "All":
-        wanted = {key for key, device in here.items() if _selected(expressions, key[0], device)}
+        wanted = {
+            key
+            for key, device in here.items()
+            if _selected(expressions, key[0], device) and _gives(cluster, key, device, option)
+        }
         if wanted != {_id(result) for result in results} or len(wanted) != len(results):
             yield f"{name}: asks for all of {sorted(wanted)}"
         if _unfinished(cluster, node):
@@ -157,6 +161,26 @@ def _selected(expressions: Sequence[str], driver: str, device: Obj) -> bool:
         return all(matches(expression, driver, device) for expression in expressions)
     except SelectorError:
         return False
+
+
+def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
+    """Whether the device has what is asked of its capacities, and, where it is shared, has that left."""
+    published = device.get("capacity") or {}
+    asked = (option.get("capacity") or {}).get("requests") or {}
+    if asked.keys() - published.keys():
+        return False
+    for name, capacity in published.items():
+        taken = quantity(asked.get(name, capacity["value"])).value
+        if device.get("allowMultipleAllocations") and not option.get("adminAccess"):
+            taken += sum(
+                quantity((result.get("consumedCapacity") or {}).get(name, "0")).value
+                for claim in cluster.allocated
+                for result in claim["status"]["allocation"]["devices"]["results"]
+                if _id(result) == key and not result.get("adminAccess")
+            )
+        if taken > quantity(capacity["value"]).value:
+            return False
+    return True
 
 
 def _unfinished(cluster: Cluster, node: Obj) -> bool:
@@ -236,7 +260,7 @@ def _id(result: Obj) -> DeviceId:
     return result["driver"], result["pool"], result["device"]
 
 
-def _of_devices(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterator[str]:
+def too_much(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterator[str]:
     """No device twice, no capacity and no counter more than there is."""
     before = [
         result

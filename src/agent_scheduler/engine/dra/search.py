@@ -240,7 +240,10 @@ class Search:
             return None
         if not facts.shared:
             return ()
-        return amounts if fits(amounts, seat.pool.consumed.get(seat.name, {}), facts) else None
+        # Admin access takes nothing from anybody.
+        if ask.option.admin or fits(amounts, seat.pool.consumed.get(seat.name, {}), facts):
+            return amounts
+        return None
 
     def _take(self, at: int, request: int, rank: int, ask: Ask, index: int, *, must: bool = False) -> bool:
         """Take a device that is free and selected, if nothing else is against it. False, and nothing is changed."""
@@ -251,7 +254,7 @@ class Search:
         wanted = self._wanted(ask, seat)
         if wanted is None:
             return False
-        shares = self._shares.get(index, ()) if seat.facts.shared else ()
+        shares = self._shares.get(index, ()) if seat.facts.shared and not ask.option.admin else ()
         if shares and not self._leaves_enough(seat, wanted, shares):
             return False
         if device.consumes and self._needs_counters(ask, index, seat) and not self._counters_suffice(seat):
@@ -265,7 +268,8 @@ class Search:
             return False
         self._note(at, ask, index, 1)
         if seat.facts.shared:
-            self._shares.setdefault(index, []).append(wanted)
+            if not ask.option.admin:
+                self._shares.setdefault(index, []).append(wanted)
         else:
             self._used[at] |= 1 << index
             if not ask.option.admin:
@@ -277,7 +281,8 @@ class Search:
         """Undo the last `_take`, which was of this seat."""
         choice = self.chosen[at].pop()
         if choice.seat.facts.shared:
-            self._shares[index].pop()
+            if not choice.ask.option.admin:
+                self._shares[index].pop()
         else:
             self._used[at] &= ~(1 << index)
             if not choice.ask.option.admin:
@@ -325,10 +330,10 @@ class Search:
         return fits(wanted, in_use, seat.facts)
 
     def _needs_counters(self, ask: Ask, index: int, seat: Seat) -> bool:
-        """Whether its counters are not in use for it already."""
-        if seat.facts.shared:
-            return not (self._shares.get(index) or seat.name in seat.pool.shares)
-        return not ask.option.admin
+        """Whether its counters have to be free: they are not in use for it already."""
+        if ask.option.admin:
+            return False
+        return not (seat.facts.shared and (self._shares.get(index) or seat.name in seat.pool.shares))
 
     def _counters_suffice(self, seat: Seat) -> bool:
         pool = seat.pool

@@ -66,7 +66,7 @@ def site_of(devices: Devices, node: NodeInfo) -> Site:
     kinds: dict[Hashable, int] = {}
     for pool in devices.pools_of(node.name):
         here = list(_visible(pool, node))
-        if not here and not _is_unreadable(pool):
+        if not here and not any(_sees(each, node) for each in pool.newest):
             continue
         if not pool.complete:
             troubles.append((pool.id, ""))
@@ -100,13 +100,9 @@ def _visible(pool: Pool, node: NodeInfo) -> Iterator[tuple[Device, Place]]:
                 yield device, device.place
 
 
-def _is_unreadable(pool: Pool) -> bool:
-    """Whether it cannot be told which nodes have it."""
-    return any(_lost(each) for each in pool.newest)
-
-
-def _lost(each: SliceInfo) -> bool:
-    return bool(each.error) and each.place == NOWHERE
+def _sees(each: SliceInfo, node: NodeInfo) -> bool:
+    """Whether a slice that has no device for the node concerns it all the same, or might, as far as it can be read."""
+    return is_on(each.place, node) or bool(each.error and each.place == NOWHERE)
 
 
 def _named_twice(devices: Iterable[Device]) -> str:
