@@ -6,28 +6,47 @@ and its annotation.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import orjson
+
 from .handlers import Api
 from .pod_claims import CLAIMS, Use
 from .resource import Object
 from .store import Record
+from .writing import free_name
 
 TEMPLATES = ("resource.k8s.io", "resourceclaimtemplates")
 #: Annotation of a generated claim: the entry of the pod's `spec.resourceClaims` that it was made for.
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 #: How long a generated name may be before its random letters.
 _BASE = 57
+_MOST_LIKE = 1024
 
 
 class NoTemplate(Exception):
     """The template of this name is not there (yet)."""
 
 
+class _Like(NamedTuple):
+    """A claim that the API made, but for what differs from pod to pod. `versions` are those of the template and of the
+    namespace, which together decide whether a claim is made, and what it says."""
+
+    versions: tuple[int, int]
+    metadata: Object
+    spec: Object
+
+
 class ClaimMaker:
-    """Makes claims in one server, by all the rules of its API."""
+    """Makes claims in one server. The first from a template goes by all the rules of its API, those like it are copies:
+    a burst of pods has thousands."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._claims = api.registry.stored(CLAIMS)
+        self._templates = api.registry.stored(TEMPLATES).table
+        #: (Key of a template, entry) -> what the last claim made from it has in common with the next. A cache.
+        self._like: dict[tuple[str, str], _Like] = {}
 
     def own(self, pod: Record, name: str) -> Record | None:
         """The claim of this name, if it belongs to the pod."""
@@ -52,35 +71,69 @@ class ClaimMaker:
         return ""
 
     def _make(self, pod: Record, use: Use) -> str:
-        template = self._api.registry.object(TEMPLATES, f"{pod.namespace}/{use.template}")
+        key = f"{pod.namespace}/{use.template}"
+        template = self._templates.records.get(key)
+        namespace = self._api.registry.namespace(pod.namespace)
         if template is None:
             raise NoTemplate(use.template)
-        given: Object = template["spec"].get("metadata") or {}
-        owner = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": pod.name,
-            "uid": pod.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-        metadata: Object = {
-            "generateName": _base_name(pod.name, use.entry),
+        base, cut = _base_name(pod.name, use.entry)
+        like = self._like.get((key, use.entry))
+        if like is None or namespace is None or cut or like.versions != (template.rv, namespace.rv):
+            return self._make_first(pod, use, base, template, namespace)
+        metadata: Object = {"generateName": base}
+        name = metadata["name"] = free_name(
+            self._api.registry, self._claims, metadata | {"namespace": pod.namespace}
+        )
+        metadata |= {
             "namespace": pod.namespace,
-            "annotations": {**(given.get("annotations") or {}), POD_CLAIM_NAME: use.entry},
-            "ownerReferences": [owner],
+            "uid": self._api.store.uid(),
+            "creationTimestamp": self._api.registry.now(),
+            **like.metadata,
+            "ownerReferences": [_owner(pod)],
         }
-        if given.get("labels"):
-            metadata["labels"] = given["labels"]
-        created = self._api.create(CLAIMS, {"metadata": metadata, "spec": template["spec"]["spec"]})
+        self._api.store.insert(CLAIMS, {"metadata": metadata, "spec": like.spec, "status": {}})
+        return name
+
+    def _make_first(
+        self, pod: Record, use: Use, base: str, template: Record, namespace: Record | None
+    ) -> str:
+        """By all the rules of the API. Those that follow it differ in nothing that these judge."""
+        given = orjson.loads(template.data)["spec"]
+        wanted: Object = given.get("metadata") or {}
+        kept: Object = {"annotations": {**(wanted.get("annotations") or {}), POD_CLAIM_NAME: use.entry}}
+        if wanted.get("labels"):
+            kept["labels"] = wanted["labels"]
+        metadata = {
+            "generateName": base,
+            "namespace": pod.namespace,
+            "ownerReferences": [_owner(pod)],
+            **kept,
+        }
+        created = self._api.create(CLAIMS, {"metadata": metadata, "spec": given["spec"]})
         assert created is not None, "a generated name is free"
+        if namespace is not None:
+            if len(self._like) >= _MOST_LIKE:
+                self._like.clear()
+            versions = (template.rv, namespace.rv)
+            self._like[f"{pod.namespace}/{use.template}", use.entry] = _Like(versions, kept, created["spec"])
         name: str = created["metadata"]["name"]
         return name
 
 
-def _base_name(pod: str, entry: str) -> str:
-    """What a generated claim's name begins with. Long names are cut so that something of both stays."""
+def _owner(pod: Record) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.name,
+        "uid": pod.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _base_name(pod: str, entry: str) -> tuple[str, bool]:
+    """What a generated claim's name begins with. Long names are cut, and then true, so that something of both stays."""
     whole = f"{pod}-{entry}-"
     if len(whole) <= _BASE:
-        return whole
-    return f"{pod[: len(pod) * _BASE // len(whole)]}-{entry[: len(entry) * _BASE // len(whole)]}"
+        return whole, False
+    return f"{pod[: len(pod) * _BASE // len(whole)]}-{entry[: len(entry) * _BASE // len(whole)]}", True

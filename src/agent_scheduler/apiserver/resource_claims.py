@@ -25,7 +25,7 @@ from .pod_claims import CLAIMS, Use, names_claims, uses_of
 from .recorder import Recorder
 from .resource import Object
 from .store import Event, Record
-from .subresources import PODS
+from .subresources import PODS, status_of, with_status
 
 #: Finalizer of a claim that is allocated.
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
@@ -216,12 +216,12 @@ class ResourceClaims:
                 raise
         if not made:
             return pod, uses
-        obj = self._pods.stored.decode(pod.data)
-        status = obj.setdefault("status", {})
+        status = status_of(pod)
         others = [known for known in status.get("resourceClaimStatuses") or () if known["name"] not in made]
         told_now = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
         status["resourceClaimStatuses"] = [*others, *told_now]
-        record = self._store.replace(PODS, pod, obj)
+        record = with_status(pod, self._store.rv + 1, status)
+        self._store.put(PODS, record, pod)
         return record, uses_of(record)
 
     def _reserve(self, pod: Record, use: Use) -> None:

@@ -128,6 +128,31 @@ def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, 
     store.put(PODS, record, old)
 
 
+def status_of(pod: Record) -> Object:
+    """The status of a stored pod; nothing else of it is decoded."""
+    status: Object = orjson.loads(bytes(_pieces(pod.data).status))
+    return status
+
+
+def with_status(pod: Record, rv: int, status: Object) -> Record:
+    """The next version of a pod, with another status in which no value differs that selectors read."""
+    pieces = _pieces(pod.data)
+    metadata = bytes(pieces.metadata)[_VERSION_AT + len(str(pod.rv)) :]
+    data = b'%b%d%b,"spec":%b,"status":%b}' % (HEAD, rv, metadata, bytes(pieces.spec), orjson.dumps(status))
+    return Record(
+        pod.key,
+        pod.namespace,
+        pod.name,
+        pod.uid,
+        rv,
+        data,
+        pod.labels,
+        pod.fields,
+        pod.owners,
+        pod.deleting,
+    )
+
+
 def _topology(labels: dict[str, str]) -> dict[str, str]:
     return {label: labels[label] for label in _TOPOLOGY if label in labels}
 

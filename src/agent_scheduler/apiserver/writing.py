@@ -94,7 +94,7 @@ def _create(
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
     if not metadata.get("name") and metadata.get("generateName"):
-        metadata["name"] = _free_name(registry, served, metadata)
+        metadata["name"] = free_name(registry, served, metadata)
     resource.prepare_create(obj)
     causes = resource.validate(obj, None)
     name = metadata.get("name", "")
@@ -115,7 +115,7 @@ def _create(
     return Response(201, served.view.object(record.data), headers=warnings)
 
 
-def _free_name(registry: Registry, served: Served, metadata: Object) -> str:
+def free_name(registry: Registry, served: Served, metadata: Object) -> str:
     """generateName and five letters, as a real server makes them; like it, gives up after some collisions."""
     base = str(metadata["generateName"])[:58]
     for attempt in range(8):

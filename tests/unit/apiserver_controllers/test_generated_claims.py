@@ -123,6 +123,63 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
     assert world.told()
 
 
+def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld) -> None:
+    world.add_template(labels={"team": "a"}, annotations={"note": "b"})
+    world.add_template("bare")
+    for template in ("t", "bare"):
+        alike = []
+        for number in range(3):
+            pod = f"{template}{number}"
+            uid = world.add_pod(pod, gpu=f"template/{template}")
+            world.settle()
+            claim = world.ok("GET", f"{CLAIMS}/{world.told(pod)['gpu']}")
+            metadata = claim["metadata"]
+            assert metadata.pop("name").startswith(metadata.pop("generateName"))
+            owner = metadata["ownerReferences"][0]
+            assert (owner.pop("name"), owner.pop("uid")) == (pod, uid)
+            del metadata["uid"], metadata["resourceVersion"]
+            alike.append(claim)
+        assert alike[0] == alike[1] == alike[2]
+
+
+def test_a_template_that_comes_back_with_other_words_is_followed_from_then_on(world: ClaimsWorld) -> None:
+    world.add_template(labels={"team": "a"})
+    world.add_pod("before", gpu="template/t")
+    world.settle()
+    world.delete(f"{TEMPLATES}/t")
+    world.add_template(labels={"team": "b"})
+    world.add_pod("after", gpu="template/t")
+    world.settle()
+    claims = world.claims()
+    teams = [claims[world.told(pod)["gpu"]]["metadata"]["labels"]["team"] for pod in ("before", "after")]
+    assert teams == ["a", "b"]
+
+
+def test_a_claim_is_judged_anew_when_its_namespace_has_changed(world: ClaimsWorld) -> None:
+    merge = "application/merge-patch+json"
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
+    for value, expected in (("true", 1), (None, 1), ("true", 3)):
+        labels = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}}
+        world.ok("PATCH", "/api/v1/namespaces/default", labels, kind=merge)
+        if not world.is_there(f"{TEMPLATES}/t"):
+            spec = {"spec": {"devices": {"requests": requests}}}
+            world.ok("POST", TEMPLATES, {"metadata": {"name": "t"}, "spec": spec})
+        world.add_pod(f"p{len(world.names(PODS))}", gpu="template/t")
+        world.settle(5)
+        assert len(world.claims()) == expected
+
+
+def test_a_name_that_no_claim_can_have_is_refused_whichever_claim_comes_first(world: ClaimsWorld) -> None:
+    world.add_template()
+    world.add_pod("good", gpu="template/t")
+    world.settle()
+    # The cut falls behind a dot.
+    world.add_pod(f"{'a' * 52}.{'b' * 30}", gpu="template/t")
+    world.settle()
+    assert len(world.claims()) == 1
+    assert [reason for reason, _, _ in world.warnings()] == ["FailedResourceClaimCreation"]
+
+
 def test_a_stop_between_the_claim_and_the_pods_status_makes_no_second_claim(world: ClaimsWorld) -> None:
     world.add_template()
     world.add_pod(gpu="template/t")
