@@ -145,6 +145,32 @@ class History:
             if "nodeName" in pod["spec"] and not leaving:
                 self._check_reserved(pod, told, claims)
 
+    def check_books(self) -> None:
+        """The controller remembers the pods that are there, and nothing of others."""
+        (controller,) = self.world.controllers
+        assert isinstance(controller, ResourceClaims)
+        pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
+        told = {name: {*self.world.told(name).values()} for name in pods}
+        uses = {
+            f"default/{name}": {
+                f"default/{claim}"
+                for each in pod["spec"].get("resourceClaims", ())
+                for claim in (*told[name], each.get("resourceClaimName", ""))
+                if claim
+            }
+            for name, pod in pods.items()
+        }
+        with_claims = {pod["metadata"]["uid"] for pod in pods.values() if "resourceClaims" in pod["spec"]}
+        assert controller._claiming == with_claims
+        assert {key: {*claims} for key, claims in controller._uses.items()} == {
+            key: claims for key, claims in uses.items() if claims
+        }
+        by_claim = {(claim, pod) for claim, users in controller._users.items() for pod in users}
+        assert by_claim == {(claim, pod) for pod, claims in uses.items() for claim in claims}
+        assert {*controller._awaited} == {pod for users in controller._awaiting.values() for pod in users}
+        assert {*controller._awaited} <= {f"default/{name}" for name in pods}
+        assert controller._retries == []
+
     def _check_reserved(self, pod: Any, told: dict[str, str], claims: dict[str, Any]) -> None:
         """A pod on a node has its allocated claims, once all of them are there."""
         names = [
@@ -172,3 +198,4 @@ def test_at_rest_every_pod_has_its_claims_once_and_no_claim_serves_a_pod_that_en
             history.step()
         history.world.settle()
         history.check()
+        history.check_books()

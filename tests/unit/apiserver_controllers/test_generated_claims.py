@@ -126,6 +126,7 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
 def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld) -> None:
     world.add_template(labels={"team": "a"}, annotations={"note": "b"})
     world.add_template("bare")
+    uids: set[str] = set()
     for template in ("t", "bare"):
         alike = []
         for number in range(3):
@@ -137,9 +138,11 @@ def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld)
             assert metadata.pop("name").startswith(metadata.pop("generateName"))
             owner = metadata["ownerReferences"][0]
             assert (owner.pop("name"), owner.pop("uid")) == (pod, uid)
-            del metadata["uid"], metadata["resourceVersion"]
+            uids |= {uid, metadata.pop("uid")}
+            del metadata["resourceVersion"]
             alike.append(claim)
         assert alike[0] == alike[1] == alike[2]
+    assert len(uids) == 12
 
 
 def test_a_template_that_comes_back_with_other_words_is_followed_from_then_on(world: ClaimsWorld) -> None:
