@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -73,7 +74,10 @@ class Picture:
         times: WatchTimes,
         timing: Timing,
         observer: PictureObserver,
+        burst: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """`burst` is entered while the changes are taken in that came together."""
+        self._burst = burst
         self._transport = transport
         self._times = times
         self._timing = timing
@@ -133,16 +137,17 @@ class Picture:
 
     def _take_in(self, kind: Kind, changes: list[Change[Any]]) -> None:
         began = self._timing.clock()
-        for change in changes:
-            try:
-                if change.type is ChangeType.DELETED:
-                    kind.delete(change.object)
-                else:
-                    kind.set(change.object)
-            except Exception as error:
-                metadata = change.object.metadata
-                key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-                self._observer.change_failed(kind.name, key, error)
+        with self._burst():
+            for change in changes:
+                try:
+                    if change.type is ChangeType.DELETED:
+                        kind.delete(change.object)
+                    else:
+                        kind.set(change.object)
+                except Exception as error:
+                    metadata = change.object.metadata
+                    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+                    self._observer.change_failed(kind.name, key, error)
         self._observer.received(kind.name, changes, began)
 
 

@@ -223,7 +223,12 @@ class FastPath:
             *self.storage.kinds(),
         ]
         self._picture = picture.Picture(
-            kinds, transport=transport, times=settings.watch_times, timing=timing, observer=observer
+            kinds,
+            transport=transport,
+            times=settings.watch_times,
+            timing=timing,
+            observer=observer,
+            burst=self.queue.burst,
         )
         self._read_for(profiles)
 

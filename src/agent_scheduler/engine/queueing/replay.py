@@ -45,6 +45,8 @@ class Replay(Generic[PodT]):
         found = judge.after_all(entry, flying.own)
         if found is Strategy.IMMEDIATELY or (found and not entry.pending_plugins):
             return found
+        if since == in_flight.end:
+            return found
         if not self._pre_hints:
             return max(found, judge.after_all(entry, in_flight.events_from(since)))
         found = max(found, judge.after_all(entry, in_flight.wildcards_from(since)))
