@@ -36,7 +36,7 @@ REQUESTS = {
     ("policy", "poddisruptionbudgets", "list"): "kube.reflector",
     ("policy", "poddisruptionbudgets", "watch"): "kube.reflector",
     **{
-        ("", plural, verb): "kube.merge_patch"
+        ("", plural, verb): "kube.patch"
         for plural in ("persistentvolumes", "persistentvolumeclaims")
         for verb in ("get", "patch")
     },
@@ -49,9 +49,16 @@ REQUESTS = {
             "storage.k8s.io": (
                 *("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
             ),
+            "resource.k8s.io": ("deviceclasses", "resourceslices", "resourceclaims"),
         }.items()
         for plural in plurals
     },
+    **{
+        ("resource.k8s.io", resource, verb): "kube.patch"
+        for resource in ("resourceclaims", "resourceclaims/status")
+        for verb in ("get", "patch")
+    },
+    ("resource.k8s.io", "resourceclaims/binding", "patch"): "kube.patch, of allocations and reservations",
     ("", "pods/binding", "create"): "kube.bind",
     ("", "pods/status", "patch"): "kube.status",
     ("events.k8s.io", "events", "create"): "kube.recorder",
@@ -208,7 +215,7 @@ def test_methods_in_the_code_are_those_that_the_table_stands_for() -> None:
         "reflector": {"GET"},
         "bind": {"GET", "POST"},
         "status": {"PATCH"},
-        "merge_patch": {"GET", "PATCH"},
+        "patch": {"GET", "PATCH"},
         "recorder": {"PATCH", "POST"},
         "lease": {"GET", "POST", "PUT"},
         "authorization": {"POST"},

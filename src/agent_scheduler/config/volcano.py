@@ -117,7 +117,11 @@ class _Profile:
 
     def plain(self) -> dict[str, Any]:
         """As a profile of a file."""
-        off = self.filters_off if self.predicates else {"NodeUnschedulable", *_PREDICATES.values()}
+        off = (
+            self.filters_off
+            if self.predicates
+            else {"NodeUnschedulable", "DynamicResources", *_PREDICATES.values()}
+        )
         plugins: dict[str, Any] = {
             "multiPoint": {"disabled": [{"name": name} for name in sorted(off) if name in REGISTRY]},
             "score": {
@@ -232,7 +236,9 @@ def _predicates(arguments: Arguments, profile: _Profile, *, on: bool) -> None:
         if arguments.switch(key, False):
             raise Invalid((*arguments.at, key), _OTHER_PLACES)
     if arguments.take(_DRA_TIMEOUT) is not None:
-        profile.warn((*arguments.at, _DRA_TIMEOUT), "has no effect: resource claims have no timeout here")
+        profile.warn(
+            (*arguments.at, _DRA_TIMEOUT), "has no effect: a search for devices is bounded by its steps"
+        )
     volumes = {}
     for key, name in _VOLUMES.items():
         value = arguments.take(key)

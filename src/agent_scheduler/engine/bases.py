@@ -25,7 +25,6 @@ FIXED: Final[Mapping[str, str]] = MappingProxyType(
 #: What it means that a plugin of kube-scheduler is not registered, where its name does not say it.
 ABSENT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "DynamicResources": "resource claims are not allocated",
         "NodeDeclaredFeatures": "features that nodes declare are not looked at",
         "GangScheduling": "groups of pods are not scheduled together",
         "SelectorSpread": "PodTopologySpread took its place",

@@ -20,6 +20,7 @@ from .framework import Profile, Score, WeightedScore
 from .guard import PluginError, guarded
 from .plugins.args import (
     DefaultPreemptionArgs,
+    DynamicResourcesArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -31,6 +32,7 @@ from .plugins.args import (
 from .plugins.balanced_allocation import BalancedAllocation
 from .plugins.default_preemption import NAME as DEFAULT_PREEMPTION
 from .plugins.default_preemption import DefaultPreemption
+from .plugins.dynamic_resources import DynamicResources, DynamicResourcesScore
 from .plugins.image_locality import ImageLocality
 from .plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from .plugins.node_affinity import NodeAffinity, NodeAffinityScore
@@ -115,6 +117,10 @@ def _inter_pod_affinity(args: InterPodAffinityArgs) -> Score:
     )
 
 
+def _dynamic_resources(_args: DynamicResourcesArgs) -> object:
+    return DynamicResources()
+
+
 def _spread(args: PodTopologySpreadArgs) -> object:
     return PodTopologySpread(default_spread(args))
 
@@ -153,6 +159,15 @@ REGISTRY: Final = Registry(
             "InterPodAffinity",
             {"filter": _plain(InterPodAffinity), "score": _inter_pod_affinity},
             InterPodAffinityArgs,
+        ),
+        Registration(
+            "DynamicResources",
+            {
+                "preEnqueue": _dynamic_resources,
+                "filter": _dynamic_resources,
+                "score": _plain(DynamicResourcesScore),
+            },
+            DynamicResourcesArgs,
         ),
         Registration("DefaultPreemption", {"postFilter": DefaultPreemption}, DefaultPreemptionArgs),
         Registration("DefaultBinder", {"bind": _built_in}),

@@ -25,14 +25,12 @@ from agent_scheduler.engine.decide import Candidate, CompiledFilter, Placement
 from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.reservation import Reservation
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
 from .feed import Entry, Feed
-from .prebind import PreBind
+from .prebind import PreBind, Reserved, Unavailable, concerns
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
@@ -57,10 +55,10 @@ class ScheduleResult(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A node that may be taken now, with what was reserved there for the pod's claims, if anything."""
+    """A node that may be taken now, with what was reserved there and has to be written before the bind, if anything."""
 
     candidate: Candidate
-    reservation: Reservation | None
+    reserved: Reserved | None
     filters: Sequence[CompiledFilter]
 
 
@@ -195,8 +193,7 @@ class Binder:
             choice = self._choose(result)
         except Exception as error:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
-            if result.cls.volumes is not None:
-                self._give_back(result)
+            self._give_back(result)
             problem = f"{type(error).__name__}: {error}"
             self._observer.bind_failed(pod, result.placement.candidates[0].node_name, problem)
             self._failures.error(entry, pod, problem, started=result.started)
@@ -207,8 +204,9 @@ class Binder:
             return
         cluster.ledger.assume(pod, choice.candidate.row)
         self._messenger.binding(pod)
-        if choice.reservation is not None and self._prebind is not None:
-            self._prebind.start(result, choice.reservation, choice.filters)
+        if choice.reserved is not None and self._prebind is not None:
+            self._idle.clear()
+            self._prebind.start(result, choice.candidate.node_name, choice.reserved, choice.filters)
         else:
             self._accept(result, choice.candidate.node_name)
 
@@ -218,12 +216,12 @@ class Binder:
         self._accepted.put_nowait((result, node_name))
 
     def _choose(self, result: ScheduleResult) -> Choice | None:
-        """The first candidate that is still good, its volumes reserved. What is returned has to be assumed at once."""
+        """The first candidate that is still good, and what was reserved there. The caller assumes it at once."""
         candidates: Sequence[Candidate] = result.placement.candidates
         if self._cluster.queue.nominator:
             candidates = self._free(result)
         filters: Sequence[CompiledFilter] | None = result.filters
-        prebind = self._prebind if result.cls.volumes is not None else None
+        prebind = self._prebind if concerns(result.cls) else None
         if prebind is not None:
             filters = prebind.filters(result)
             candidates = prebind.fitting(result, candidates, filters) if filters is not None else ()
@@ -232,30 +230,30 @@ class Binder:
                 self._cluster.ledger, candidates, filters or (), self._policy, seen=result.placement.seen
             )
             candidate = verdict.candidate
-            reservation = None
+            reserved = None
             if candidate is not None and filters is not None and prebind is not None:
-                reservation = prebind.reserve(result, candidate, filters)
-            if isinstance(reservation, Refused):
+                reserved = prebind.reserve(result, candidate, filters)
+            if isinstance(reserved, Unavailable):
                 candidates = candidates[verdict.conflicts + 1 :]
                 continue
             self._observer.judged(
                 verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
             )
-            return None if candidate is None else Choice(candidate, reservation, filters or ())
+            return None if candidate is None else Choice(candidate, reserved, filters or ())
 
     def _give_back(self, result: ScheduleResult) -> None:
-        """The volumes that are reserved for a pod with claims are no longer, or are its own by now."""
-        if self._prebind is not None:
+        """What is reserved for a pod with claims is no longer, or is its own by now."""
+        if self._prebind is not None and concerns(result.cls):
             self._prebind.give_back(result.pod)
 
     def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
-        """The pod's claims are bound, or will not be, and nothing is reserved any more."""
+        """The pod's claims are written, or will not be, and nothing is reserved any more."""
         if not problem:
             self._accept(result, node_name)
             return
-        problem = f'running PreBind plugin "VolumeBinding": {problem}'
         self._observer.bind_failed(result.pod, node_name, problem)
         self._failures.error(result.entry, result.pod, problem, started=result.started)
+        self._check_idle()
 
     def _free(self, result: ScheduleResult) -> Sequence[Candidate]:
         """The candidates whose room is not kept for pods that are nominated there."""
@@ -291,7 +289,8 @@ class Binder:
                 self._check_idle()
 
     def _check_idle(self) -> None:
-        if not self._results and not self._open:
+        writing = 0 if self._prebind is None else self._prebind.writing
+        if not (self._results or self._open or writing):
             self._idle.set()
 
     async def _bind_while_it_helps(self, result: ScheduleResult, node_name: str) -> BindResult:
@@ -337,8 +336,10 @@ class Binder:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
         entry, pod = result.entry, result.pod
         cluster = self._cluster
-        if result.cls.volumes is not None:
-            self._give_back(result)
+        self._give_back(result)
+        refused = answer.outcome in (BindOutcome.REFUSED, BindOutcome.UNAVAILABLE)
+        if self._prebind is not None and not refused:
+            self._prebind.bound(pod)
         match answer.outcome:
             case BindOutcome.BOUND:
                 cluster.ledger.confirm(pod.uid)
@@ -363,8 +364,8 @@ class Binder:
             case BindOutcome.REFUSED | BindOutcome.UNAVAILABLE:
                 problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"
                 cluster.forget(pod)
-                self._observer.bind_failed(pod, node_name, problem)
-                self._failures.error(entry, pod, problem, started=result.started)
+                if self._prebind is None or not self._prebind.failed(result, node_name, problem):
+                    self._claims_ended(result, node_name, problem)
 
     def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
         entry, pod = result.entry, result.pod

@@ -44,6 +44,7 @@ class Cluster:
         profiles: Collection[str],
         observer: ClusterObserver,
         settled: Callable[[PodInfo], None],
+        devices: Devices | None = None,
     ) -> None:
         """`settled` is called once for a pod of ours that got a node or went away without one."""
         self.ledger = ledger
@@ -53,7 +54,7 @@ class Cluster:
         #: Whom pods are spread among by default, for the profiles that do so.
         self.owners = Owners()
         #: What resource claims are allocated from, as last seen, and what decisions assume of it.
-        self.devices = Devices(ledger.touch)
+        self.devices = devices or Devices(ledger.touch)
         self.handle = Handle(
             ledger,
             namespaces=self.namespaces,
@@ -195,4 +196,5 @@ class Cluster:
         """A node is gone. Its pods stay known until the API server drops them."""
         old = self.ledger.node(name)
         if self.ledger.remove_node(name):
+            self.devices.forget_node(name)
             self.queue.move_all(events.NODE_DELETE, old, None)

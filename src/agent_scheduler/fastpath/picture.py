@@ -61,6 +61,8 @@ class Kind:
     set: Callable[[Any], None]
     delete: Callable[[Any], None]
     query: dict[str, str] | None = None
+    #: Whether a server may not have it; that counts as having none.
+    optional: bool = False
 
 
 class Picture:
@@ -100,6 +102,7 @@ class Picture:
                 kind.read,
                 partial(self._take_in, kind),
                 query=kind.query or {},
+                optional=kind.optional,
                 times=self._times,
                 timing=self._timing,
                 count=partial(self._observer.watched, kind.name),

@@ -1,30 +1,38 @@
-"""From a chosen node to claims that are bound there: what happens to a pod with volumes before its bind.
+"""From a chosen node to claims that are written: what happens to a pod with volumes or devices before its bind.
 
-    judged ──> reserve, with the judging ──> all bound: the bind
-                   └─> refused: next one        └─> else a task: write ──> wait ──> DONE: the bind
+    judged ──> reserve, with the judging ──> nothing to write: the bind
+                   └─> refused: next one        └─> else a task: write ──> wait ──> all there: the bind
                                                                             └─> failed: nothing stays reserved
 
-A node is reserved on the catalogue as it is, in the same step that assumes the pod. What has to be written is written a
-request at a time, and then the volume controller and the provisioner are waited for: up to `bindTimeoutSeconds`, so
-outside the places that binds have. What was written stays when an attempt fails, and the next one goes on from it.
+A node is reserved on the books as they are, in the same step that assumes the pod. What has to be written is written a
+request at a time, outside the places that binds have; for volumes the volume controller and the provisioner are waited
+for, up to `bindTimeoutSeconds`. What was written for volumes stays when an attempt fails, and the next one goes on from
+it; reservations of resource claims are taken back.
 
 Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is told; a
-pod is bound only when the watch has shown its claims to be bound.
+pod is bound only when the watch has shown its volume claims to be bound, and the API server has its resource claims
+reserved for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.engine.decide import Candidate, CompiledFilter, compile_filters, first_refusing
+from agent_scheduler.engine.dra.allocator import Refused as DevicesRefused
+from agent_scheduler.engine.dra.demand import Demand
+from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL
+from agent_scheduler.engine.dra.reservation import Reservation as ClaimReservation
+from agent_scheduler.engine.dra.reservation import reserve as reserve_claims
 from agent_scheduler.engine.framework import Depends, Profile
 from agent_scheduler.engine.plugins.volume_binding import VolumeBinding
+from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.volumes.claims import Refused
+from agent_scheduler.engine.volumes.claims import Refused as VolumesRefused
 from agent_scheduler.engine.volumes.reservation import (
     DONE,
     Reservation,
@@ -35,65 +43,95 @@ from agent_scheduler.engine.volumes.reservation import (
     reserve,
     written,
 )
-from agent_scheduler.kube.merge_patch import Patched
+from agent_scheduler.kube.patch import Patched
 from agent_scheduler.kube.paths import segment
 
+from .claim_writer import ClaimWriter, PatchCall
 from .cluster import Cluster
+from .resource_claims import ResourceClaims, pod_ref
 from .storage import Storage
 
 if TYPE_CHECKING:
     from .binder import ScheduleResult
 
 #: Writes of claims and volumes under way at a time.
-PREBIND_CONCURRENCY: Final = 8
+PREBIND_CONCURRENCY: Final = 32
 
 #: Seconds between two looks at what no change of a claim tells: the node, the pod and the time.
 _LOOK_AGAIN: Final = 1.0
-
-
-class PatchCall(Protocol):
-    """Makes one change; `wanted` is asked before each request. Never raises for what network or server do."""
-
-    async def __call__(self, path: str, body: bytes, *, wanted: Callable[[], bool]) -> Patched: ...
-
 
 #: Is told how it ended for a pod: what went wrong, or nothing.
 Ended = Callable[["ScheduleResult", str, str], None]
 
 
+class Reserved(NamedTuple):
+    """What was taken for a pod and has to be written before its bind."""
+
+    volumes: Reservation | None
+    claims: ClaimReservation | None
+
+
+class Unavailable(NamedTuple):
+    """The node has no longer what the pod needs; nothing is taken."""
+
+
+UNAVAILABLE: Final = Unavailable()
+
+
+def concerns(cls: PodClass) -> bool:
+    """Whether a pod of the class may need anything before its bind."""
+    return cls.volumes is not None or cls.claims is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     result: ScheduleResult
-    reservation: Reservation
+    node_name: str
+    reserved: Reserved
     timeout: float
 
 
+class _Work(NamedTuple):
+    """What is to be done beside, and what instead if it can no longer be."""
+
+    run: Callable[[], Awaitable[None]]
+    drop: Callable[[], None]
+
+
 class PreBind:
-    """Owner of the pods whose claims are being bound."""
+    """Owner of the pods whose claims are being written."""
 
     def __init__(
         self,
         *,
         cluster: Cluster,
         storage: Storage,
+        claims: ResourceClaims,
         profile_of: Callable[[str], Profile],
         patch: PatchCall,
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._storage = storage
+        self._claims = claims
+        self._writer = ClaimWriter(claims, patch)
         self._profile_of = profile_of
         self._patch = patch
         self._clock = clock
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
-        #: Pods whose claims are being bound.
+        self._work: asyncio.Queue[_Work] = asyncio.Queue()
+        self._ended: Ended | None = None
+        #: UID of each pod that is bound with resource claims written for it -> these. Until its bind has ended.
+        self._written: dict[str, ClaimReservation] = {}
+        #: Pods whose claims are being written, or taken back.
         self.under_way = 0
+        #: Those of them that wait for nobody but the API server.
+        self.writing = 0
 
     # ---- in the step that judges
 
     def filters(self, result: ScheduleResult) -> Sequence[CompiledFilter] | None:
         """The filters of a pod with volumes on storage as it is now; None if no node will do any more."""
-        if self._cluster.catalogue.version == result.catalogue_version:
+        if result.cls.volumes is None or self._cluster.catalogue.version == result.catalogue_version:
             return result.filters
         profile = self._profile_of(result.pod.scheduler_name)
         compiled, rejection = compile_filters(profile, result.cls, self._cluster.handle)
@@ -117,65 +155,161 @@ class PreBind:
 
     def reserve(
         self, result: ScheduleResult, candidate: Candidate, filters: Sequence[CompiledFilter]
-    ) -> Reservation | Refused | None:
-        """Take the candidate's volumes for the pod; None where there is nothing that has to be taken."""
-        node, volumes = self._cluster.ledger.node(candidate.node_name), result.cls.volumes
-        if _binding(filters) is None or node is None or volumes is None:
-            return None
-        taken = reserve(volumes, self._cluster.catalogue, node, result.pod.uid)
-        return None if isinstance(taken, Reservation) and taken.all_bound else taken
+    ) -> Reserved | Unavailable | None:
+        """Take what the pod needs of the candidate; None where there is nothing that has to be written."""
+        node, cls, pod = self._cluster.ledger.node(candidate.node_name), result.cls, result.pod
+        if node is None:
+            return UNAVAILABLE
+        volumes: Reservation | None = None
+        if cls.volumes is not None and _binding(filters) is not None:
+            taken = reserve(cls.volumes, self._cluster.catalogue, node, pod.uid)
+            if isinstance(taken, VolumesRefused):
+                return UNAVAILABLE
+            volumes = None if taken.all_bound else taken
+        claims: ClaimReservation | None = None
+        if cls.claims is not None and (cls.claims.wanted or cls.claims.held):
+            found = reserve_claims(pod.claims, cls.claims, self._cluster.devices, node, pod_ref(pod))
+            if isinstance(found, DevicesRefused):
+                self._storage.give_back(pod.uid)
+                return UNAVAILABLE
+            claims = found
+        return None if volumes is None and claims is None else Reserved(volumes, claims)
 
     def give_back(self, pod: PodInfo) -> None:
         """What the pod still counts on is for others, but for what has been written."""
         self._storage.give_back(pod.uid)
+        self._claims.give_back(pod.uid)
+
+    def deallocate(self, pod: PodInfo, demand: Demand) -> str:
+        """No node will do for a pod with resource claims: have one given back that keeps it from other nodes, if there
+        is one (DynamicResources' PostFilter). What is to be said of that."""
+        claim = self._writer.to_deallocate(demand, pod)
+        if claim is None:
+            return STILL
+
+        async def send() -> None:
+            await self._writer.deallocate(claim, wanted=lambda: self._cluster.waits(pod.uid))
+
+        self._work.put_nowait(_Work(send, lambda: None))
+        return DEALLOCATED
 
     # ---- beside
 
     def start(
-        self, result: ScheduleResult, reservation: Reservation, filters: Sequence[CompiledFilter]
+        self,
+        result: ScheduleResult,
+        node_name: str,
+        reserved: Reserved,
+        filters: Sequence[CompiledFilter],
     ) -> None:
-        """Have the claims bound; the pod is assumed on the node already."""
+        """Have the claims written; the pod is assumed on the node already."""
         plugin = _binding(filters)
-        assert plugin is not None, "nothing is reserved without the plugin"
+        job = _Job(result, node_name, reserved, plugin.bind_timeout if plugin is not None else 0.0)
+        self._begin(reserved.volumes is None)
+        self._work.put_nowait(_Work(lambda: self._carry_out(job), lambda: self._drop(job)))
+
+    def _begin(self, writes: bool) -> None:
         self.under_way += 1
-        self._jobs.put_nowait(_Job(result, reservation, plugin.bind_timeout))
+        self.writing += writes
+
+    def _end(self, writes: bool) -> None:
+        self.under_way -= 1
+        self.writing -= writes
+
+    def bound(self, pod: PodInfo) -> None:
+        """The bind has ended in a way that leaves the pod its claims, or leaves them to others."""
+        self._written.pop(pod.uid, None)
+
+    def failed(self, result: ScheduleResult, node_name: str, problem: str) -> bool:
+        """The bind was refused. Whether claims were written for it, which are taken back before it is told as ended."""
+        reservation = self._written.pop(result.pod.uid, None)
+        if reservation is None:
+            return False
+
+        async def undo() -> None:
+            try:
+                await self._take_back(result.pod, reservation)
+            finally:
+                self._end(True)
+            self._tell(result, node_name, problem)
+
+        self._begin(True)
+        self._work.put_nowait(_Work(undo, lambda: self._end(True)))
+        return True
 
     async def run(self, ended: Ended) -> None:
-        """Bind claims until cancelled; what was reserved then is given back."""
+        """Write claims until cancelled; what was reserved then is given back."""
+        self._ended = ended
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    tasks.create_task(self._carry_out(await self._jobs.get(), ended))
+                    tasks.create_task(_run(await self._work.get()))
         finally:
-            while not self._jobs.empty():
-                self._undo(self._jobs.get_nowait())
+            while not self._work.empty():
+                self._work.get_nowait().drop()
 
-    async def _carry_out(self, job: _Job, ended: Ended) -> None:
+    async def _carry_out(self, job: _Job) -> None:
+        pod, claims = job.result.pod, job.reserved.claims
         try:
-            problem = await self._bind_claims(job)
+            problem = await self._write_all(job)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         except asyncio.CancelledError:
-            self._undo(job)
+            self._drop(job)
             raise
+        if not problem and claims is not None:
+            self._written[pod.uid] = claims
         if problem:
-            self._undo(job)
+            self._undo(pod)
+            try:
+                if claims is not None:
+                    await self._take_back(pod, claims)
+            finally:
+                self._end(job.reserved.volumes is None)
         else:
-            self.under_way -= 1
-        ended(job.result, job.reservation.node_name, problem)
+            self._end(job.reserved.volumes is None)
+        self._tell(job.result, job.node_name, problem)
 
-    def _undo(self, job: _Job) -> None:
-        self.under_way -= 1
-        self._cluster.forget(job.result.pod)
-        self.give_back(job.result.pod)
+    def _drop(self, job: _Job) -> None:
+        self._end(job.reserved.volumes is None)
+        self._undo(job.result.pod)
 
-    async def _bind_claims(self, job: _Job) -> str:
+    async def _write_all(self, job: _Job) -> str:
+        """What went wrong; empty once all is written and there."""
+        if job.reserved.volumes is not None:
+            problem = await self._bind_volumes(job, job.reserved.volumes)
+            if problem:
+                return f'running PreBind plugin "VolumeBinding": {problem}'
+        if job.reserved.claims is not None:
+            problem = await self._writer.write(job.reserved.claims, wanted=lambda: self._is_wanted(job))
+            if problem:
+                return f'running PreBind plugin "DynamicResources": {problem}'
+        return ""
+
+    async def _take_back(self, pod: PodInfo, reservation: ClaimReservation) -> None:
+        await self._writer.take_back(reservation, wanted=lambda: self._cluster.waits(pod.uid))
+
+    def _undo(self, pod: PodInfo) -> None:
+        self._cluster.forget(pod)
+        self.give_back(pod)
+
+    def _tell(self, result: ScheduleResult, node_name: str, problem: str) -> None:
+        assert self._ended is not None, "work is done in `run`"
+        self._ended(result, node_name, problem)
+
+    def _is_wanted(self, job: _Job) -> bool:
+        pod = job.result.pod
+        return self._cluster.waits(pod.uid) and self._cluster.pods[pod.uid].cls is pod.cls
+
+    # ---- volumes
+
+    async def _bind_volumes(self, job: _Job, reservation: Reservation) -> str:
         """What went wrong; empty once all claims are bound."""
-        reservation, catalogue = job.reservation, self._cluster.catalogue
+        catalogue = self._cluster.catalogue
         ends = self._clock() + job.timeout
         claims = [each.claim for each in reservation.bindings]
         claims += [each.claim for each in reservation.provisions]
-        with self._storage.changes_of(claims) as changed:
+        with self._storage.changes.of(claims) as changed:
             while writes := due(reservation, catalogue):
                 patched = await self._write(writes[0], job, ends)
                 if patched.failure is not None:
@@ -211,6 +345,10 @@ class PreBind:
         if self._cluster.pods[pod.uid].cls is not pod.cls:
             return "binding volumes: the pod has changed since its node was chosen"
         return "binding volumes: context deadline exceeded" if self._clock() >= ends else ""
+
+
+async def _run(work: _Work) -> None:
+    await work.run()
 
 
 def _binding(filters: Sequence[CompiledFilter]) -> VolumeBinding | None:

@@ -27,7 +27,7 @@ from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.engine.preemption.candidates import Candidate
-from agent_scheduler.engine.preemption.message import with_preemption
+from agent_scheduler.engine.preemption.message import NO_CLAIMS, with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations, Rivals
 from agent_scheduler.engine.preemption.select import TERMINATING, Selection
 from agent_scheduler.engine.queueing.views import Place
@@ -148,7 +148,9 @@ class Preemption:
 
     # ---- in a worker's cycle
 
-    def attempt(self, pod: PodInfo, view: ClassView, against: Mapping[int, Rivals]) -> Attempt:
+    def attempt(
+        self, pod: PodInfo, view: ClassView, against: Mapping[int, Rivals], *, claims: str = NO_CLAIMS
+    ) -> Attempt:
         """What to tell and do of a pod that every node refused. Changes nothing of the cluster; see `start`."""
         refused = self.nominations.refused(pod, view, self._columns, against)
         refusal = view.refusal(self._columns, refused)
@@ -173,7 +175,7 @@ class Preemption:
         )
         if found.candidate is not None:
             return Attempt(refusal, found.candidate.node_name, found.candidate)
-        told = refusal._replace(message=with_preemption(refusal.message, found.message))
+        told = refusal._replace(message=with_preemption(refusal.message, found.message, claims))
         if found.message == TERMINATING:
             told = told._replace(plugins=told.plugins | {NAME})
         return Attempt(told, no_more if found.clear else None)

@@ -15,8 +15,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from agent_scheduler.engine.decide import ClassViews
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
 from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
@@ -30,7 +32,7 @@ from agent_scheduler.kube.bind import BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted, evict
-from agent_scheduler.kube.merge_patch import Patched, patch_once
+from agent_scheduler.kube.patch import Patched, patch_once
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.status import PodKey, StatusWriter
@@ -46,6 +48,7 @@ from .history import History
 from .messenger import KubeMessenger
 from .prebind import PREBIND_CONCURRENCY, PreBind
 from .preemption import EVICTION_CONCURRENCY, Gate, Preemption, PreemptionObserver
+from .resource_claims import ResourceClaims
 from .settings import FastPathSettings, RateLimit
 from .storage import Storage
 from .worker import Worker, WorkerObserver
@@ -119,6 +122,8 @@ class FastPath:
         messenger = self._messenger = KubeMessenger(status=self._status, recorder=self._events)
         self.history = History(timing.clock)
         self._gate = Gate()
+        self.ledger = Ledger()
+        devices = self._devices = Devices(self.ledger.touch)
         self._feed = Feed()
         self._deadline_moved = asyncio.Event()
         self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
@@ -135,9 +140,9 @@ class FastPath:
             is_pending=self._waits,
         )
         self._feed.attach(self.queue)
-        self.ledger = Ledger()
         self.cluster = Cluster(
             ledger=self.ledger,
+            devices=devices,
             queue=self.queue,
             profiles=profiles,
             observer=observer,
@@ -147,6 +152,7 @@ class FastPath:
             queue=self.queue, messenger=messenger, observer=observer, history=self.history
         )
         self.storage = Storage(self.cluster.catalogue, self.queue)
+        self.claims = ResourceClaims(devices, self.queue)
         self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         nominations = Nominations(self.queue.nominator, self.ledger, self.snapshot, self._profile)
         self._disruption_budgets = Budgets()
@@ -176,6 +182,14 @@ class FastPath:
         self._claim_budget = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
         # Their number at a time is that of the binder's tasks.
         self._bind_budget = Budget(qps=settings.binds.qps or None, burst=settings.binds.burst, timing=timing)
+        prebind = PreBind(
+            cluster=self.cluster,
+            storage=self.storage,
+            claims=self.claims,
+            profile_of=self._profile,
+            patch=self._patch,
+            clock=timing.clock,
+        )
         self.binder = Binder(
             cluster=self.cluster,
             feed=self._feed,
@@ -188,13 +202,7 @@ class FastPath:
             sleep=timing.sleep,
             observer=observer,
             nominations=nominations,
-            prebind=PreBind(
-                cluster=self.cluster,
-                storage=self.storage,
-                profile_of=self._profile,
-                patch=self._patch,
-                clock=timing.clock,
-            ),
+            prebind=prebind,
         )
         views = self._views(profiles)
         self._workers = [
@@ -211,6 +219,7 @@ class FastPath:
                 clock=timing.clock,
                 observer=observer,
                 preemption=self.preemption,
+                deallocate=prebind.deallocate,
             )
             for index in range(settings.workers)
         ]
@@ -221,6 +230,7 @@ class FastPath:
             picture.namespaces(self.cluster),
             picture.budgets(self._disruption_budgets),
             *self.storage.kinds(),
+            *self.claims.kinds(),
         ]
         self._picture = picture.Picture(
             kinds,
@@ -255,6 +265,11 @@ class FastPath:
         return self._profiles[name]
 
     def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
+        """What keeps pods out of the queue, by profile. From now on these profiles' plugins see the devices."""
+        for profile in profiles.values():
+            for plugin in profile.filters:
+                if isinstance(plugin, DynamicResources):
+                    plugin.devices = self._devices
         return {
             name: (*profile.pre_enqueue, *((self._gate,) if profile.preemption is not None else ()))
             for name, profile in profiles.items()
@@ -366,9 +381,17 @@ class FastPath:
             timing=self._timing,
         )
 
-    async def _patch(self, path: str, body: bytes, *, wanted: Callable[[], bool]) -> Patched:
+    async def _patch(
+        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
+    ) -> Patched:
         return await patch_once(
-            self._transport, path, body, wanted=wanted, budget=self._claim_budget, timing=self._timing
+            self._transport,
+            path,
+            body,
+            wanted=wanted,
+            strategic=strategic,
+            budget=self._claim_budget,
+            timing=self._timing,
         )
 
     async def _evict(

@@ -6,9 +6,7 @@ and those whose claims are being bound (`prebind`), each of which is told of cha
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from agent_scheduler.engine.podinfo import PodInfo
@@ -20,6 +18,7 @@ from agent_scheduler.engine.volumes.podvolumes import ClaimKey
 from agent_scheduler.engine.volumes.records import ClaimInfo, Record, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import unreserve
 
+from .changes import Changes
 from .picture import Kind
 
 R = TypeVar("R", bound=Record)
@@ -28,12 +27,12 @@ CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 
 
 class Storage:
-    """Tells of changes. Owner of who waits for which claim; the objects are the catalogue's."""
+    """Tells of changes; the objects are the catalogue's. `changes` are those of claims, and of volumes for a claim."""
 
     def __init__(self, catalogue: Catalogue, queue: SchedulingQueue[PodInfo]) -> None:
         self.catalogue = catalogue
         self._queue = queue
-        self._waiting: dict[ClaimKey, set[asyncio.Event]] = {}
+        self.changes: Changes[ClaimKey] = Changes()
 
     def kinds(self) -> list[Kind]:
         """What is to be watched. A pod without claims costs these nothing but a connection each."""
@@ -63,7 +62,7 @@ class Storage:
                 lambda each: c.claims.get(each.key),
                 c.set_claim,
                 lambda each: c.delete_claim(each.namespace, each.name),
-                lambda each: self._wake(each.key),
+                lambda each: self.changes.wake(each.key),
             ),
             self._kind(
                 Resource.CSI_NODE,
@@ -141,27 +140,6 @@ class Storage:
             )
             self._queue.move_all(ClusterEvent(kind, ActionType.UPDATE), None, each)
 
-    # ---- for those whose claims are being bound
-
-    @contextmanager
-    def changes_of(self, claims: Collection[ClaimKey]) -> Iterator[asyncio.Event]:
-        """An event that is set whenever one of the claims, or a volume that is for it, has changed."""
-        changed = asyncio.Event()
-        for key in claims:
-            self._waiting.setdefault(key, set()).add(changed)
-        try:
-            yield changed
-        finally:
-            for key in claims:
-                waiting = self._waiting[key]
-                waiting.discard(changed)
-                if not waiting:
-                    del self._waiting[key]
-
     def _volume_changed(self, volume: VolumeInfo) -> None:
         if volume.claim_ref is not None:
-            self._wake((volume.claim_ref.namespace, volume.claim_ref.name))
-
-    def _wake(self, key: ClaimKey) -> None:
-        for changed in self._waiting.get(key, ()):
-            changed.set()
+            self.changes.wake((volume.claim_ref.namespace, volume.claim_ref.name))

@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from agent_scheduler.engine.decide import ClassView, ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_RIVALS
 from agent_scheduler.engine.snapshot import Snapshot
 
@@ -56,8 +58,10 @@ class Worker:
         clock: Callable[[], float],
         observer: WorkerObserver,
         preemption: Preemption | None = None,
+        deallocate: Callable[[PodInfo, Demand], str] | None = None,
     ) -> None:
-        """Without `preemption` nobody is evicted, and nobody's nomination is looked at."""
+        """Without `preemption` nobody is evicted, and nobody's nomination is looked at. `deallocate` is told of pods
+        with resource claims that no node will do for, and says what is to be told of that."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -68,6 +72,7 @@ class Worker:
         self._clock = clock
         self._observer = observer
         self._preemption = preemption
+        self._deallocate = deallocate
         self._snapshot = snapshot
         self._views = views
 
@@ -140,5 +145,7 @@ class Worker:
             taken=taken,
         )
         if isinstance(decision, Refusal) and preemption is not None:
-            return view, preemption.attempt(pod, view, against)
+            claims = view.pod.claims
+            said = self._deallocate(pod, claims) if claims is not None and self._deallocate else NO_CLAIMS
+            return view, preemption.attempt(pod, view, against, claims=said)
         return view, decision

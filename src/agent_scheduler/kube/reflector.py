@@ -111,12 +111,19 @@ class _Ended(NamedTuple):
     failure: Failure | None
 
 
+def _answer(asked: Iterable[asyncio.Future[None]]) -> None:
+    for renewed in asked:
+        if not renewed.done():
+            renewed.set_result(None)
+
+
 class _Stale(Exception):
     """A list that shows an older state than the one we have."""
 
 
 class Reflector(Generic[T]):
     """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
+    A server may be without an `optional` collection (404): it is taken for empty until it is there.
 
     `count(what)` is told of: list_initial, list_expired (after a 410), list_failing (watches failed again and again),
     list_renewed, stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
@@ -132,6 +139,7 @@ class Reflector(Generic[T]):
         handler: Handler[T],
         *,
         query: Mapping[str, str] | None = None,
+        optional: bool = False,
         page_size: int = SLICE,
         times: WatchTimes | None = None,
         backoff: Backoff | None = None,
@@ -145,6 +153,7 @@ class Reflector(Generic[T]):
         self._decode = decode
         self._handler = handler
         self._query = dict(query or {})
+        self._optional = optional
         self._page_size = page_size
         self._times = times or WatchTimes()
         self._backoff = backoff or Backoff(initial=0.2, cap=30.0)
@@ -213,15 +222,18 @@ class Reflector(Generic[T]):
                 try:
                     await self._list()
                 except (RequestFailed, _Stale) as error:
-                    self._renewals += asked
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
-                    self._report("list_failed", str(error))
+                    if self._is_absent(error):
+                        self._count("absent")
+                        self.synced.set()
+                        _answer(asked)
+                    else:
+                        self._renewals += asked
+                        self._report("list_failed", str(error))
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
                     continue
-                for renewed in asked:
-                    if not renewed.done():
-                        renewed.set_result(None)
+                _answer(asked)
                 listed = True
                 failed_watches = 0
                 if self._is_list_wanted():
@@ -253,6 +265,12 @@ class Reflector(Generic[T]):
             if failure is not None and failure.kind is FailureClass.GONE and fruitless == 1:
                 continue
             await self._pause(fruitless, retry_after)
+
+    def _is_absent(self, error: Exception) -> bool:
+        """Whether the server has no such collection. One that has been there is not forgotten for a 404, which a proxy
+        or a server that starts may say, too."""
+        absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_FOUND
+        return absent and self._optional and not self._known
 
     def _report(self, event: str, error: str) -> None:
         self._count("failure")

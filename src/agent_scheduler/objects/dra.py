@@ -114,8 +114,12 @@ class ResourceClaimStatus(Wire, frozen=True):
     reserved_for: list[ConsumerReference] | None = None
 
 
+class ClaimMetadata(Metadata, frozen=True):
+    finalizers: list[str] | None = None
+
+
 class ResourceClaim(Wire, frozen=True):
-    metadata: Metadata
+    metadata: ClaimMetadata
     spec: Raw = Raw()
     status: ResourceClaimStatus = ResourceClaimStatus()
 

@@ -21,6 +21,7 @@ PREDICATES = [
     "VolumeZone",
     "PodTopologySpread",
     "VolumeBinding",
+    "DynamicResources",
 ]
 
 

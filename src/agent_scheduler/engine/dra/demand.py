@@ -11,6 +11,8 @@ from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from ..volumes.reach import Reach
 from .catalogue import RESERVED_AT_MOST, Devices
 from .claimspec import ClaimSpec
@@ -75,6 +77,7 @@ class Demand:
         return f"Demand({[each.name for each in self.wanted]}, held={len(self.held)}, {self.problem!r})"
 
 
+_encode = msgspec.json.Encoder().encode
 _interned: WeakValueDictionary[Hashable, Demand] = WeakValueDictionary()
 
 
@@ -100,10 +103,12 @@ def demand(
             wanted.append(Wanted(claim.name, known.spec))
     if problem:
         wanted, held, extended = [], [], None
-    key = (tuple(wanted), tuple(held), problem, extended)
+    # A selector has lists and so no hash; equal ones have equal bytes.
+    where = tuple((each.key, each.reach and _encode(each.reach.selector)) for each in held)
+    key = (tuple(wanted), where, problem, extended)
     found = _interned.get(key)
     if found is None:
-        found = _interned[key] = Demand(*key)
+        found = _interned[key] = Demand(tuple(wanted), tuple(held), problem, extended)
     return found
 
 

@@ -28,6 +28,8 @@ from .devices import Device, Place, PoolId, device
 ClaimKey = tuple[str, str]
 
 NOWHERE = Place()
+#: What keeps a claim from being dropped while its devices are in use (resource.k8s.io's `Finalizer`).
+FINALIZER = "resource.kubernetes.io/delete-protection"
 #: A claim that is made for the extended resources of a pod, which its spec does not name.
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
@@ -76,6 +78,8 @@ class ClaimInfo(Record, frozen=True, kw_only=True):
     #: UIDs of the pods, and of whatever else, that may use it.
     reserved_for: tuple[str, ...]
     deleting: bool
+    #: Whether the API server keeps it for as long as its devices are in use.
+    protected: bool = False
     #: UID of the object that controls it.
     controller: str
     #: Whether it was made for the extended resources of its pod.
@@ -97,6 +101,7 @@ def claim_info(claim: dra.ResourceClaim, error: str = "") -> ClaimInfo:
         allocation=allocation,
         reserved_for=tuple(each.uid for each in status.reserved_for or ()),
         deleting=metadata.deletion_timestamp is not None,
+        protected=FINALIZER in (metadata.finalizers or ()),
         controller=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
         extended=(metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true",
     )

@@ -23,6 +23,8 @@ _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Count = Annotated[int, Meta(ge=0)]
+#: Seconds; a Go duration in a file.
+Duration = Annotated[float, Meta(ge=0, extra={"duration": True})]
 LabelKey = Annotated[
     str,
     Meta(
@@ -186,6 +188,14 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.shape is not None:
             _check_shape(self.shape, ("shape",))
+
+
+class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
+    """kube-scheduler's, for its files. Neither has an effect: a search is bounded by the devices that it may look at,
+    and devices that take long to be attached (`bindingConditions`) are not waited for."""
+
+    filter_timeout: Duration = 10.0
+    binding_timeout: Duration = 600.0
 
 
 class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import Final
 NO_CLAIMS: Final = "no new claims to deallocate"
 
 
-def with_preemption(refusal: str, message: str) -> str:
-    """`refusal` as it is told when preemption came to `message`; unchanged where it found victims."""
-    return f"{refusal} {NO_CLAIMS}, preemption: {message}" if message else refusal
+def with_preemption(refusal: str, message: str, claims: str = NO_CLAIMS) -> str:
+    """`refusal` as it is told when preemption came to `message`; unchanged where it found victims. `claims` is what
+    came of the look for claims to give back."""
+    return f"{refusal} {claims}, preemption: {message}" if message else refusal

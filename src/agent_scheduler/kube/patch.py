@@ -1,8 +1,9 @@
-"""Changes one object, once: a merge patch that names the UID and the resourceVersion it was made for.
+"""Changes one object, once: a patch that names the UID and the resourceVersion it was made for.
 
 Because of these the API server carries out one such patch at most, however often it is sent, and none after anybody
 else has changed the object. So a patch whose answer was lost is looked for in the object and else sent again, and a 409
-may mean that an earlier one has been carried out.
+may mean that an earlier one has been carried out. A patch that does the same however often it is carried out needs no
+resourceVersion.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError
 
 MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 _BACKOFF = Backoff(initial=0.5, cap=10.0)
 _REQUEST_TIMEOUT = 10.0
@@ -41,12 +43,15 @@ async def patch_once(
     body: bytes,
     *,
     wanted: Callable[[], bool],
+    strategic: bool = False,
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> Patched:
-    """Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
+    """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there.
+
+    Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
     says no. Never raises for what network or server do."""
-    patch = _decode(body)
+    patch, content_type = _decode(body), STRATEGIC if strategic else MERGE
     attempts = Attempts(_BACKOFF, timing)
     #: The last answer to the patch, if that leaves open whether it has been carried out.
     doubt: Failure | None = None
@@ -54,11 +59,13 @@ async def patch_once(
         async with budget.request():
             if not wanted():
                 return Patched("", CALLED_OFF)
-            answer = await (_patch(transport, path, body) if doubt is None else _get(transport, path))
+            answer = await (
+                _patch(transport, path, body, content_type) if doubt is None else _get(transport, path)
+            )
         failure = classify(answer) if isinstance(answer, Response) else answer
         if failure is None and isinstance(answer, Response):
             found = _object(answer)
-            if doubt is None or _has(found, patch):
+            if doubt is None or _has(found, patch, strategic=strategic):
                 return Patched(_version(found))
             if doubt.kind is FailureClass.CONFLICT:
                 return Patched("", doubt)
@@ -80,9 +87,11 @@ async def patch_once(
         await attempts.wait(failure.retry_after if failure is not None else None)
 
 
-async def _patch(transport: Transport, path: str, body: bytes) -> Response | Failure:
+async def _patch(transport: Transport, path: str, body: bytes, content_type: str) -> Response | Failure:
     try:
-        return await transport.request("PATCH", path, body=body, content_type=MERGE, timeout=_REQUEST_TIMEOUT)
+        return await transport.request(
+            "PATCH", path, body=body, content_type=content_type, timeout=_REQUEST_TIMEOUT
+        )
     except TransportError as error:
         return classify_error(error)
 
@@ -106,10 +115,29 @@ def _version(found: dict[str, Any]) -> str:
     return version if isinstance(version, str) else ""
 
 
-def _has(found: Any, patch: dict[str, Any]) -> bool:
-    """Whether an object says all that the patch does, versions aside."""
-    return isinstance(found, dict) and all(
-        _has(found.get(key), wanted) if isinstance(wanted, dict) else found.get(key) == wanted
-        for key, wanted in patch.items()
-        if key != "resourceVersion"
+def _has(found: Any, patch: Any, *, strategic: bool) -> bool:
+    """Whether an object says all that the patch does, versions aside; it may say more than was written."""
+    if isinstance(patch, dict):
+        return isinstance(found, dict) and all(
+            _has(found.get(key), wanted, strategic=strategic)
+            for key, wanted in patch.items()
+            if key != "resourceVersion"
+        )
+    if not isinstance(patch, list):
+        return bool(found == patch)
+    found = found or []
+    if not isinstance(found, list):
+        return False
+    if strategic:
+        return all(_added(found, wanted) for wanted in patch)
+    return len(found) == len(patch) and all(
+        _has(each, wanted, strategic=False) for each, wanted in zip(found, patch, strict=True)
     )
+
+
+def _added(found: list[Any], wanted: Any) -> bool:
+    """Whether an item of a strategic patch's list is there, or no longer there if the patch takes it out."""
+    gone = isinstance(wanted, dict) and wanted.get("$patch") == "delete"
+    if gone:
+        wanted = {key: value for key, value in wanted.items() if key != "$patch"}
+    return gone != any(_has(each, wanted, strategic=True) for each in found)

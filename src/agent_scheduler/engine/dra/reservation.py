@@ -1,0 +1,166 @@
+"""What a pod's resource claims need once its node is chosen: reserve them, and know what has to be written.
+
+    reserve ──> due ──> Devices.written, a write at a time ──> done: the bind
+       └── Devices.forget, at any time: what is not written is undone; what is written is taken back by `taken_back`
+
+`reserve` looks at the devices as they are, not as they were when the node was chosen, and takes all or nothing. A write
+that gives a claim its allocation, or adds a pod to those that it is reserved for, names the UID and the version of the
+claim that it was made for, so it is refused if anybody came between. The finalizer comes first: the API server must not
+drop a claim whose devices are in use (`resource.kubernetes.io/delete-protection`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ..nodeinfo import NodeInfo
+from .allocation import Allocation, Holding
+from .allocator import Refused
+from .answers import answer
+from .catalogue import RESERVED_AT_MOST, Devices
+from .demand import Demand, PodClaim, PodRef, claims_of, to_allocate
+from .records import FINALIZER, ClaimInfo, ClaimKey
+
+#: What DynamicResources says after its look for a claim to give back (`PostFilter`).
+DEALLOCATED: Final = "deallocation of ResourceClaim completed"
+STILL: Final = "still not schedulable"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Part(NamedTuple):
+    """One claim of a reservation."""
+
+    claim: ClaimKey
+    uid: str
+    #: What it is to be allocated; None where it has an allocation, which `holding` is.
+    allocation: Allocation | None
+    holding: Holding
+
+
+class Reservation(NamedTuple):
+    """What a pod counts on at its node."""
+
+    pod: PodRef
+    node_name: str
+    parts: tuple[Part, ...]
+
+
+class Write(NamedTuple):
+    """A patch of one claim: JSON merge patch, or `strategic`. `version`: whether the claim at the version that `due`
+    was given is a precondition of it."""
+
+    claim: ClaimKey
+    status: bool
+    strategic: bool
+    body: bytes
+
+
+class Due(enum.Enum):
+    """Instead of a write."""
+
+    DONE = enum.auto()
+    #: The watch has to show a newer version of the claim first.
+    WAIT = enum.auto()
+
+
+class Lost(NamedTuple):
+    """The reservation came to nothing; `reason` is for people."""
+
+    reason: str
+
+
+def reserve(
+    claims: Iterable[PodClaim], demand: Demand, devices: Devices, node: NodeInfo, pod: PodRef
+) -> Reservation | Refused:
+    """Take what the pod's claims need on the node. On a refusal nothing is taken."""
+    if demand.problem:
+        return Refused(demand.problem)
+    found = answer(demand, devices, node)
+    if isinstance(found, Refused):
+        return found
+    claims = claims_of(claims)
+    parts: list[Part] = []
+    for claim, allocation in zip(to_allocate(claims, devices), found, strict=False):
+        parts.append(Part(claim.key, claim.uid, allocation, allocation.holding))
+    for held in demand.held:
+        known, holding = devices.claim(held.key), devices.allocation(held.key)
+        if known is None or holding is None:
+            return Refused("resourceclaim not available on the node")
+        parts.append(Part(held.key, known.uid, None, holding))
+    for part in parts:
+        if not devices.assume(part.claim, part.allocation, pod.uid):
+            devices.forget(pod.uid)
+            return Refused("resourceclaim not available on the node")
+    return Reservation(pod, node.name, tuple(parts))
+
+
+def due(reservation: Reservation, part: Part, devices: Devices, version: str) -> Write | Due | Lost:
+    """The next write for one claim. `version`: of the claim, as the API server last answered; empty for as seen."""
+    claim, pod = devices.claim(part.claim), reservation.pod
+    name = f"{part.claim[0]}/{part.claim[1]}"
+    if claim is None or claim.uid != part.uid:
+        return Lost(f"resourceclaim {name} does not exist any more")
+    if pod.uid in claim.reserved_for and claim.allocation == part.holding:
+        return Due.DONE
+    if claim.deleting:
+        return Lost(f"resourceclaim {name} is being deleted")
+    if part.allocation is None:
+        if claim.allocation is not None and claim.allocation != part.holding:
+            return Lost(f"resourceclaim {name} has got other devices")
+        if claim.allocation is None:
+            if devices.allocation(part.claim) is None:
+                return Lost(f"resourceclaim {name} was deallocated")
+            if not version:
+                return Due.WAIT
+        if len(claim.reserved_for) >= RESERVED_AT_MOST:
+            return Lost(f"resourceclaim {name} is reserved for {RESERVED_AT_MOST} others")
+        status: dict[str, Any] = {"reservedFor": [_consumer(pod)]}
+        return Write(part.claim, True, True, _body(claim, version, status=status))
+    if claim.allocation is not None and claim.allocation != part.holding:
+        return Lost(f"resourceclaim {name} was allocated by somebody else")
+    if not claim.protected and not version:
+        return Write(part.claim, False, True, _body(claim, None, finalizers=[FINALIZER]))
+    status = {"allocation": part.allocation.status(part.uid), "reservedFor": [_consumer(pod)]}
+    return Write(part.claim, True, False, _body(claim, version, status=status))
+
+
+def taken_back(key: ClaimKey, uid: str, pod: PodRef) -> Write:
+    """Takes a pod out of those that a claim is reserved for, whatever else of the claim has changed."""
+    status = {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]}
+    return Write(key, True, True, _encode({"metadata": {"uid": uid}, "status": status}))
+
+
+def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | None:
+    """A claim whose devices keep the pod from nodes and that nobody else uses: without its allocation the pod could
+    go elsewhere."""
+    for held in demand.held:
+        claim = devices.claim(held.key)
+        if claim is None or claim.allocation is None or held.reach is None or claim.deleting:
+            continue
+        if devices.reserved_for(held.key) <= {pod.uid}:
+            return claim
+    return None
+
+
+def deallocated(claim: ClaimInfo) -> Write:
+    """Takes the allocation away, and all reservations."""
+    return Write(claim.key, True, False, _body(claim, "", status={"allocation": None, "reservedFor": None}))
+
+
+def _consumer(pod: PodRef) -> dict[str, str]:
+    return {"resource": "pods", "name": pod.name, "uid": pod.uid}
+
+
+def _body(
+    claim: ClaimInfo, version: str | None, *, status: dict[str, Any] | None = None, **metadata: object
+) -> bytes:
+    """`version` None: whatever the version is."""
+    described: dict[str, object] = {"uid": claim.uid, **metadata}
+    if version is not None:
+        described["resourceVersion"] = version or claim.resource_version
+    return _encode({"metadata": described} if status is None else {"metadata": described, "status": status})

@@ -1,0 +1,37 @@
+"""Those who wait for certain objects to change, each told of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Changes(Generic[K]):
+    """Owner of who waits for which key."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[K, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def of(self, keys: Collection[K]) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the object of one of the keys has changed."""
+        changed = asyncio.Event()
+        for key in keys:
+            self._waiting.setdefault(key, set()).add(changed)
+        try:
+            yield changed
+        finally:
+            for key in keys:
+                waiting = self._waiting[key]
+                waiting.discard(changed)
+                if not waiting:
+                    del self._waiting[key]
+
+    def wake(self, key: K) -> None:
+        """The object of this key has changed."""
+        for changed in self._waiting.get(key, ()):
+            changed.set()

@@ -1,0 +1,110 @@
+"""Resource claims, device classes and slices on their way in.
+
+What is seen goes to `engine.dra`'s books, and from there to the pods that wait: those that were refused for want of
+devices, which the queue wakes by hints, and those whose claims are being written, each told of changes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.demand import PodRef
+from agent_scheduler.engine.dra.records import (
+    ClaimKey,
+    Record,
+    read_claim,
+    read_device_class,
+    read_slice,
+)
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+
+from .changes import Changes
+from .picture import Kind
+
+R = TypeVar("R", bound=Record)
+
+GROUP: Final = "/apis/resource.k8s.io/v1"
+
+_CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.UPDATE)
+
+
+def pod_ref(pod: PodInfo) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+class ResourceClaims:
+    """Tells of changes; the objects are `devices`'. Owner of who waits for which claim."""
+
+    def __init__(self, devices: Devices, queue: SchedulingQueue[PodInfo]) -> None:
+        self.devices = devices
+        self.changes: Changes[ClaimKey] = Changes()
+        self._queue = queue
+
+    def kinds(self) -> list[Kind]:
+        """What is to be watched. A cluster may not have them: they came with Kubernetes 1.34."""
+        books = self.devices
+        return [
+            self._kind(
+                Resource.DEVICE_CLASS,
+                "deviceclasses",
+                read_device_class,
+                lambda each: books.classes.get(each.name),
+                books.set_class,
+                lambda each: books.delete_class(each.name),
+            ),
+            self._kind(
+                Resource.RESOURCE_SLICE,
+                "resourceslices",
+                read_slice,
+                lambda each: books.slices.get(each.name),
+                books.set_slice,
+                lambda each: books.delete_slice(each.name),
+            ),
+            self._kind(
+                Resource.RESOURCE_CLAIM,
+                "resourceclaims",
+                read_claim,
+                lambda each: books.claim(each.key),
+                books.set_claim,
+                lambda each: books.delete_claim(each.key),
+                lambda each: self.changes.wake(each.key),
+            ),
+        ]
+
+    def _kind(
+        self,
+        kind: Resource,
+        plural: str,
+        read: Callable[[Any], R],
+        known: Callable[[R], R | None],
+        put: Callable[[R], bool],
+        drop: Callable[[R], bool],
+        told: Callable[[R], None] = lambda _: None,
+    ) -> Kind:
+        """`known` is what the books have of an object, `told` is called after each version of it."""
+        added, updated, deleted = (
+            ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
+        )
+
+        def change(new: R) -> None:
+            old = known(new)
+            if put(new):
+                self._queue.move_all(added if old is None else updated, old, new)
+            told(new)
+
+        def delete(gone: R) -> None:
+            old = known(gone)
+            if drop(gone):
+                self._queue.move_all(deleted, old, None)
+            told(gone)
+
+        return Kind(kind.value, f"{GROUP}/{plural}", read, change, delete, optional=True)
+
+    def give_back(self, uid: str) -> None:
+        """A pod no longer counts on what was reserved for it and is not written; others may have it."""
+        for before, after in self.devices.forget(uid):
+            self._queue.move_all(_CLAIM_UPDATE, before, after)

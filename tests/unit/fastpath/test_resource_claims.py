@@ -1,0 +1,306 @@
+"""Pods with resource claims, from the watch to the bind, against the embedded API, its claim controller and driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver import controllers
+from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
+from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
+from agent_scheduler.apiserver.resource_claims import ResourceClaims as ClaimController
+from agent_scheduler.kube.connection import Headers
+from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
+from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+
+from .running import Running, scheduling
+
+RESOURCE = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
+TEMPLATES = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
+MERGE = "application/merge-patch+json"
+
+
+class Devices:
+    """What users say, with the controllers that a cluster has."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+
+    def request(self, number: int = 1, **exactly: Any) -> dict[str, Any]:
+        exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": number, **exactly}
+        return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+    async def add_template(self, name: str = "t", number: int = 1) -> None:
+        body = {"metadata": {"name": name}, "spec": {"spec": self.request(number)}}
+        await self.cluster.ask("POST", TEMPLATES, body)
+
+    async def add_claim(self, name: str, number: int = 1, **exactly: Any) -> Any:
+        body = {"metadata": {"name": name}, "spec": self.request(number, **exactly)}
+        return await self.cluster.ask("POST", CLAIMS, body)
+
+    async def add_pod(self, name: str, *, template: str = "", claim: str = "", **more: Any) -> Any:
+        entry = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        return await self.cluster.add_pod(name, resourceClaims=[{"name": "gpu", **entry}], **more)
+
+    async def claims(self) -> dict[str, Any]:
+        return {each["metadata"]["name"]: each for each in (await self.cluster.ask("GET", CLAIMS))["items"]}
+
+    async def reserved(self, claim: str) -> list[str]:
+        status = (await self.claims())[claim].get("status") or {}
+        return sorted(each["name"] for each in status.get("reservedFor") or ())
+
+    async def devices_in_use(self) -> list[tuple[str, str]]:
+        """(pool, device) of all allocations; fails if one is in two."""
+        used = Counter(
+            (result["pool"], result["device"])
+            for claim in (await self.claims()).values()
+            if "allocation" in (claim.get("status") or {})
+            for result in claim["status"]["allocation"]["devices"]["results"]
+        )
+        assert not used or max(used.values()) == 1, used
+        return sorted(used)
+
+    async def audit(self) -> None:
+        """Every bound pod has its claims allocated where it is, and reserved for it."""
+        claims = await self.claims()
+        for name, pod in (await self.cluster.pods()).items():
+            if not pod["spec"].get("nodeName"):
+                continue
+            made = {
+                each["name"]: each.get("resourceClaimName")
+                for each in pod["status"].get("resourceClaimStatuses") or ()
+            }
+            for entry in pod["spec"].get("resourceClaims") or ():
+                claim = claims[entry.get("resourceClaimName") or made[entry["name"]]]
+                status = claim["status"]
+                assert pod["metadata"]["uid"] in [each["uid"] for each in status["reservedFor"]], name
+                assert DELETE_PROTECTION in claim["metadata"]["finalizers"]
+                pools = {result["pool"] for result in status["allocation"]["devices"]["results"]}
+                assert pools == {pod["spec"]["nodeName"]}, name
+        await self.devices_in_use()
+
+
+@asynccontextmanager
+async def devices(*nodes: str, per_node: int = 2, controller: bool = True) -> AsyncIterator[Devices]:
+    async with embedded_cluster() as cluster:
+        api = cluster.api
+        playing = [DeviceDriver(api, DevicesShape(per_node)), *([ClaimController(api)] if controller else ())]
+        tasks = [
+            asyncio.create_task(controllers.run(each, clock=api.registry.store.clock)) for each in playing
+        ]
+        try:
+            for node in nodes:
+                await cluster.add_node(node)
+            yield Devices(cluster)
+        finally:
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
+def nothing_assumed(running: Running) -> bool:
+    books = running.fast_path.cluster.devices
+    assert books.check() == []
+    return not len(books.assumed) and not running.fast_path.ledger.assumed
+
+
+async def all_placed(found: Devices, number: int) -> bool:
+    return len(await found.cluster.placed()) == number
+
+
+async def test_pods_of_one_template_each_get_devices_of_their_own() -> None:
+    async with devices("n1", "n2") as found, scheduling(found.cluster.transport) as running:
+        await found.add_template()
+        for index in range(4):
+            await found.add_pod(f"p{index}", template="t")
+        await until(lambda: all_placed(found, 4))
+        await found.audit()
+        assert len(await found.devices_in_use()) == 4
+        await until(lambda: nothing_assumed(running))
+        assert running.reports.failures == []
+        assert running.reports.counts["after flush"] == 0
+
+
+async def test_a_pod_without_devices_left_waits_in_kube_schedulers_words_and_goes_when_one_is_free() -> None:
+    async with devices("n1", per_node=1) as found, scheduling(found.cluster.transport) as running:
+        await found.add_template()
+        await found.add_pod("first", template="t")
+        await until(lambda: all_placed(found, 1))
+        await found.add_pod("second", template="t")
+        told = await until(lambda: found.cluster.condition("second"))
+        assert told["message"].startswith("0/1 nodes are available: 1 cannot allocate all claims.")
+        assert "still not schedulable, preemption: 0/1 nodes are available" in told["message"]
+        await found.cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+
+        async def moved() -> bool:
+            return "second" in await found.cluster.placed()
+
+        await until(moved)
+        await found.audit()
+        assert running.reports.counts["after flush"] == 0
+
+
+async def test_pods_that_share_a_claim_go_to_its_node_and_are_all_reserved() -> None:
+    async with devices("n1", "n2", "n3") as found, scheduling(found.cluster.transport):
+        await found.add_claim("shared")
+        for index in range(5):
+            await found.add_pod(f"p{index}", claim="shared")
+        await until(lambda: all_placed(found, 5))
+        assert len(set((await found.cluster.placed()).values())) == 1
+        assert await found.reserved("shared") == [f"p{index}" for index in range(5)]
+        await found.audit()
+
+
+async def test_a_pod_waits_behind_the_gate_until_its_claim_is_made() -> None:
+    async with devices("n1", controller=False) as found, scheduling(found.cluster.transport) as running:
+        queue = running.fast_path.queue
+        await found.add_template()
+        pod = await found.add_pod("early", template="t")
+        await until(lambda: queue.pending().gated == 1)
+        controller = asyncio.create_task(
+            controllers.run(ClaimController(found.cluster.api), clock=found.cluster.api.registry.store.clock)
+        )
+        try:
+            await until(lambda: all_placed(found, 1))
+        finally:
+            controller.cancel()
+        await found.audit()
+        assert queue.where(pod["metadata"]["uid"]) is None
+        assert running.reports.counts["after flush"] == 0
+
+
+async def test_a_claim_that_keeps_its_pod_from_the_only_node_with_room_is_deallocated() -> None:
+    async with devices("n1", "n2") as found:
+        cluster = found.cluster
+        await found.add_claim("c")
+        async with scheduling(cluster.transport):
+            await found.add_pod("user", claim="c")
+            await until(lambda: all_placed(found, 1))
+        node = (await cluster.placed())["user"]
+        # The claim has an allocation there, of which nobody makes use.
+        await cluster.ask("DELETE", f"{PODS}/user?gracePeriodSeconds=0")
+        await until(lambda: _unreserved(found, "c"))
+        await found.cluster.ask(
+            "PATCH",
+            f"/api/v1/nodes/{node}",
+            {"spec": {"unschedulable": True}},
+            content_type=MERGE,
+        )
+        await _keep_allocated(found, "c", node)
+        async with scheduling(cluster.transport) as running:
+            await found.add_pod("next", claim="c")
+            await until(lambda: all_placed(found, 1))
+            assert (await cluster.placed())["next"] != node
+            assert running.reports.counts["after flush"] == 0
+        await found.audit()
+
+
+async def _unreserved(found: Devices, claim: str) -> bool:
+    return not await found.reserved(claim)
+
+
+async def _keep_allocated(found: Devices, claim: str, node: str) -> None:
+    """The controller may have taken the allocation back with the last user: put one there again."""
+    status = (await found.claims())[claim].get("status") or {}
+    if "allocation" in status:
+        return
+    results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}]
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    allocation = {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
+    }
+    await found.cluster.ask(
+        "PATCH", f"{CLAIMS}/{claim}", {"metadata": {"finalizers": [DELETE_PROTECTION]}}, content_type=MERGE
+    )
+    await found.cluster.ask(
+        "PATCH", f"{CLAIMS}/{claim}/status", {"status": {"allocation": allocation}}, content_type=MERGE
+    )
+
+
+class Faulty(Transport):
+    """Loses or refuses requests of one kind, as often as it is told."""
+
+    def __init__(self, inner: Transport, method: str, ending: str, times: int, answer: int | None) -> None:
+        self.inner, self.method, self.ending = inner, method, ending
+        self.left, self.answer = times, answer
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        struck = method == self.method and path.endswith(self.ending) and self.left > 0
+        if struck:
+            self.left -= 1
+            if self.answer is not None:
+                body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":%d}' % self.answer
+                return Response(self.answer, body, Headers(()))
+        answer = await self.inner.request(method, path, **more)
+        if struck:
+            raise OutcomeUnknown("the answer was lost")
+        return answer
+
+    def stream(self, path: str, *, read_timeout: float) -> Any:
+        return self.inner.stream(path, read_timeout=read_timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@pytest.mark.parametrize("ending", ["/status", ""])
+async def test_a_write_of_a_claim_whose_answer_is_lost_is_not_made_twice(ending: str) -> None:
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        faulty = Faulty(found.cluster.transport, "PATCH", f"resourceclaims/c{ending}", 1, None)
+        async with scheduling(faulty) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: all_placed(found, 1))
+            await found.audit()
+            await until(lambda: nothing_assumed(running))
+
+
+async def test_a_claim_that_cannot_be_written_leaves_nothing_reserved_and_is_tried_again() -> None:
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/c/status", 1, 403)
+        async with scheduling(faulty) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: running.reports.problems)
+            assert 'running PreBind plugin "DynamicResources"' in running.reports.problems[0]
+            await until(lambda: all_placed(found, 1))
+            await found.audit()
+            await until(lambda: nothing_assumed(running))
+
+
+async def test_a_refused_bind_takes_the_reservation_back() -> None:
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        faulty = Faulty(found.cluster.transport, "POST", "/binding", 1, 403)
+        async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: running.reports.problems)
+            await until(lambda: _unreserved(found, "c"))
+            await until(lambda: nothing_assumed(running))
+
+
+async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_and_no_device_twice() -> None:
+    async with devices("n1", "n2", per_node=1) as found:
+        await found.add_claim("c")
+
+        class Rival(Faulty):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                if method == "PATCH" and path.endswith("/c/status") and self.left > 0:
+                    self.left -= 1
+                    await _keep_allocated(found, "c", "n2")
+                return await self.inner.request(method, path, **more)
+
+        rival = Rival(found.cluster.transport, "", "", 1, None)
+        async with scheduling(rival) as running:
+            await found.add_pod("p", claim="c", nodeSelector={})
+            await until(lambda: all_placed(found, 1))
+            await found.audit()
+            await until(lambda: nothing_assumed(running))
