@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +59,14 @@ _HEADER = ("CPU ms a pod", "pods/s", "conflicts", "urgent retries", "server's CP
 
 
 @asynccontextmanager
-async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tuple[Transport, int, int, int]]:
+async def plane(
+    shape: Shape,
+    *,
+    workers: int,
+    policy: str,
+    cluster_args: Sequence[str] = (),
+    scheduler_args: Sequence[str] = (),
+) -> AsyncIterator[tuple[Transport, int, int, int]]:
     """A cluster without kubelets and a scheduler beside it: a way to it, the two PIDs, the scheduler's port."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -78,6 +85,7 @@ async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tup
                         str(shape.node_pods),
                     ),
                     *("--kubeconfig-out", str(kubeconfig)),
+                    *cluster_args,
                 ],
                 log=folder / "cluster.log",
             )
@@ -97,7 +105,10 @@ async def plane(shape: Shape, *, workers: int, policy: str) -> AsyncIterator[tup
         scheduler = await stack.enter_async_context(
             child(
                 "scheduler",
-                ["run", "--kubeconfig", str(kubeconfig), "--config", str(configuration), "--port", str(port)],
+                [
+                    *("run", "--kubeconfig", str(kubeconfig), "--config", str(configuration)),
+                    *("--port", str(port), *scheduler_args),
+                ],
                 log=folder / "scheduler.log",
             )
         )
@@ -140,7 +151,8 @@ async def run(shape: Shape, *, workers: int, policy: str) -> Run:
         )
 
 
-async def create(transport: Transport, shape: Shape) -> None:
+async def create(transport: Transport, shape: Shape, spec: Mapping[str, object] | None = None) -> None:
+    """All pods of the shape, 16 at a time. `spec` is what they have beside a container."""
     numbers = iter(range(shape.pods))
 
     async def sender() -> None:
@@ -154,7 +166,7 @@ async def create(transport: Transport, shape: Shape) -> None:
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "metadata": {"name": f"pod-{number:06d}"},
-                "spec": {"schedulerName": "agent-scheduler", "containers": [container]},
+                "spec": {"schedulerName": "agent-scheduler", "containers": [container], **(spec or {})},
             }
             await ask(transport, "POST", PODS, body=json.dumps(pod).encode())
 
