@@ -47,8 +47,6 @@ class Picked(NamedTuple):
     shared: bool
     #: (name as the device has it, name with a domain, amount) of shared devices.
     consumed: tuple[tuple[str, str, Amount], ...]
-    #: Which alternative of its request it is for.
-    rank: int = 0
 
 
 class Config(NamedTuple):
@@ -72,7 +70,7 @@ class Allocation(msgspec.Struct, frozen=True):
     def holding(self) -> Holding:
         return Holding(
             tuple(
-                Use(each.id, each.shared, tuple((name, size.nano) for _, name, size in each.consumed))
+                Use(each.id, each.shared, tuple(sorted((name, size.nano) for _, name, size in each.consumed)))
                 for each in self.picked
                 if not each.admin
             ),

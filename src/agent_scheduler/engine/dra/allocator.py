@@ -121,6 +121,8 @@ def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> 
 
 def _configuration(claim: ClaimPlan, ranks: dict[int, int]) -> tuple[Config, ...]:
     """That of the classes, each once, then that of the claim, as far as it is about what was chosen."""
+    if not claim.configured:
+        return ()
     names: dict[str, list[str]] = {}
     chosen = [claim.requests[index][rank] for index, rank in sorted(ranks.items())]
     for ask in chosen:

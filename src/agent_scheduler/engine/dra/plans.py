@@ -75,7 +75,7 @@ class Ask:
 
 
 class ClaimPlan:
-    __slots__ = ("mapped", "name", "requests", "spec")
+    __slots__ = ("configured", "mapped", "name", "requests", "spec")
 
     def __init__(
         self,
@@ -87,6 +87,10 @@ class ClaimPlan:
         self.name = name
         self.spec = spec
         self.requests = requests
+        #: Whether it, or any class that it may get devices of, has configuration for drivers.
+        self.configured = bool(spec.configuration) or any(
+            ask.device_class.configuration for asks in requests for ask in asks
+        )
         #: For extended resources: which container is to have what.
         self.mapped = mapped
 

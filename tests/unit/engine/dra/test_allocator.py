@@ -1,0 +1,340 @@
+"""What the allocator gives, refuses and writes: the rules that small random clusters rarely meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent_scheduler.engine.dra.allocation import Allocation, holding_of
+from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Budget, Refused, allocate
+from agent_scheduler.engine.dra.answers import answer
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.objects import dra
+from tests.unit.engine.dra.objects import (
+    DRIVER,
+    N0,
+    N1,
+    allocated_to,
+    attributes,
+    books,
+    claim_of,
+    class_of,
+    device,
+    exactly,
+    slice_of,
+    wanted,
+)
+from tests.unit.engine.world import node
+
+
+def given(devices: Devices, *names: str, at: Any = N0) -> tuple[Allocation, ...]:
+    found = allocate(wanted(devices, *names), devices, at)
+    assert not isinstance(found, Refused), found
+    return found
+
+
+def refusal(devices: Devices, *names: str, at: Any = N0) -> str:
+    found = allocate(wanted(devices, *names), devices, at)
+    assert isinstance(found, Refused), found
+    return found.reason
+
+
+def names_of(allocation: Allocation) -> list[str]:
+    return [each.id.device for each in allocation.picked]
+
+
+def test_devices_are_taken_in_the_order_of_pool_slice_and_place() -> None:
+    devices = books(
+        slice_of("s2", device("z"), pool={"name": "b"}),
+        slice_of("s1", device("y"), device("x"), pool={"name": "a"}),
+        claim_of("c", exactly(count=2)),
+    )
+    assert names_of(given(devices, "c")[0]) == ["y", "x"]
+
+
+def test_a_tainted_device_does_not_hide_one_that_is_like_it_without_the_taint() -> None:
+    tainted = device("a", taints=[{"key": "t", "effect": "NoExecute"}])
+    devices = books(slice_of("s", tainted, device("b")), claim_of("c"))
+    assert names_of(given(devices, "c")[0]) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "t", "value": "v"}, True),
+        ({"key": "t", "operator": "Equal", "value": "w"}, False),
+        ({"key": "u", "operator": "Exists"}, False),
+        ({"key": "t", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "t", "operator": "Near", "value": "v"}, False),
+    ],
+)
+def test_a_taint_is_tolerated_by_key_value_and_effect(toleration: dict[str, str], tolerated: bool) -> None:
+    tainted = device("a", taints=[{"key": "t", "value": "v", "effect": "NoSchedule"}])
+    devices = books(slice_of("s", tainted), claim_of("c", exactly(tolerations=[toleration])))
+    assert isinstance(allocate(wanted(devices, "c"), devices, N0), Refused) is not tolerated
+
+
+def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
+    numas = [device(f"d{index}", attributes=attributes(numa=numa)) for index, numa in enumerate((0, 0, 1))]
+    distinct: dict[str, Any] = {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}]}
+    devices = books(
+        slice_of("s", *numas),
+        claim_of("two", exactly(count=2), **distinct),
+        claim_of("three", exactly(count=3), **distinct),
+    )
+    assert names_of(given(devices, "two")[0]) == ["d0", "d2"]
+    assert refusal(devices, "three") == CANNOT_ALLOCATE
+
+
+def test_a_number_and_a_text_that_look_alike_do_not_match() -> None:
+    devices = books(
+        slice_of("s", device("a", attributes=attributes(x=1)), device("b", attributes=attributes(x="1"))),
+        claim_of("c", exactly(count=2), constraints=[{"matchAttribute": f"{DRIVER}/x"}]),
+    )
+    assert refusal(devices, "c") == CANNOT_ALLOCATE
+
+
+def test_of_alternatives_the_first_that_can_be_had_is_taken_and_ranks_the_node() -> None:
+    devices = books(
+        slice_of("s", device("a"), device("b")),
+        slice_of("t", device("c"), pool={"name": "q"}, nodeName="n1"),
+        claim_of(
+            "c",
+            {
+                "name": "r",
+                "firstAvailable": [
+                    {"name": "two", "deviceClassName": "any", "count": 2},
+                    {"name": "one", "deviceClassName": "any"},
+                ],
+            },
+        ),
+    )
+    (first,), (second,) = given(devices, "c"), given(devices, "c", at=N1)
+    assert [each.request for each in first.picked] == ["r/two", "r/two"]
+    assert [each.request for each in second.picked] == ["r/one"]
+    assert (first.preference, second.preference) == (8, 7)
+
+
+def test_a_pool_is_had_only_in_its_newest_generation_and_only_whole() -> None:
+    old = slice_of("old", device("a"))
+    devices = books(old, claim_of("c"))
+    assert names_of(given(devices, "c")[0]) == ["a"]
+    devices.set_slice(slice_of("new-1", device("b"), pool={"generation": 2, "resourceSliceCount": 2}))
+    assert refusal(devices, "c") == CANNOT_ALLOCATE
+    devices.set_slice(slice_of("new-2", device("c"), pool={"generation": 2, "resourceSliceCount": 2}))
+    assert names_of(given(devices, "c")[0]) == ["b"]
+    devices.delete_slice("new-1")
+    devices.delete_slice("new-2")
+    assert names_of(given(devices, "c")[0]) == ["a"]
+
+
+def test_a_pool_that_names_a_device_twice_is_invalid() -> None:
+    devices = books(
+        slice_of("s", device("a"), device("a")), claim_of("c"), claim_of("all", exactly(allocationMode="All"))
+    )
+    assert refusal(devices, "c") == "invalid resource pools were encountered"
+    assert refusal(devices, "all") == (
+        f"claim all, request r: asks for all devices, but resource pool {DRIVER}/p is currently invalid"
+    )
+
+
+def test_what_of_a_slice_cannot_be_read_is_named_to_whom_it_keeps_from_devices() -> None:
+    odd = slice_of("s", device("a", capacity={"m": {"value": "much"}}))
+    devices = books(odd, claim_of("c"))
+    assert refusal(devices, "c").startswith(
+        "invalid resource pools were encountered: resource slice s: spec.devices[0]: invalid quantity 'much'"
+    )
+    assert refusal(books(slice_of("s", device(3), nodeName="n0"), claim_of("c")), "c").startswith(  # type: ignore[arg-type]
+        "invalid resource pools were encountered: resource slice s: Expected `str`, got `int`"
+    )
+
+
+def test_a_claim_or_class_that_cannot_be_read_or_is_missing_refuses_every_node_with_the_place() -> None:
+    devices = books(
+        claim_of("unknown", {"name": "r"}),
+        claim_of("mode", exactly(allocationMode="Some")),
+        claim_of("shape", exactly(count="two")),
+        claim_of("missing", exactly(class_name="none")),
+        claim_of("odd", exactly(class_name="odd")),
+        class_of("odd", selectors=[{}]),
+    )
+    assert (
+        wanted(devices, "unknown").problem
+        == "resource claim default/unknown, request r: unknown request type"
+    )
+    assert wanted(devices, "mode").problem.endswith("request r: unsupported count mode Some")
+    assert "spec: Expected `int | null`, got `str` - at `$.devices.requests[0].exactly.count`" in (
+        wanted(devices, "shape").problem
+    )
+    assert refusal(devices, "missing") == "request r: device class none does not exist"
+    assert refusal(devices, "odd").startswith("device class odd: spec.selectors[0]: ")
+
+
+def test_no_claim_gets_more_devices_than_its_status_can_hold() -> None:
+    many = [device(f"d{index:02}") for index in range(40)]
+    devices = books(
+        slice_of("s", *many), claim_of("32", exactly(count=32)), claim_of("33", exactly("a", count=33))
+    )
+    assert len(given(devices, "32")[0].picked) == 32
+    assert refusal(devices, "33") == "claim 33: number of requested devices 33 exceeds the claim limit of 32"
+
+
+def test_a_search_that_leads_nowhere_ends_and_says_that_it_was_given_up() -> None:
+    """Devices that all differ, and constraints that can be met by none but the last choice: there is none."""
+    apart = [
+        device(f"d{index:02}", attributes=attributes(a=index, b=index % 7, c=index % 5))
+        for index in range(40)
+    ]
+    devices = books(
+        slice_of("s", *apart),
+        claim_of(
+            "hard",
+            *(exactly(f"r{index}", count=4) for index in range(6)),
+            constraints=[{"distinctAttribute": f"{DRIVER}/b"}],
+        ),
+    )
+    budget = Budget(5_000)
+    assert allocate(wanted(devices, "hard"), devices, N0, budget) == Refused(TIMED_OUT)
+    assert budget.left <= 0
+
+
+def test_equal_devices_do_not_make_a_search_long() -> None:
+    """Thirty that are alike and match no constraint with the others: each place tries one of them."""
+    alike = [device(f"d{index:02}", attributes=attributes(x=0)) for index in range(30)]
+    other = [device("z0", attributes=attributes(x=1)), device("z1", attributes=attributes(x=1))]
+    devices = books(
+        slice_of("s", *alike, *other),
+        claim_of(
+            "c",
+            exactly("r0", count=8),
+            exactly("r1", count=8),
+            exactly("r2", selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].x == 1"}}]),
+            constraints=[{"matchAttribute": f"{DRIVER}/x"}],
+        ),
+    )
+    budget = Budget()
+    assert allocate(wanted(devices, "c"), devices, N0, budget) == Refused(CANNOT_ALLOCATE)
+    assert budget.left > 15_000
+
+
+def test_a_pod_may_have_more_devices_than_python_has_frames() -> None:
+    many = [device(f"d{index:04}") for index in range(32 * 40)]
+    names = [f"c{index}" for index in range(40)]
+    devices = books(slice_of("s", *many), *(claim_of(name, exactly(count=32)) for name in names))
+    assert sum(len(each.picked) for each in given(devices, *names)) == 32 * 40
+
+
+def test_a_device_with_conditions_to_wait_for_is_never_given() -> None:
+    devices = books(slice_of("s", device("a", bindingConditions=["attached"])), claim_of("c"))
+    assert refusal(devices, "c") == CANNOT_ALLOCATE
+
+
+def test_a_claim_that_is_allocated_can_be_used_where_its_devices_can() -> None:
+    devices = books(slice_of("s", device("a")), claim_of("c", status=allocated_to("a")))
+    assert given(devices, "c") == ()
+    assert refusal(devices, "c", at=N1) == "resourceclaim not available on the node"
+
+
+def test_the_status_names_devices_configuration_and_nodes_as_the_api_has_them() -> None:
+    opaque = {"driver": DRIVER, "parameters": {"kind": "P"}}
+    devices = books(
+        slice_of("s", device("a"), device("b")),
+        class_of("any", config=[{"opaque": opaque}]),
+        claim_of(
+            "c",
+            exactly("r0", tolerations=[{"operator": "Exists", "key": "t"}]),
+            exactly("r1", adminAccess=True),
+            config=[{"requests": ["r1"], "opaque": opaque}, {"requests": ["r9"], "opaque": opaque}],
+        ),
+    )
+    (found,) = given(devices, "c")
+    assert found.status("uid") == {
+        "devices": {
+            "results": [
+                {
+                    "request": "r0",
+                    "driver": DRIVER,
+                    "pool": "p",
+                    "device": "a",
+                    "tolerations": [{"key": "t", "operator": "Exists"}],
+                },
+                {"request": "r1", "driver": DRIVER, "pool": "p", "device": "b", "adminAccess": True},
+            ],
+            "config": [
+                {"source": "FromClass", "opaque": opaque},
+                {"source": "FromClaim", "requests": ["r1"], "opaque": opaque},
+            ],
+        },
+        "nodeSelector": {
+            "nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("place", "selector"),
+    [
+        ({"allNodes": True}, None),
+        (
+            {
+                "nodeSelector": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+                    ]
+                }
+            },
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+        ),
+    ],
+)
+def test_a_claim_with_devices_for_many_nodes_can_be_used_on_all_of_them(
+    place: dict[str, Any], selector: Any
+) -> None:
+    devices = books(slice_of("s", device("a"), **place), claim_of("c"))
+    (found,) = given(devices, "c", at=node("n0", labels={"zone": "a"}))
+    status = found.status("uid")
+    assert status.get("nodeSelector") == (None if selector is None else {"nodeSelectorTerms": [selector]})
+
+
+def test_a_shared_device_is_used_by_many_up_to_its_capacity_each_use_with_a_name_of_its_own() -> None:
+    shared = device("a", capacity={"m": {"value": "10Gi"}}, allowMultipleAllocations=True)
+    asks: dict[str, Any] = {"capacity": {"requests": {"m": "4Gi"}}}
+    devices = books(slice_of("s", shared), *(claim_of(f"c{index}", exactly(**asks)) for index in range(3)))
+    ids = set()
+    for index in range(2):
+        (found,) = given(devices, f"c{index}")
+        (result,) = found.status(f"uid-c{index}")["devices"]["results"]
+        assert result["consumedCapacity"] == {"m": "4Gi"}
+        ids.add(result["shareID"])
+        assert devices.assume(("default", f"c{index}"), found, f"pod{index}")
+        assert devices.check() == []
+    assert len(ids) == 2
+    assert refusal(devices, "c2") == CANNOT_ALLOCATE
+
+
+def test_what_is_written_is_read_back_as_what_was_assumed() -> None:
+    shared = device("a", capacity={"m": {"value": "3"}, "k": {"value": "1k"}}, allowMultipleAllocations=True)
+    devices = books(slice_of("s", shared, device("b")), claim_of("c", exactly(count=2)))
+    (found,) = given(devices, "c")
+    written = msgspec.json.encode(found.status("uid-c"))
+    assert holding_of(msgspec.json.decode(written, type=dra.AllocationResult)) == found.holding
+
+
+def test_an_answer_is_kept_until_devices_labels_or_classes_change() -> None:
+    devices = books(slice_of("s", device("a")), claim_of("c"), claim_of("d"))
+    demand = wanted(devices, "c")
+    first = answer(demand, devices, N0)
+    assert answer(demand, devices, N0) is first
+    assert answer(demand, devices, N1) == Refused(CANNOT_ALLOCATE)
+    assert not isinstance(first, Refused)
+    assert devices.assume(("default", "d"), first[0], "pod")
+    assert answer(demand, devices, N0) == Refused(CANNOT_ALLOCATE)
+    devices.forget("pod")
+    assert answer(demand, devices, N0) == first
+    devices.set_class(class_of("any", "false"))
+    assert answer(demand, devices, N0) == Refused(CANNOT_ALLOCATE)
