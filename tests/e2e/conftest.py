@@ -119,6 +119,7 @@ def scheduler(e2e_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
         running.check()
         assert "Traceback" not in running.said()
+        assert running.rescued() == 0
     finally:
         running.kill()
 
@@ -159,6 +160,7 @@ def start(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> Iterator[Start]:
 
     try:
         yield begin
+        assert [running.name for running in started if running.rescued()] == []
     finally:
         for running in started:
             running.kill()

@@ -164,6 +164,11 @@ class Scheduler(Process):
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
+    def rescued(self) -> float:
+        """Pods that were bound although no event had woken them: a hint missed something. 0 when nobody answers."""
+        up = self.get("/metrics")[0] == 200
+        return self.metric("scheduler_pod_scheduled_after_flush_total") if up else 0
+
     def is_ready(self) -> bool:
         return self.get("/readyz")[0] == 200
 

@@ -198,6 +198,8 @@ def _check_metrics(world: World, process: Process) -> None:
     )
     if told != waits:
         world.safety.violated("L5", f"{process.identity} says {told:g} pods wait; {waits} do")
+    if rescued := seen["scheduler_pod_scheduled_after_flush_total"]:
+        world.safety.violated("L5", f"{process.identity} bound {rescued:g} pods that no event had woken")
     if seen["agent_scheduler_binds_in_flight"]:
         world.safety.violated("L5", f"{process.identity} says that binds are in flight")
     nodes = len(world.store.tables[NODES].records)
