@@ -3,8 +3,8 @@
     python -m bench.claims [--pods 5000 --nodes 500 --runs 3]
 
 The workload of KEP-6132 (scheduler_perf's SchedulingWithResourceClaimTemplate): every pod has a ResourceClaim of its
-own, made from a template by the cluster's claim controller, allocated by the scheduler from the devices of the simulated
-driver, and written before the bind. Cluster and scheduler are processes of their own, over HTTP; runs with the gate
+own, made from a template by the cluster's claim controller, allocated by the scheduler from the simulated driver's
+devices, and written before the bind. Cluster and scheduler are processes of their own, over HTTP; runs with the gate
 SchedulerPreQueueingHints on and off alternate. A run counts only if every pod is bound, its claim is allocated on its
 node and reserved for it, no device is in two allocations, and no pod was rescued by the flush of the pool.
 """
@@ -147,7 +147,8 @@ async def main(argv: list[str] | None = None) -> int:
         for gate in results:
             results[gate].append(await run(shape, gate=gate == "on"))
     print(
-        f"{shape.pods:,} pods with a claim each over {shape.nodes:,} nodes; medians of {args.runs} runs (least to most)\n"
+        f"{shape.pods:,} pods with a claim each over {shape.nodes:,} nodes; "
+        f"medians of {args.runs} runs (least to most)\n"
     )
     rows = [(gate, *map(spread, zip(*runs, strict=True))) for gate, runs in results.items()]
     print(table((GATE, *_HEADER), rows))
