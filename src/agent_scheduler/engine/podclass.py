@@ -85,6 +85,7 @@ class PodClass:
         "node_selector",
         "nonzero",
         "requests",
+        "reserves",
         "siblings",
         "spread",
         "terms",
@@ -138,6 +139,8 @@ class PodClass:
         self.volumes = volumes
         #: What its resource claims ask for, as things stand; None where it has none. As `faces`, never of a pod itself.
         self.claims = claims
+        #: Whether more than room may have to be reserved for it on a node.
+        self.reserves = volumes is not None or claims is not None
         self._facing: (
             WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None], PodClass]
             | None

@@ -30,7 +30,7 @@ from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, D
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
 from .feed import Entry, Feed
-from .prebind import PreBind, Reserved, Unavailable, concerns
+from .prebind import PreBind, Reserved, Unavailable
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
@@ -221,7 +221,7 @@ class Binder:
         if self._cluster.queue.nominator:
             candidates = self._free(result)
         filters: Sequence[CompiledFilter] | None = result.filters
-        prebind = self._prebind if concerns(result.cls) else None
+        prebind = self._prebind if result.cls.reserves else None
         if prebind is not None:
             filters = prebind.filters(result)
             candidates = prebind.fitting(result, candidates, filters) if filters is not None else ()
@@ -243,7 +243,7 @@ class Binder:
 
     def _give_back(self, result: ScheduleResult) -> None:
         """What is reserved for a pod with claims is no longer, or is its own by now."""
-        if self._prebind is not None and concerns(result.cls):
+        if self._prebind is not None and result.cls.reserves:
             self._prebind.give_back(result.pod)
 
     def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
@@ -336,10 +336,8 @@ class Binder:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
         entry, pod = result.entry, result.pod
         cluster = self._cluster
-        self._give_back(result)
-        refused = answer.outcome in (BindOutcome.REFUSED, BindOutcome.UNAVAILABLE)
-        if self._prebind is not None and not refused:
-            self._prebind.bound(pod)
+        if result.cls.reserves:
+            self._give_back(result)
         match answer.outcome:
             case BindOutcome.BOUND:
                 cluster.ledger.confirm(pod.uid)
@@ -366,6 +364,9 @@ class Binder:
                 cluster.forget(pod)
                 if self._prebind is None or not self._prebind.failed(result, node_name, problem):
                     self._claims_ended(result, node_name, problem)
+                return
+        if self._prebind is not None and result.cls.reserves:
+            self._prebind.bound(pod)
 
     def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
         entry, pod = result.entry, result.pod

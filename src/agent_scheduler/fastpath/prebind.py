@@ -30,7 +30,6 @@ from agent_scheduler.engine.dra.reservation import Reservation as ClaimReservati
 from agent_scheduler.engine.dra.reservation import reserve as reserve_claims
 from agent_scheduler.engine.framework import Depends, Profile
 from agent_scheduler.engine.plugins.volume_binding import VolumeBinding
-from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.volumes.claims import Refused as VolumesRefused
 from agent_scheduler.engine.volumes.reservation import (
@@ -76,11 +75,6 @@ class Unavailable(NamedTuple):
 
 
 UNAVAILABLE: Final = Unavailable()
-
-
-def concerns(cls: PodClass) -> bool:
-    """Whether a pod of the class may need anything before its bind."""
-    return cls.volumes is not None or cls.claims is not None
 
 
 @dataclass(frozen=True, slots=True)
