@@ -17,12 +17,29 @@ from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, QueueingHint
+from agent_scheduler.engine.queueing.prehints import (
+    ALL_PODS,
+    ANYWAY,
+    AllPods,
+    Amount,
+    ByKeys,
+    Own,
+    PodIndex,
+    UpTo,
+    nobody_or_all,
+    own_pod,
+)
 from agent_scheduler.engine.registration import Registration
 
 __all__ = [
+    "ALL_PODS",
+    "ANYWAY",
     "ActionType",
+    "AllPods",
+    "Amount",
     "ArgsError",
     "Bools",
+    "ByKeys",
     "ClusterEvent",
     "ClusterEventWithHint",
     "Columns",
@@ -31,8 +48,10 @@ __all__ = [
     "Handle",
     "Ints",
     "NodeInfo",
+    "Own",
     "PluginArgs",
     "PodClass",
+    "PodIndex",
     "PodInfo",
     "PodRejected",
     "PreEnqueue",
@@ -41,6 +60,9 @@ __all__ = [
     "Resource",
     "Rows",
     "Score",
+    "UpTo",
     "default_normalize",
     "default_normalize_reversed",
+    "nobody_or_all",
+    "own_pod",
 ]
