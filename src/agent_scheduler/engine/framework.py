@@ -197,7 +197,9 @@ class Profile:
 
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
-        own_change = ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change, own_pod)
+        own_change = ClusterEventWithHint(
+            ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change, own_pod
+        )
         any_node = ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD))
         events: dict[str, Sequence[ClusterEventWithHint] | None] = {
             POD_SPEC: (own_change,),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from agent_scheduler.engine.dra.catalogue import version_of
@@ -131,27 +131,40 @@ class ClaimWriter:
             f"{path}/status" if write.status else path, write.body, wanted=wanted, strategic=write.strategic
         )
 
-    @asynccontextmanager
-    async def _turn(self, key: ClaimKey) -> AsyncIterator[_Turn]:
+    def _turn(self, key: ClaimKey) -> _Turn:
+        """To be entered at once."""
         turn = self._turns.get(key)
         if turn is None:
-            turn = self._turns[key] = _Turn()
-        turn.users += 1
-        try:
-            async with turn.lock:
-                yield turn
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[key]
+            turn = self._turns[key] = _Turn(key, self._turns)
+        return turn
 
 
 class _Turn:
-    """Invariant: as long as it is in the table, `users` hold it or wait for it."""
+    """One claim's writers, one at a time. Invariant: it is in the table as long as `users` hold it or wait for it."""
 
-    __slots__ = ("lock", "users", "version")
+    __slots__ = ("_key", "_lock", "_table", "_users", "version")
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
+    def __init__(self, key: ClaimKey, table: dict[ClaimKey, _Turn]) -> None:
+        self._key = key
+        self._table = table
+        self._lock = asyncio.Lock()
+        self._users = 0
         self.version = ""
+
+    async def __aenter__(self) -> _Turn:
+        self._users += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            del self._table[self._key]

@@ -26,6 +26,17 @@ _REQUEST_TIMEOUT = 10.0
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+_decode_version = msgspec.json.Decoder(_Versioned).decode
+
 #: In the place of a failure: it was called off before the object was known to be changed.
 CALLED_OFF: Final = Failure(FailureClass.GONE, message="no longer wanted")
 
@@ -51,8 +62,8 @@ async def patch_once(
 
     Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
     says no. Never raises for what network or server do."""
-    patch, content_type = _decode(body), STRATEGIC if strategic else MERGE
-    attempts = Attempts(_BACKOFF, timing)
+    content_type = STRATEGIC if strategic else MERGE
+    attempts: Attempts | None = None
     #: The last answer to the patch, if that leaves open whether it has been carried out.
     doubt: Failure | None = None
     while True:
@@ -64,9 +75,8 @@ async def patch_once(
             )
         failure = classify(answer) if isinstance(answer, Response) else answer
         if failure is None and isinstance(answer, Response):
-            found = _object(answer)
-            if doubt is None or _has(found, patch, strategic=strategic):
-                return Patched(_version(found))
+            if doubt is None or _has(_object(answer), _decode(body), strategic=strategic):
+                return Patched(_version(answer))
             if doubt.kind is FailureClass.CONFLICT:
                 return Patched("", doubt)
             # Not yet, and if it still comes, the next one is refused for it.
@@ -84,6 +94,7 @@ async def patch_once(
                 return Patched("", doubt if doubt.kind is FailureClass.CONFLICT else failure)
             # Who may not read the object learns it from the next answer to the patch.
             doubt = None
+        attempts = attempts or Attempts(_BACKOFF, timing)
         await attempts.wait(failure.retry_after if failure is not None else None)
 
 
@@ -110,9 +121,11 @@ def _object(response: Response) -> dict[str, Any]:
         return {}
 
 
-def _version(found: dict[str, Any]) -> str:
-    version = (found.get("metadata") or {}).get("resourceVersion")
-    return version if isinstance(version, str) else ""
+def _version(response: Response) -> str:
+    try:
+        return _decode_version(response.body).metadata.resource_version
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _has(found: Any, patch: Any, *, strategic: bool) -> bool:

@@ -263,6 +263,22 @@ async def test_a_write_of_a_claim_whose_answer_is_lost_is_not_made_twice(ending:
             await until(lambda: nothing_assumed(running))
 
 
+async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> None:
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/c/status", 0, None)
+        async with scheduling(faulty) as running:
+            await found.add_pod("first", claim="c")
+            await until(lambda: all_placed(found, 1))
+            faulty.left = 1
+            await found.add_pod("second", claim="c")
+            await until(lambda: all_placed(found, 2))
+            assert faulty.left == 0
+            assert await found.reserved("c") == ["first", "second"]
+            await until(lambda: nothing_assumed(running))
+            assert running.reports.problems == []
+
+
 async def test_a_claim_that_cannot_be_written_leaves_nothing_reserved_and_is_tried_again() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
