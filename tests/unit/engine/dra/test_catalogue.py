@@ -326,6 +326,25 @@ def test_a_device_that_is_taken_on_one_node_concerns_that_node_alone() -> None:
     assert devices.stamp("n1") == stamp
 
 
+def test_a_device_whose_counters_others_draw_on_concerns_the_nodes_of_these() -> None:
+    told: list[Collection[str] | None] = []
+    devices = Devices(told.append)
+    devices.set_class(class_of())
+    draws = {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": "1"}}}]}
+    sets = [{"name": "set", "counters": {"k": {"value": "1"}}}]
+    whole = {"resourceSliceCount": 3}
+    devices.set_slice(slice_of("s0", pool=whole, allNodes=False, nodeName="n0", sharedCounters=sets))
+    devices.set_slice(slice_of("s1", device("a", **draws), pool=whole))
+    devices.set_slice(slice_of("s2", device("b", **draws), pool=whole, nodeName="n1"))
+    devices.set_claim(claim_of("c"))
+    devices.set_claim(claim_of("probe"))
+    assert not isinstance(answer(wanted(devices, "probe"), devices, N1), Refused)
+    told.clear()
+    assert take(devices, "c", "pod")
+    assert told == [{"n0", "n1"}]
+    assert isinstance(answer(wanted(devices, "probe"), devices, N1), Refused)
+
+
 def test_of_classes_that_name_a_resource_the_newest_is_meant() -> None:
     resource = "example.com/gpu"
     devices = books(
