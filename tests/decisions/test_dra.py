@@ -11,10 +11,14 @@ import pytest
 
 from agent_scheduler.engine.dra.cel import CelError, selector
 from agent_scheduler.engine.dra.records import read_claim, read_slice
+from agent_scheduler.engine.dra.reservation import STILL, Reservation
+from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from tests.decisions.devices.cases import DeviceCase, device_cases
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import Obj, problems
+from tests.decisions.engine import AGENT, DEFAULT
+from tests.decisions.preempting import message
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +61,26 @@ def test_a_pod_can_go_where_the_real_one_put_it(cases: list[DeviceCase]) -> None
         if case.node is not None:
             assert (
                 case.id,
-                case.node in DeviceEngine(case.cluster, case.claims).decide(case.pending).nodes,
+                case.node in DeviceEngine(case.cluster, case.claims).where(case.pending).nodes,
             ) == (
                 case.id,
                 True,
             )
 
 
+def test_the_profile_of_the_fast_path_lets_pods_go_to_the_same_nodes(cases: list[DeviceCase]) -> None:
+    for case in cases:
+        default, agent = (
+            set(DeviceEngine(case.cluster, case.claims, profile).where(case.pending).nodes)
+            for profile in (DEFAULT, AGENT)
+        )
+        assert (case.id, agent) == (case.id, default)
+
+
 def test_wherever_a_pod_can_go_its_claims_get_what_they_ask_for(cases: list[DeviceCase]) -> None:
     for case in cases:
         engine = DeviceEngine(case.cluster, case.claims)
-        for node in engine.decide(case.pending).nodes:
+        for node in engine.where(case.pending).nodes:
             assert (case.id, node, _wrong(case, engine, node)) == (case.id, node, [])
 
 
@@ -76,8 +89,10 @@ def test_a_pod_is_refused_where_the_real_one_refuses_it_with_its_reasons_and_cou
 ) -> None:
     for case in cases:
         if case.node is None and not case.error:
-            decided = DeviceEngine(case.cluster, case.claims).decide(case.pending)
-            assert (case.id, decided.nodes, decided.message.strip()) == (case.id, (), case.refusals)
+            engine = DeviceEngine(case.cluster, case.claims)
+            assert (case.id, engine.where(case.pending).nodes) == (case.id, ())
+            said = message(engine, dict(case.pending)) or ""
+            assert (case.id, said.replace(NO_CLAIMS, STILL)) == (case.id, case.message)
 
 
 def test_what_the_real_one_cannot_judge_is_refused_with_the_place_or_had_from_another_node(
@@ -85,7 +100,7 @@ def test_what_the_real_one_cannot_judge_is_refused_with_the_place_or_had_from_an
 ) -> None:
     for case in cases:
         if case.error:
-            decided = DeviceEngine(case.cluster, case.claims).decide(case.pending)
+            decided = DeviceEngine(case.cluster, case.claims).where(case.pending)
             assert decided.nodes or case.error in decided.message, (case.id, case.error, decided.message)
 
 
@@ -98,13 +113,12 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
         if case.node is None:
             continue
         engine = DeviceEngine(case.cluster, case.claims)
-        node = engine.decide(case.pending).nodes[0]
-        claims = case.claims
-        given = engine.allocations(case.pending, node)
-        for claim, allocation in zip(claims, given, strict=True):
-            assert engine.devices.assume(("default", claim["metadata"]["name"]), allocation, "someone")
+        node = engine.where(case.pending).nodes[0]
+        reserved = engine.reserve(case.pending, node)
+        assert isinstance(reserved, Reservation)
         assert engine.devices.check() == []
-        taken = {use.id for allocation in given for use in allocation.holding.uses}
+        claims = case.claims
+        taken = {use.id for part in reserved.parts for use in part.holding.uses}
         copies = tuple(
             {**claim, "metadata": {"name": f"{claim['metadata']['name']}-copy"}} for claim in claims
         )
@@ -119,7 +133,7 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
             },
         }
         engine = _with_claims(engine, copies)
-        for other in engine.decide(pod).nodes:
+        for other in engine.where(pod).nodes:
             placed += 1
             uses = {use.id for each in engine.allocations(pod, other) for use in each.holding.uses}
             assert (case.id, uses & taken) == (case.id, set())

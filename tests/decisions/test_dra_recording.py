@@ -64,7 +64,7 @@ def test_a_recording_that_the_environment_names_is_replayed(
     monkeypatch.setenv(VARIABLE, str(written(tmp_path / "other.jsonl", line())))
     (case,) = device_cases()
     assert (case.id, case.node) == (7, "n0")
-    assert DeviceEngine(case.cluster, case.claims).decide(case.pending).nodes == ("n0",)
+    assert DeviceEngine(case.cluster, case.claims).where(case.pending).nodes == ("n0",)
 
 
 @pytest.mark.parametrize(

@@ -128,11 +128,6 @@ class DeviceCase:
     message: str
 
     @property
-    def refusals(self) -> str:
-        """Of the message: how many nodes were refused, and why."""
-        return self.message.partition(" still not schedulable")[0]
-
-    @property
     def error(self) -> str:
         """What the real allocator could not do, without the name of the claim; empty if it decided."""
         if not self.message.startswith(ERROR):
