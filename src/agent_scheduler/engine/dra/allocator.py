@@ -27,8 +27,10 @@ NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 TIMED_OUT: Final = "timed out trying to allocate devices"
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 
-#: Devices that a search may look at, each time that it does; some 10 ms.
-STEPS: Final = 20_000
+#: Devices that a search may try, each time that it does; some 20 ms.
+STEPS: Final = 10_000
+#: What each search may have of a budget that others have used up.
+_AT_LEAST: Final = 100
 #: `FirstAvailableDeviceRequestMaxSize`.
 _ALTERNATIVES: Final = 8
 
@@ -68,7 +70,7 @@ def allocate(
         if not claims:
             return ()
         site = site_of(devices, node)
-        limit = STEPS if budget is None else min(STEPS, budget.left)
+        limit = STEPS if budget is None else min(STEPS, max(budget.left, _AT_LEAST))
         search = Search(claims, site, limit)
         found = search.run()
     except Failed as failed:

@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 from .capacity import Consumption, consumption, fits
 from .devices import Attribute
 from .plans import Ask, ClaimPlan, Failed
+from .prospects import is_hopeless
 from .sites import Seat, Site
 
 #: `AllocationResultsMaxSize`.
 DEVICES_AT_MOST: Final = 32
-#: Before a search has come so far, it is not worth while to remember where it failed.
+#: Before a search has come so far, it is not worth while to ask if it can succeed, or to remember where it failed.
 _SHORT: Final = 50
 
 #: Passing a device by takes so much less time than trying it.
@@ -73,6 +74,7 @@ class Search:
         "_taken",
         "_used",
         "_values",
+        "_weighed",
         "chosen",
         "problem",
         "steps",
@@ -101,6 +103,8 @@ class Search:
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
         self._all: dict[Ask, list[int]] = {}
         self._dead: set[Hashable] = set()
+        #: Whether it was asked already if this can lead anywhere.
+        self._weighed = False
 
     def run(self) -> bool:
         """Whether everything could be had; it is then in `chosen`. Raises `Failed` and `OutOfSteps`."""
@@ -116,6 +120,10 @@ class Search:
             if level is None:
                 return True
             stack.append(level)
+            if not self._weighed and self.steps > _SHORT:
+                self._weighed = True
+                if is_hopeless(self._claims, self._seats, self._wanted):
+                    return False
         return False
 
     def _prepare(self, claim: ClaimPlan) -> None:

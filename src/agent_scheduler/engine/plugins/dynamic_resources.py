@@ -30,7 +30,7 @@ from ..queueing.hints import ClusterEventWithHint
 NAME = "DynamicResources"
 
 #: Nodes that a hostile claim may cost all steps of a search, each time that all are asked.
-_HARD_NODES = 10
+_HARD_NODES = 5
 
 
 class State(NamedTuple):

@@ -217,7 +217,25 @@ def test_equal_devices_do_not_make_a_search_long() -> None:
     )
     budget = Budget()
     assert allocate(wanted(devices, "c"), devices, N0, budget) == Refused(CANNOT_ALLOCATE)
-    assert budget.left > 15_000
+    assert budget.left > 9_000
+
+
+def test_requests_that_cannot_all_be_met_are_refused_and_not_searched_for() -> None:
+    """More alternatives than anybody could try, for fewer devices than requests; and one that no device matches."""
+    apart = [device(f"d{index:02}", attributes=attributes(a=index)) for index in range(11)]
+    many = [
+        {
+            "name": f"r{index}",
+            "firstAvailable": [
+                {"name": f"o{each}", "deviceClassName": "any", "count": 8 - each} for each in range(8)
+            ],
+        }
+        for index in range(12)
+    ]
+    nowhere = exactly("last", selectors=[{"cel": {"expression": "device.driver == ''"}}])
+    devices = books(slice_of("s", *apart), claim_of("many", *many), claim_of("none", *many[:6], nowhere))
+    assert refusal(devices, "many") == CANNOT_ALLOCATE
+    assert refusal(devices, "none") == CANNOT_ALLOCATE
 
 
 def test_a_pod_may_have_more_devices_than_python_has_frames() -> None:

@@ -3,8 +3,12 @@ finds is what the claims ask for."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from unittest import mock
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.dra import search
 from agent_scheduler.engine.dra.allocator import Refused, allocate
 from agent_scheduler.engine.dra.demand import Demand, PodClaim, demand
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
@@ -17,9 +21,15 @@ def demand_of(engine: DeviceEngine, claims: tuple[Obj, ...]) -> Demand:
     return demand([PodClaim(name, (NAMESPACE, name)) for name in names], engine.devices)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(clusters())
-def test_an_allocation_is_found_exactly_where_there_is_one(drawn: Drawn) -> None:
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(clusters(), st.booleans())
+def test_an_allocation_is_found_exactly_where_there_is_one(drawn: Drawn, long: bool) -> None:
+    """Also as a search goes on that has taken long."""
+    with mock.patch.object(search, "_SHORT", -1 if long else search._SHORT):
+        _judge(drawn)
+
+
+def _judge(drawn: Drawn) -> None:
     engine = DeviceEngine(drawn.cluster, drawn.claims)
     assert engine.devices.check() == []
     wanted = demand_of(engine, drawn.claims)
