@@ -36,7 +36,7 @@ class Hints:
     def __init__(self, devices_of: Callable[[], Devices | None]) -> None:
         self._devices = devices_of
         self._by_claim = PodIndex(keys_of=_claims_of)
-        self._by_demand = PodIndex(keys_of=self._classes_of, shared=self._demand_of)
+        self._by_demand = PodIndex(keys_of=self._classes_of, shared=self._demand_of, volatile=True)
 
     def events(self) -> tuple[ClusterEventWithHint, ...]:
         everybody = ByKeys(self._by_demand, once=True)
@@ -145,10 +145,11 @@ def frees(old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
     return new is None or new.allocation is None
 
 
-def _of_claim(event: ClusterEvent, old: ClaimInfo | None, new: ClaimInfo | None) -> AllPods | tuple[Key, ...]:
+def _of_claim(event: ClusterEvent, old: ClaimInfo | None, new: ClaimInfo | None) -> AllPods | list[Key]:
     if frees(old, new):
         return ALL_PODS
-    return () if new is None else (("claim", *new.key),)
+    # Of one that goes, too: what its pods ask for is to be read again.
+    return [("claim", *each.key) for each in (old, new) if each is not None]
 
 
 def _of_class(event: ClusterEvent, old: object, new: DeviceClassInfo) -> tuple[Key, ...]:

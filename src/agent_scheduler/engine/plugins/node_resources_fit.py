@@ -13,6 +13,8 @@ import numpy as np
 from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
 from ..columns import BASE_RESOURCES, Bools, Columns, Rows
+from ..dra.catalogue import CLASS_RESOURCE
+from ..dra.records import DeviceClassInfo, same
 from ..framework import Depends, Filter
 from ..handle import Handle
 from ..nodeinfo import NodeInfo
@@ -128,6 +130,11 @@ class NodeResourcesFit(Filter):
                 ByKeys(self._by_amount, _less_taken),
             ),
             ClusterEventWithHint(
+                ClusterEvent(Resource.DEVICE_CLASS, ActionType.ADD | ActionType.UPDATE),
+                _by_devices,
+                ByKeys(self._by_amount, _resources_of, once=True),
+            ),
+            ClusterEventWithHint(
                 ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE),
                 self._more_room,
                 ByKeys(self._by_amount, _room, once=True),
@@ -174,6 +181,24 @@ def _room(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> list[Key]
     return [
         UpTo(resource, amount) for resource, amount in offered.items() if amount > before.get(resource, 0)
     ]
+
+
+def _names_of(each: DeviceClassInfo) -> frozenset[str]:
+    """The resources that devices of the class are, by the name that it gives and by its own."""
+    return frozenset((each.extended_resource, CLASS_RESOURCE + each.name)) - {""}
+
+
+def _by_devices(pod: object, old: object | None, new: object | None) -> QueueingHint:
+    """Devices stand now for a resource that the pod asks for, or no longer do."""
+    assert isinstance(pod, PodInfo) and isinstance(new, DeviceClassInfo)
+    before = old if isinstance(old, DeviceClassInfo) else None
+    names = _names_of(new) | (_names_of(before) if before is not None else frozenset())
+    changed = before is None or not same(new, before)
+    return QueueingHint.QUEUE if changed and names & pod.requests.keys() else QueueingHint.SKIP
+
+
+def _resources_of(event: ClusterEvent, old: DeviceClassInfo | None, new: DeviceClassInfo) -> list[Key]:
+    return [UpTo(name, MAX_INT64) for each in (old, new) if each is not None for name in _names_of(each)]
 
 
 def _less_taken(event: ClusterEvent, old: PodInfo, new: PodInfo) -> list[Key]:

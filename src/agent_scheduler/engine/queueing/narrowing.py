@@ -62,7 +62,7 @@ class Narrowing(Generic[PodT]):
         elif not hints:
             return []
         elif self._pre_hints:
-            found = self._answered(self._questions(profile, hints, happening), happening, pre_check)
+            found = self._answered(profile, self._questions(profile, hints, happening), happening, pre_check)
             return sorted(found.values(), key=lambda each: pool.sequence(each[0].uid))
         else:
             asked = pool.refused_by(profile, hints)
@@ -78,6 +78,7 @@ class Narrowing(Generic[PodT]):
 
     def _answered(
         self,
+        profile: str,
         questions: list[_Question[PodT]],
         happening: Happening,
         pre_check: Callable[[PodT], bool] | None,
@@ -85,6 +86,8 @@ class Narrowing(Generic[PodT]):
         """Ask each pod until an answer cannot get better: pending plugins first, as `RequeueJudge.after` does."""
         judge, (event, old, new) = self._judge, happening
         found: dict[str, tuple[QueuedPodInfo[PodT], Strategy]] = {}
+        volatile = {plugin for plugin, _, _ in questions if self._pool.buckets(profile)[plugin].volatile}
+        stayed: list[tuple[str, QueuedPodInfo[PodT]]] = []
         passes = (True, False) if self._pool.pending else (False,)
         for of_pending in passes:
             strategy = Strategy.IMMEDIATELY if of_pending else Strategy.AFTER_BACKOFF
@@ -96,6 +99,10 @@ class Narrowing(Generic[PodT]):
                         continue
                     if hint_fn is None or judge.queues(plugin, hint_fn, entry.pod, event, old, new):
                         found[uid] = (entry, strategy)
+                    elif plugin in volatile:
+                        stayed.append((plugin, entry))
+        for plugin, entry in stayed:
+            self._pool.asked(profile, plugin, entry)
         return found
 
     def _questions(self, profile: str, hints: PluginHints, happening: Happening) -> list[_Question[PodT]]:
@@ -120,15 +127,35 @@ class Narrowing(Generic[PodT]):
             named = self._named(plugin, pre_hint, bucket, happening)
             return _Question(plugin, hint_fn, bucket.entries if named is None else named)
         groups = self._groups(plugin, pre_hint, bucket, happening)
-        if hint_fn is not None and pre_hint.once:
-            event, old, new = happening
-            yes: list[Group[PodT]] = []
-            for group in list(bucket.indexes[pre_hint.index].groups.values()) if groups is None else groups:
-                spokesman = next(iter(group.members.values()))
-                if self._judge.queues(plugin, hint_fn, spokesman.pod, event, old, new):
-                    yes.append(group)
-            return _Question(plugin, None, _members(yes))
-        return _Question(plugin, hint_fn, bucket.entries if groups is None else _members(groups))
+        if hint_fn is None or not pre_hint.once:
+            return _Question(plugin, hint_fn, bucket.entries if groups is None else _members(groups))
+        index = bucket.indexes[pre_hint.index]
+        if groups is None:
+            groups = list(index.groups.values())
+        if not pre_hint.index.volatile:
+            return _Question(plugin, None, _members(self._agreeing(plugin, hint_fn, groups, happening)))
+        # Pods that are no longer what their place says speak for nobody, and nobody for them.
+        apart = [entry for group in groups for entry in index.strayed(group)]
+        for entry in apart:
+            index.update(entry)
+        groups = [group for group in groups if group.members]
+        agreeing = dict(_members(self._agreeing(plugin, hint_fn, groups, happening)))
+        event, old, new = happening
+        for entry in apart:
+            if self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
+                agreeing[entry.uid] = entry
+        return _Question(plugin, None, agreeing)
+
+    def _agreeing(
+        self, plugin: str, hint_fn: HintFn, groups: list[Group[PodT]], happening: Happening
+    ) -> list[Group[PodT]]:
+        """The groups whose spokesman's hint says yes."""
+        queues, (event, old, new) = self._judge.queues, happening
+        return [
+            group
+            for group in groups
+            if queues(plugin, hint_fn, next(iter(group.members.values())).pod, event, old, new)
+        ]
 
     def _named(
         self, plugin: str, pre_hint: PreHintFn, bucket: Bucket[PodT], happening: Happening

@@ -84,6 +84,24 @@ class RefusedIndex(Generic[PodT]):
         self.remove(entry.uid)
         self.add(entry)
 
+    def strayed(self, group: Group[PodT]) -> list[QueuedPodInfo[PodT]]:
+        """Those of its pods, as far as they come first, that belong elsewhere by now: whoever is left may speak for it.
+
+        Of those behind them, which are not looked at, an event of their own tells: what changed was an object.
+        """
+        found: list[QueuedPodInfo[PodT]] = []
+        shared = self.spec.shared
+        if shared is None:
+            return found
+        for entry in group.members.values():
+            try:
+                if shared(entry.pod) == group.shared:
+                    break
+            except Exception as error:
+                self._complain(error)
+            found.append(entry)
+        return found
+
     def find(self, keys: Iterable[Key]) -> Iterable[Group[PodT]]:
         """The groups that have one of `keys`, each once. Raises TypeError for a key that cannot be hashed."""
         found: dict[Hashable, Group[PodT]] = dict(self._keyless)
@@ -146,7 +164,7 @@ class RefusedIndex(Generic[PodT]):
         assert filed == {(key, group.shared) for group in self.groups.values() for key in group.keys}, (
             "keys and groups disagree"
         )
-        if self.spec.shared is None or self._keyless:
+        if self.spec.shared is None or self._keyless or self.spec.volatile:
             return
         for uid, entry in entries.items():
             assert self._group_of[uid].shared == self.spec.shared(entry.pod), f"{uid} has other keys by now"

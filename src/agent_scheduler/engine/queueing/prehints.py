@@ -69,11 +69,15 @@ class PodIndex(Struct, frozen=True, eq=False):
     """How a plugin's refused pods are found. One object serves all events of a plugin that want the same keys.
 
     `keys_of` must be a function of what `shared` gives: pods for which that is equal have one place in the index. Both
-    are asked when a pod is refused and when it has changed, never for an event. Without `shared` each pod is alone.
+    are asked when a pod is refused and when it has changed, not for an event. Without `shared` each pod is alone.
+
+    `volatile`: what they give may change with other objects than the pod. Then they are asked again for every pod that
+    a hint of the plugin was put to and that stays, so an event of such an object has to concern the pods that it means.
     """
 
     keys_of: Callable[[Any], Iterable[Key]]
     shared: Callable[[Any], Hashable] | None = None
+    volatile: bool = False
 
 
 class ByKeys(Struct, frozen=True):

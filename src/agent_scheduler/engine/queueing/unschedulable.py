@@ -24,13 +24,15 @@ Complain = Callable[[str, Exception], None]
 class Bucket(Generic[PodT]):
     """The pods of one profile that one plugin refused, oldest first. Never empty while it is in the pool."""
 
-    __slots__ = ("entries", "indexes")
+    __slots__ = ("entries", "indexes", "volatile")
 
     def __init__(self, specs: tuple[PodIndex, ...], complain: Callable[[Exception], None]) -> None:
         self.entries: dict[str, QueuedPodInfo[PodT]] = {}
         self.indexes: dict[PodIndex, RefusedIndex[PodT]] = {
             spec: RefusedIndex(spec, complain) for spec in specs
         }
+        #: Those whose keys are read again whenever a pod was asked.
+        self.volatile = tuple(index for spec, index in self.indexes.items() if spec.volatile)
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
         self.entries[entry.uid] = entry
@@ -195,6 +197,11 @@ class UnschedulablePool(Generic[PodT]):
         for plugin in filed.plugins:
             for index in self._buckets[filed.profile][plugin].indexes.values():
                 index.update(entry)
+
+    def asked(self, profile: str, plugin: str, entry: QueuedPodInfo[PodT]) -> None:
+        """A hint of `plugin` was put to `entry`, which stays."""
+        for index in self._buckets[profile][plugin].volatile:
+            index.update(entry)
 
     def buckets(self, profile: str) -> Mapping[str, Bucket[PodT]]:
         """The pods of `profile` by who refused them."""
