@@ -10,5 +10,7 @@ What others use:
   `missing()` for PreEnqueue;
 - `allocator`: `allocate(demand, devices, node)`, `Refused`; `answers.answer()` is the same, kept by node;
 - `allocation.Allocation`: `status(claim_uid)` is the `status.allocation` to write;
-- `extended`: `ExtendedNeeds` of a pod for `demand()`, `met_by_devices()` for NodeResourcesFit.
+- `extended`: `needs_of()` a pod for `demand(extended=...)`; `met_by_devices()` for NodeResourcesFit; `claim_for()` a
+  pod on its node, which the last allocation is for;
+- `reservation`: what a binder takes, writes and takes back, a claim at a time.
 """

@@ -8,7 +8,10 @@ containers alone, as the kubelet has to find it: a request for each container an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from agent_scheduler.objects import wire
+from agent_scheduler.objects.quantity import QuantityError, value
 
 from ..nodeinfo import NodeInfo
 from .catalogue import CLASS_RESOURCE, Devices
@@ -58,6 +61,32 @@ def is_extended(resource: str) -> bool:
     return bool(slash) and not native and not resource.startswith("requests.")
 
 
+def needs_of(spec: wire.PodSpec) -> ExtendedNeeds | None:
+    """None for a pod that asks for no resource that devices may stand for, as nearly all do."""
+    inits, containers = spec.init_containers or (), spec.containers or ()
+    found = ExtendedNeeds(
+        tuple(
+            ContainerNeed(
+                container.name, index < len(inits) and container.restart_policy != "Always", _whole(container)
+            )
+            for index, container in enumerate((*inits, *containers))
+        )
+    )
+    return found if found.resources else None
+
+
+def _whole(container: wire.Container) -> tuple[tuple[str, int], ...]:
+    requests = (container.resources.requests if container.resources else None) or {}
+    found = []
+    for resource, quantity in sorted(requests.items()):
+        try:
+            found.append((resource, value(quantity)))
+        except QuantityError:
+            # The pod's class says so, and nobody places it.
+            found.append((resource, 0))
+    return tuple(found)
+
+
 def met_by_devices(resources: Iterable[str], devices: Devices, node: NodeInfo) -> frozenset[str]:
     """Which of these the node lacks and devices stand for."""
     return frozenset(
@@ -67,6 +96,33 @@ def met_by_devices(resources: Iterable[str], devices: Devices, node: NodeInfo) -
         and not node.allocatable.get(resource)
         and devices.class_of_resource(resource) is not None
     )
+
+
+def claim_for(
+    needs: ExtendedNeeds, devices: Devices, node: NodeInfo
+) -> tuple[dict[str, Any], list[dict[str, str]]] | None:
+    """The spec of the claim that is to be made for a pod on this node, and the `requestMappings` of its status. None
+    where the node offers all by itself."""
+    resources = met_by_devices(needs.resources, devices, node)
+    if not resources:
+        return None
+    spec, mapped = requests_for(needs, resources, devices)
+    requests = [
+        {
+            "name": request.name,
+            "exactly": {
+                "deviceClassName": request.options[0].class_name,
+                "allocationMode": "ExactCount",
+                "count": request.options[0].number,
+            },
+        }
+        for request in spec.requests
+    ]
+    mappings = [
+        {"containerName": each.container, "resourceName": each.resource, "requestName": each.request}
+        for each in mapped
+    ]
+    return {"devices": {"requests": requests}}, mappings
 
 
 def requests_for(

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, Refused, allocate
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.dra.extended import ContainerNeed, ExtendedNeeds, met_by_devices, requests_for
+from agent_scheduler.engine.dra.extended import (
+    ContainerNeed,
+    ExtendedNeeds,
+    claim_for,
+    met_by_devices,
+    needs_of,
+    requests_for,
+)
+from agent_scheduler.objects import wire
 from tests.unit.engine.dra.objects import N0, N1, books, class_of, device, slice_of
 from tests.unit.engine.world import node
 
@@ -63,6 +75,46 @@ def test_a_container_that_ends_first_uses_what_later_ones_get_and_asks_only_for_
         ("j", "container-2-request-1"),
         ("j", "container-0-request-1"),
     }
+
+
+def test_what_a_pod_needs_is_read_from_its_containers() -> None:
+    def pod(*names: str, **spec: Any) -> wire.PodSpec:
+        containers = [{"name": name, "resources": {"requests": {"cpu": "1", GPU: "2"}}} for name in names]
+        return msgspec.convert({"containers": containers, **spec}, wire.PodSpec)
+
+    plain = {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"}}}
+    assert needs_of(msgspec.convert({"containers": [plain]}, wire.PodSpec)) is None
+    inits = [
+        {"name": "i", "resources": {"requests": {GPU: "1"}}},
+        {"name": "s", "restartPolicy": "Always", "resources": {"requests": {GPU: "odd"}}},
+    ]
+    found = needs_of(pod("a", initContainers=inits))
+    assert found is not None and found.resources == {GPU}
+    assert [(each.name, each.short_lived, dict(each.requests)[GPU]) for each in found.containers] == [
+        ("i", True, 1),
+        ("s", False, 0),
+        ("a", False, 2),
+    ]
+    assert needs_of(pod("a")) == needs_of(pod("a"))
+
+
+def test_the_claim_to_be_made_says_what_the_kubelet_has_to_find() -> None:
+    devices = books(class_of("gpu", extendedResourceName=GPU))
+    wanted = needs(("a", 2, False))
+    assert claim_for(wanted, devices, node("n0", extended={GPU: "2"})) is None
+    assert claim_for(wanted, devices, N0) == (
+        {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "container-0-request-1",
+                        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
+                    }
+                ]
+            }
+        },
+        [{"containerName": "a", "resourceName": GPU, "requestName": "container-0-request-1"}],
+    )
 
 
 def test_a_pod_gets_devices_for_its_resource_as_one_claim_more() -> None:
