@@ -140,18 +140,24 @@ class Picture:
 
     def _take_in(self, kind: Kind, changes: list[Change[Any]]) -> None:
         began = self._timing.clock()
-        with self._burst():
-            for change in changes:
-                try:
-                    if change.type is ChangeType.DELETED:
-                        kind.delete(change.object)
-                    else:
-                        kind.set(change.object)
-                except Exception as error:
-                    metadata = change.object.metadata
-                    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-                    self._observer.change_failed(kind.name, key, error)
+        if len(changes) == 1:
+            self._take_in_one(kind, changes[0])
+        else:
+            with self._burst():
+                for change in changes:
+                    self._take_in_one(kind, change)
         self._observer.received(kind.name, changes, began)
+
+    def _take_in_one(self, kind: Kind, change: Change[Any]) -> None:
+        try:
+            if change.type is ChangeType.DELETED:
+                kind.delete(change.object)
+            else:
+                kind.set(change.object)
+        except Exception as error:
+            metadata = change.object.metadata
+            key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+            self._observer.change_failed(kind.name, key, error)
 
 
 def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
