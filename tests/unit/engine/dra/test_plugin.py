@@ -1,0 +1,191 @@
+"""DynamicResources among the other plugins of a profile: on a view that is kept from pod to pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.demand import PodRef
+from agent_scheduler.engine.dra.records import read_claim
+from agent_scheduler.engine.dra.reservation import Reservation, reserve
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.snapshot import Snapshot
+from tests.decisions.engine import DEFAULT
+from tests.unit.engine.dra.objects import (
+    N0,
+    N1,
+    allocated_to,
+    claim_of,
+    class_of,
+    device,
+    exactly,
+    slice_of,
+)
+from tests.unit.engine.world import node, pod_json
+
+
+class Cluster:
+    """Two nodes with two devices each, n0's in pool `p` and n1's in pool `q`."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.devices = Devices(self.ledger.touch)
+        self.classes = PodClasses()
+        for each in (N0, N1):
+            self.ledger.set_node(each)
+        self.devices.set_class(class_of())
+        self.devices.set_slice(slice_of("s0", device("a"), device("b")))
+        self.devices.set_slice(
+            slice_of("s1", device("c"), device("d"), device("e"), pool={"name": "q"}, nodeName="n1")
+        )
+        self.snapshot = Snapshot(self.ledger, Handle(self.ledger, devices=self.devices))
+        self.views = ClassViews(DEFAULT, self.snapshot)
+
+    def pod(self, name: str, claim: str, **spec: Any) -> PodInfo:
+        body = pod_json(name, resourceClaims=[{"name": "mine", "resourceClaimName": claim}], **spec)
+        return PodReader(self.classes)(msgspec.json.encode(body))
+
+    def decide(self, pod: PodInfo) -> Placement | Refusal:
+        self.snapshot.refresh()
+        return decide(self.views.of(self.snapshot.handle.class_of(pod)), self.snapshot.columns, candidates=2)
+
+    def nodes(self, pod: PodInfo) -> list[str]:
+        decision = self.decide(pod)
+        return [] if isinstance(decision, Refusal) else [each.node_name for each in decision.candidates]
+
+    def reserve(self, pod: PodInfo, node_name: str) -> Reservation:
+        claims = self.snapshot.handle.class_of(pod).claims
+        there = self.ledger.columns.nodes[self.ledger.rows[node_name]]
+        assert claims is not None and there is not None
+        ref = PodRef(pod.namespace, pod.name, pod.uid)
+        found = reserve(pod.claims, claims, self.devices, there, ref)
+        assert isinstance(found, Reservation), found
+        return found
+
+
+def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_took() -> None:
+    cluster = Cluster()
+    pods = []
+    for index in range(6):
+        cluster.devices.set_claim(claim_of(f"c{index}"))
+        pods.append(cluster.pod(f"p{index}", f"c{index}"))
+    classes = {cluster.snapshot.handle.class_of(pod) for pod in pods}
+    assert len(classes) == 1
+    placed = []
+    for pod in pods[:5]:
+        name = cluster.nodes(pod)[0]
+        placed.append(name)
+        cluster.reserve(pod, name)
+    assert sorted(placed) == ["n0", "n0", "n1", "n1", "n1"]
+    refusal = cluster.decide(pods[5])
+    assert isinstance(refusal, Refusal)
+    assert refusal.message == "0/2 nodes are available: 2 cannot allocate all claims."
+    assert refusal.plugins == {"DynamicResources"}
+    cluster.devices.forget(pods[0].uid)
+    assert cluster.nodes(pods[5]) == [placed[0]]
+
+
+def test_a_device_that_the_watch_shows_taken_or_free_changes_the_answer_of_its_node() -> None:
+    cluster = Cluster()
+    cluster.devices.set_claim(claim_of("mine", exactly(count=2)))
+    pod = cluster.pod("p", "mine")
+    assert set(cluster.nodes(pod)) == {"n0", "n1"}
+    cluster.devices.set_claim(claim_of("other", status=allocated_to("a")))
+    assert cluster.nodes(pod) == ["n1"]
+    cluster.devices.delete_slice("s1")
+    assert cluster.nodes(pod) == []
+    cluster.devices.set_claim(claim_of("other", version=2))
+    assert cluster.nodes(pod) == ["n0"]
+
+
+def test_pods_that_share_a_claim_go_where_its_devices_are_once_it_is_written() -> None:
+    cluster = Cluster()
+    cluster.devices.set_claim(claim_of("shared"))
+    first, second = cluster.pod("p", "shared"), cluster.pod("q", "shared")
+    cluster.reserve(first, "n1")
+    waits = cluster.decide(second)
+    assert isinstance(waits, Refusal)
+    assert "resource claim default/shared is in the process of being allocated" in waits.message
+    cluster.devices.written(("default", "shared"), first.uid, "2")
+    assert cluster.nodes(second) == ["n1"]
+    cluster.reserve(second, "n1")
+    assert cluster.devices.reserved_for(("default", "shared")) == {first.uid, second.uid}
+    assert cluster.devices.check() == []
+
+
+def test_a_node_where_the_first_alternative_can_be_had_ranks_before_others() -> None:
+    cluster = Cluster()
+    options = [
+        {"name": "three", "deviceClassName": "any", "count": 3},
+        {"name": "one", "deviceClassName": "any"},
+    ]
+    cluster.devices.set_claim(claim_of("mine", {"name": "r", "firstAvailable": options}))
+    pod = cluster.pod("p", "mine")
+    assert cluster.nodes(pod)[0] == "n1"
+    view = cluster.views.of(cluster.snapshot.handle.class_of(pod))
+    columns = cluster.snapshot.columns
+    rows = columns.all_rows()
+    (scores,) = [
+        values for name, values in view.plugin_scores(columns, rows).items() if name == "DynamicResources"
+    ]
+    assert dict(zip(("n0", "n1"), scores.tolist(), strict=True)) == {"n0": 2 * (700 // 8), "n1": 2 * 100}
+
+
+def test_nobody_is_evicted_for_devices() -> None:
+    cluster = Cluster()
+    cluster.devices.set_claim(claim_of("mine", exactly(count=9)))
+    cluster.decide(cluster.pod("p", "mine"))
+    view = cluster.views.of(cluster.snapshot.handle.class_of(cluster.pod("p", "mine")))
+    assert view.refused(cluster.snapshot.columns).curable.size == 0
+
+
+def test_an_explanation_counts_the_devices_that_match_and_those_that_are_free() -> None:
+    cluster = Cluster()
+    cluster.devices.set_claim(claim_of("mine", exactly(count=2)))
+    cluster.devices.set_claim(claim_of("other", status=allocated_to("a")))
+    pod = cluster.pod("p", "mine")
+    cluster.decide(pod)
+    plugin = DynamicResources(cluster.devices)
+    state = plugin.prepare(cluster.snapshot.handle.class_of(pod), cluster.snapshot.handle)
+    assert state is not None
+    assert plugin.missing(state, cluster.snapshot.columns, 0) == (
+        "cannot allocate all claims; claim mine, request r: wants 2 of class any, 2 match, 1 of them free"
+    )
+    assert plugin.missing(state, cluster.snapshot.columns, 1) == ""
+
+
+def test_a_pod_without_claims_costs_the_plugin_nothing() -> None:
+    cluster = Cluster()
+    pod = PodReader(cluster.classes)(msgspec.json.encode(pod_json("p")))
+    assert DynamicResources(cluster.devices).prepare(pod.cls, cluster.snapshot.handle) is None
+    assert set(cluster.nodes(pod)) == {"n0", "n1"}
+
+
+def test_what_was_worked_out_for_a_node_goes_with_it() -> None:
+    cluster = Cluster()
+    cluster.devices.set_claim(claim_of("mine"))
+    pod = cluster.pod("p", "mine")
+    assert set(cluster.nodes(pod)) == {"n0", "n1"}
+    assert "n0" in cluster.devices.sites
+    cluster.ledger.remove_node("n0")
+    cluster.devices.forget_node("n0")
+    assert "n0" not in cluster.devices.sites
+    assert cluster.nodes(pod) == ["n1"]
+    cluster.ledger.set_node(node("n0"))
+    assert set(cluster.nodes(pod)) == {"n0", "n1"}
+
+
+def test_a_claim_with_a_status_that_cannot_be_read_is_not_lost_and_keeps_its_pods_waiting() -> None:
+    cluster = Cluster()
+    body = b'{"metadata":{"name":"mine","namespace":"default","uid":"u","resourceVersion":"3"},"spec":{},"status":7}'
+    cluster.devices.set_claim(read_claim(body))
+    refusal = cluster.decide(cluster.pod("p", "mine"))
+    assert isinstance(refusal, Refusal)
+    assert "resourceclaim default/mine: Expected `object`, got `int` - at `$.status`" in refusal.message
