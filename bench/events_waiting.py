@@ -15,12 +15,16 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Any
 
 import msgspec
 
+from agent_scheduler.engine.dra import records as dra
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
@@ -32,11 +36,15 @@ from agent_scheduler.engine.volumes import records
 from agent_scheduler.objects import wire
 from bench.tables import short, table
 
+#: Of walks over more pods than this, so many are enough.
+_LONG, _LONG_SCANS = 20_000, 3
+
 Json = dict[str, Any]
 Queue = SchedulingQueue[PodInfo]
 
 PROFILE = "agent-scheduler"
-OWN_CLAIM = "own claim bound"
+#: What is held to a price that does not grow.
+OWN = ("own claim bound", "own resource claim allocated")
 
 
 class Counting(NullRecorder):
@@ -122,6 +130,28 @@ def _with_claim(number: int) -> Json:
     return _pod(number, volumes=[volume])
 
 
+def _with_devices(number: int) -> Json:
+    claim = {"name": "devices", "resourceClaimName": f"claim-{number}"}
+    return _pod(number, resourceClaims=[claim])
+
+
+def _device_claim(number: int, *, allocated: bool) -> dra.ClaimInfo:
+    name = f"claim-{number}"
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    result = {"request": "r", "driver": "d", "pool": "p", "device": f"device-{number}"}
+    body = {
+        "metadata": {"namespace": "bench", "name": name, "uid": name, "resourceVersion": str(allocated)},
+        "spec": {"devices": {"requests": requests}},
+        "status": {"allocation": {"devices": {"results": [result]}}} if allocated else {},
+    }
+    return dra.read_claim(_encode(body))
+
+
+def _allocated(number: int) -> tuple[ClusterEvent, object, object]:
+    event = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.UPDATE)
+    return event, _device_claim(number, allocated=False), _device_claim(number, allocated=True)
+
+
 def _near(number: int) -> Json:
     term = {"labelSelector": {"matchLabels": {"app": f"app-{number}"}}, "topologyKey": "zone"}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -147,7 +177,7 @@ def _no_taints(number: int) -> tuple[ClusterEvent, object, object]:
 
 KINDS = (
     Kind(
-        OWN_CLAIM,
+        OWN[0],
         "VolumeBinding",
         _with_claim,
         lambda number: (
@@ -156,6 +186,7 @@ KINDS = (
             _claim(number, bound=True),
         ),
     ),
+    Kind(OWN[1], "DynamicResources", _with_devices, _allocated),
     Kind(
         "volume made for a claim",
         "VolumeBinding",
@@ -233,11 +264,13 @@ class Figure:
 
 def _waiting(kind: Kind, pods: list[PodInfo], *, pre_hints: bool, recorder: Counting) -> Queue:
     """`pods` in the pool, all refused by the plugin."""
+    profile = build_profile(ProfileSpec(scheduler_name=PROFILE, base="default-scheduler"))
+    for plugin in profile.filters:
+        if isinstance(plugin, DynamicResources):
+            plugin.devices = _devices(len(pods))
     queue: Queue = SchedulingQueue(
         clock=time.monotonic,
-        hint_maps={
-            PROFILE: build_profile(ProfileSpec(scheduler_name=PROFILE, base="default-scheduler")).hint_map()
-        },
+        hint_maps={PROFILE: profile.hint_map()},
         pre_queueing_hints=pre_hints,
         recorder=recorder,
     )
@@ -248,6 +281,15 @@ def _waiting(kind: Kind, pods: list[PodInfo], *, pre_hints: bool, recorder: Coun
         queue.add_unschedulable(entry, unschedulable_plugins=(kind.plugin,))
     assert queue.pending().unschedulable == len(pods)
     return queue
+
+
+@cache
+def _devices(count: int) -> Devices:
+    """The claims of so many pods."""
+    devices = Devices()
+    for number in range(count):
+        devices.set_claim(_device_claim(number, allocated=False))
+    return devices
 
 
 def measure(kind: Kind, count: int, *, batches: int) -> dict[bool, Figure]:
@@ -264,9 +306,11 @@ def measure(kind: Kind, count: int, *, batches: int) -> dict[bool, Figure]:
     gc.collect()
     gc.disable()
     try:
-        for _ in range(batches):
+        for batch in range(batches):
             # The full scan gets fewer of the same events, since each is a walk over all pods.
             for pre_hints, size in ((True, 20), (False, max(1, 2000 // count))):
+                if not pre_hints and batch >= _LONG_SCANS and count > _LONG:
+                    continue
                 happening = [kind.event(number) for number in _take(numbers, size)]
                 queue = queues[pre_hints]
                 started = time.process_time()
@@ -324,10 +368,11 @@ def main() -> None:
     ]
     print("Hints called and CPU time an event, with pre-hints and without.\n")
     print(table(header, rows))
-    own = found[OWN_CLAIM]
     least, most = min(counts), max(counts)
-    growth = own[most][True].micros / own[least][True].micros
-    print(f"\n{OWN_CLAIM}: from {least:,} to {most:,} waiting an event costs {short(growth)} times as much.")
+    print()
+    for name in OWN:
+        growth = found[name][most][True].micros / found[name][least][True].micros
+        print(f"- {name}: from {least:,} to {most:,} waiting an event costs {short(growth)} times as much.")
 
 
 if __name__ == "__main__":

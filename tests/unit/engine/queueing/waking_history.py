@@ -10,10 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import Any
 
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
 from agent_scheduler.engine.namespaces import NamespaceInfo
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
+from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing import events as ev
@@ -28,7 +31,6 @@ Queue = SchedulingQueue[PodInfo]
 
 #: How many pods wait at a time, about.
 _WAITING = 60
-_PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
 
 
 class History:
@@ -38,6 +40,12 @@ class History:
         self.chance = random.Random(seed)
         self.bursts = bursts
         self.objects = Objects(self.chance)
+        self.profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+        #: What both queues' hints about claims look at.
+        self.devices = Devices()
+        for plugin in (*self.profile.filters, *self.profile.pre_enqueue):
+            if isinstance(plugin, DynamicResources):
+                plugin.devices = self.devices
         self.clock = Clock()
         self.recorders = (Recorder(), Recorder())
         self.narrowed, self.scanned = (
@@ -45,9 +53,9 @@ class History:
             for pre_hints, recorder in zip((True, False), self.recorders, strict=True)
         )
         self.queues = (self.narrowed, self.scanned)
-        hints = _PROFILE.hint_map()
+        hints = self.profile.hint_map()
         self.plugins = sorted(
-            {NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in _PROFILE.filters)}
+            {NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in self.profile.filters)}
         )
         assert all(hints.events_of(plugin) for plugin in self.plugins)
         self.waiting: dict[str, Json] = {}
@@ -56,14 +64,15 @@ class History:
         self.nodes: dict[str, NodeInfo] = {}
         self.namespaces: dict[str, NamespaceInfo] = {}
         self.makers = self.objects.storage()
+        self.device_makers = self.objects.devices()
         self.stored: dict[tuple[Resource, str], object] = {}
         self.events = 0
 
     def _queue(self, pre_hints: bool, recorder: Recorder) -> Queue:
         return SchedulingQueue(
             clock=self.clock,
-            hint_maps={"agent-scheduler": _PROFILE.hint_map()},
-            pre_enqueue={"agent-scheduler": _PROFILE.pre_enqueue},
+            hint_maps={"agent-scheduler": self.profile.hint_map()},
+            pre_enqueue={"agent-scheduler": self.profile.pre_enqueue},
             pre_queueing_hints=pre_hints,
             recorder=recorder,
             max_inflight_events=20,
@@ -166,6 +175,8 @@ class History:
             (6, self._node),
             (2, self._namespace),
             (12, self._storage),
+            # Hints about devices look at them as they are, so that in a burst the last state answers for all.
+            (0 if self.bursts else 6, self._claimed),
             (1, self._rare),
         )
         weights, changes = zip(*kinds, strict=True)
@@ -247,6 +258,41 @@ class History:
             old = None
         action = ActionType.ADD if old is None else ActionType.UPDATE
         yield lambda queue: queue.move_all(ClusterEvent(kind, action), old, new)
+
+    def _claimed(self) -> Iterator[Callable[[Queue], object]]:
+        books = self.devices
+        kind = self.chance.choice((Resource.RESOURCE_CLAIM, *self.device_makers))
+        numbers = {Resource.RESOURCE_CLAIM: 4, Resource.RESOURCE_SLICE: 3}
+        if kind is Resource.DEVICE_CLASS:
+            name = self.chance.choice(("gpu", "nic"))
+        else:
+            name = f"{'claim' if kind is Resource.RESOURCE_CLAIM else 'slice'}-{self.chance.randrange(numbers[kind])}"
+        new = self.device_makers[kind](name)
+        ways: dict[Resource, tuple[Callable[[], Any], Callable[[Any], bool], Callable[[], bool]]] = {
+            Resource.RESOURCE_CLAIM: (
+                lambda: books.claim(new.key),
+                books.set_claim,
+                lambda: books.delete_claim(new.key),
+            ),
+            Resource.DEVICE_CLASS: (
+                lambda: books.classes.get(name),
+                books.set_class,
+                lambda: books.delete_class(name),
+            ),
+            Resource.RESOURCE_SLICE: (
+                lambda: books.slices.get(name),
+                books.set_slice,
+                lambda: books.delete_slice(name),
+            ),
+        }
+        known, put, drop = ways[kind]
+        old = known()
+        if old is not None and self.chance.random() < 0.3:
+            drop()
+            yield lambda queue: queue.move_all(ClusterEvent(kind, ActionType.DELETE), old, None)
+        elif put(new):
+            action = ActionType.ADD if old is None else ActionType.UPDATE
+            yield lambda queue: queue.move_all(ClusterEvent(kind, action), old, new)
 
     def _rare(self) -> Iterator[Callable[[Queue], object]]:
         uids = self.chance.sample(list(self.waiting), 3)

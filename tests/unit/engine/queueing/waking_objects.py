@@ -13,6 +13,7 @@ from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.events import Resource
 
+from ..dra import objects as dra
 from ..volumes import world as storage
 from ..world import node, read_pod
 
@@ -23,6 +24,7 @@ APPS = ("web", "db", "job")
 ZONES = ("a", "b", "c")
 KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack")
 CLAIMS = tuple(f"claim-{number}" for number in range(8))
+DEVICE_CLAIMS = tuple(f"claim-{number}" for number in range(4))
 NODES = tuple(f"n{number}" for number in range(6))
 AMOUNTS = ("0", "100m", "500m", "1", "2", "4")
 
@@ -50,7 +52,14 @@ class Objects:
         }
         if node_name:
             spec["nodeName"] = node_name
-        for feature in (self._placed, self._with_ports, self._near, self._spread, self._mounting):
+        for feature in (
+            self._placed,
+            self._with_ports,
+            self._near,
+            self._spread,
+            self._mounting,
+            self._claiming,
+        ):
             if chance.random() < 0.35:
                 feature(spec)
         if chance.random() < 0.2:
@@ -175,6 +184,16 @@ class Objects:
             volumes.append({"name": "own", "ephemeral": {"volumeClaimTemplate": {}}})
         spec["volumes"] = volumes
 
+    def _claiming(self, spec: Json) -> None:
+        chance = self.chance
+        entries = [
+            {"name": name, "resourceClaimName": name}
+            for name in chance.sample(DEVICE_CLAIMS, chance.choice((1, 1, 2)))
+        ]
+        if chance.random() < 0.4:
+            entries.append({"name": "made", "resourceClaimTemplateName": "template"})
+        spec["resourceClaims"] = entries
+
     def changed(self, body: Json, how: str) -> Json:
         """A pod with another version: `how` names what else is different."""
         chance = self.chance
@@ -197,7 +216,8 @@ class Objects:
             case "gates":
                 spec.pop("schedulingGates", None)
             case "claims":
-                status["resourceClaimStatuses"] = [{"name": "c", "resourceClaimName": f"made-{self.next()}"}]
+                made = chance.choice(DEVICE_CLAIMS)
+                status["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": made}]
             case "nominated":
                 status["nominatedNodeName"] = chance.choice(NODES)
         return {"metadata": metadata, "spec": spec, "status": status}
@@ -226,6 +246,39 @@ class Objects:
     def namespace(self, name: str) -> NamespaceInfo:
         labels = {"team": self.chance.choice("xyz")} if self.chance.random() < 0.8 else {}
         return NamespaceInfo(name, labels)
+
+    def devices(self) -> dict[Resource, Callable[[str], Any]]:
+        """As `storage`, of what is allocated to pods."""
+        chance = self.chance
+
+        def claim(name: str) -> Any:
+            status = dra.allocated_to("dev-0") if chance.random() < 0.4 else {}
+            return dra.claim_of(
+                name,
+                dra.exactly(class_name=chance.choice(("gpu", "nic"))),
+                version=self.next(),
+                status=status,
+                metadata={"namespace": chance.choice(NAMESPACES)},
+            )
+
+        def device_class(name: str) -> Any:
+            return dra.class_of(
+                name,
+                *(["false"] if chance.random() < 0.3 else []),
+                version=self.next(),
+                **({"extendedResourceName": "example.com/gpu"} if chance.random() < 0.3 else {}),
+            )
+
+        def resource_slice(name: str) -> Any:
+            devices = [dra.device(f"dev-{number}") for number in range(chance.choice((0, 1, 3)))]
+            where = {"allNodes": True} if chance.random() < 0.5 else {"nodeName": chance.choice(NODES)}
+            return dra.slice_of(name, *devices, version=self.next(), pool={"name": name}, **where)
+
+        return {
+            Resource.RESOURCE_CLAIM: claim,
+            Resource.DEVICE_CLASS: device_class,
+            Resource.RESOURCE_SLICE: resource_slice,
+        }
 
     def storage(self) -> dict[Resource, Callable[[str], Any]]:
         """By kind: what makes an object of a name; names are `kind`'s own."""
