@@ -1,0 +1,153 @@
+"""Which events wake a pod that a plugin refused, where a hint looks closer than one that wakes all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.dra.records import DeviceClassInfo
+from agent_scheduler.engine.namespaces import NamespaceInfo
+from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
+from agent_scheduler.engine.plugins.node_name import NodeName
+from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
+from agent_scheduler.engine.plugins.volume_zone import VolumeZone
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.hints import HintMap
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+
+from .dra.objects import class_of
+from .world import node, pod_json, read_pod
+
+_classes = PodClasses()
+
+
+def waiting(*, namespace: str = "default", labels: dict[str, str] | None = None, **spec: Any) -> PodInfo:
+    body = pod_json(**spec)
+    body["metadata"] |= {"namespace": namespace, "labels": labels or {}}
+    return read_pod(body, _classes)
+
+
+def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, new: object | None) -> bool:
+    """Whether the event does, if `plugin` refused the pod: the same with and without pre-hints."""
+    woken = []
+    for pre_hints in (True, False):
+        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+            clock=lambda: 0.0,
+            hint_maps={pod.scheduler_name: HintMap({plugin.name: plugin.events_to_register()})},
+            pre_queueing_hints=pre_hints,
+        )
+        queue.add(pod)
+        entry = queue.pop()
+        assert entry is not None
+        queue.add_unschedulable(entry, unschedulable_plugins=(plugin.name,))
+        woken.append(queue.move_all(event, old, new) == 1)
+    assert woken[0] is woken[1]
+    return woken[0]
+
+
+def term(**more: Any) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone", **more}
+
+
+def required(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
+
+
+TEAM_A = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize(
+    ("event", "before", "after", "expected"),
+    [
+        (ev.NAMESPACE_UPDATE, {}, {"team": "a"}, True),
+        (ev.NAMESPACE_UPDATE, {"team": "a"}, {"team": "b"}, True),
+        (ev.NAMESPACE_UPDATE, {"team": "a"}, {"team": "a", "x": "y"}, False),
+        (ev.NAMESPACE_ADD, None, {"team": "a"}, True),
+        (ev.NAMESPACE_ADD, None, {"team": "b"}, False),
+        (ev.NAMESPACE_DELETE, {"team": "a"}, None, True),
+        (ev.NAMESPACE_DELETE, {"team": "b"}, None, False),
+    ],
+)
+def test_a_namespace_that_a_term_speaks_of_now_or_no_more_wakes(
+    kind: str, event: ClusterEvent, before: Any, after: Any, expected: bool
+) -> None:
+    pod = waiting(affinity=required(kind, term(**TEAM_A)))
+    old, new = (None if labels is None else NamespaceInfo("elsewhere", labels) for labels in (before, after))
+    assert wakes(InterPodAffinity(), pod, event, old, new) is expected
+
+
+def test_other_labels_of_its_own_namespace_wake_a_pod_that_terms_of_others_may_have_refused() -> None:
+    old, new = NamespaceInfo("default", {}), NamespaceInfo("default", {"team": "a"})
+    assert wakes(InterPodAffinity(), waiting(), ev.NAMESPACE_UPDATE, old, new)
+    assert not wakes(InterPodAffinity(), waiting(namespace="other"), ev.NAMESPACE_UPDATE, old, new)
+
+
+def test_a_namespace_wakes_nobody_whose_terms_name_their_namespaces() -> None:
+    pod = waiting(affinity=required("podAffinity", term(namespaces=["elsewhere"])))
+    old, new = NamespaceInfo("elsewhere", {}), NamespaceInfo("elsewhere", {"team": "a"})
+    assert not wakes(InterPodAffinity(), pod, ev.NAMESPACE_UPDATE, old, new)
+
+
+def test_anti_affinity_that_is_made_of_labels_ends_with_them() -> None:
+    """With matchLabelKeys a pod that runs keeps others away by its own labels."""
+    pod = waiting(labels={"app": "db", "tier": "gold"})
+    affinity = required("podAntiAffinity", term(matchLabelKeys=["tier"]))
+    gold, iron = (
+        waiting(labels={"tier": tier}, affinity=affinity, nodeName="n") for tier in ("gold", "iron")
+    )
+    event = ClusterEvent(Resource.ASSIGNED_POD, ActionType.UPDATE_POD_LABEL)
+    assert wakes(InterPodAffinity(), pod, event, gold, iron)
+    assert not wakes(InterPodAffinity(), pod, event, iron, gold)
+
+
+def test_a_node_of_another_zone_wakes_whom_volume_zone_refused_and_one_of_another_rack_does_not() -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    pod = waiting(volumes=volumes)
+    zone = "topology.kubernetes.io/zone"
+    was, moved, renamed = (
+        node("n", labels=labels) for labels in ({zone: "a"}, {zone: "b"}, {zone: "a", "rack": "7"})
+    )
+    bare = node("n")
+    assert wakes(VolumeZone(), pod, ev.NODE_ADD, None, was)
+    assert wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, moved)
+    assert wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, bare), (
+        "a node without zones takes every volume"
+    )
+    assert not wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, renamed)
+
+
+def test_a_new_node_wakes_whom_node_name_refused_whatever_the_name_where_none_is_kept() -> None:
+    assert wakes(NodeName(), waiting(), ev.NODE_ADD, None, node("n"))
+
+
+CLASS_ADD = ClusterEvent(Resource.DEVICE_CLASS, ActionType.ADD)
+CLASS_UPDATE = ClusterEvent(Resource.DEVICE_CLASS, ActionType.UPDATE)
+GPU = "example.com/gpu"
+
+
+def named(resource: str) -> DeviceClassInfo:
+    more: dict[str, Any] = {"extendedResourceName": resource} if resource else {}
+    return class_of("gpu", **more)
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "resource", "expected"),
+    [
+        (CLASS_ADD, None, named(GPU), GPU, True),
+        (CLASS_ADD, None, named("example.com/nic"), GPU, False),
+        (CLASS_ADD, None, named(""), "deviceclass.resource.kubernetes.io/gpu", True),
+        (CLASS_UPDATE, named(""), named(GPU), GPU, True),
+        (CLASS_UPDATE, named(GPU), named(""), GPU, True),
+        (CLASS_UPDATE, named(GPU), named(GPU), GPU, False),
+    ],
+)
+def test_a_device_class_wakes_pods_that_ask_for_the_resource_that_it_is(
+    event: ClusterEvent, old: Any, new: Any, resource: str, expected: bool
+) -> None:
+    pod = waiting(requests={resource: "1"})
+    assert wakes(NodeResourcesFit(), pod, event, old, new) is expected
