@@ -1,4 +1,9 @@
-"""Answers of the allocator, kept by demand and node until something changes that the node's answer depends on."""
+"""Answers of the allocator, kept by demand and node until something changes that the node's answer depends on.
+
+Where devices were only taken since, by others, no search can find more than before: what was refused still is, and what
+was found is still what is found first, if nobody took of it. So a device that all nodes can have costs each of them a
+look and not a search.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from typing import NamedTuple
 
 from ..nodeinfo import NodeInfo
 from .allocation import Allocation
-from .allocator import Budget, Refused, allocate
+from .allocator import CANNOT_ALLOCATE, Budget, Refused, allocate
 from .catalogue import Devices
 from .demand import Demand
 from .plans import plan_of
@@ -17,20 +22,33 @@ Answer = tuple[Allocation, ...] | Refused
 
 class _Kept(NamedTuple):
     stamp: tuple[int, int]
+    loosened: tuple[int, int]
     node: NodeInfo
     answer: Answer
 
 
 def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | None = None) -> Answer:
     """`allocate`, asked again only if the answer may be another one."""
-    kept: dict[str, _Kept] = plan_of(demand, devices).answers
-    stamp = devices.stamp(node.name)
+    plan = plan_of(demand, devices)
+    kept: dict[str, _Kept] = plan.answers
+    stamp, loosened = devices.stamp(node.name), devices.loosened(node.name)
     found = kept.get(node.name)
-    if found is not None and found.stamp == stamp and (found.node is node or _alike(found.node, node)):
-        return found.answer
+    if found is not None and (found.node is node or _alike(found.node, node)):
+        if found.stamp == stamp:
+            return found.answer
+        if found.loosened == loosened and not plan.takes_all and _holds(found.answer, devices):
+            kept[node.name] = found._replace(stamp=stamp)
+            return found.answer
     new = allocate(demand, devices, node, budget)
-    kept[node.name] = _Kept(stamp, node, new)
+    kept[node.name] = _Kept(stamp, loosened, node, new)
     return new
+
+
+def _holds(found: Answer, devices: Devices) -> bool:
+    """Whether an answer is what would be found, though devices were taken since."""
+    if isinstance(found, Refused):
+        return found.reason == CANNOT_ALLOCATE
+    return devices.has_room(found)
 
 
 def _alike(one: NodeInfo, other: NodeInfo) -> bool:

@@ -35,6 +35,15 @@ def version_of(record: Record) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
+#: (changes, changes that are no mere taking, changes of what is published).
+_Stamp = tuple[int, int, int]
+_NEVER: Final[_Stamp] = (0, 0, 0)
+
+
+def _later(stamp: _Stamp, loosened: bool, slices: bool) -> _Stamp:
+    return stamp[0] + 1, stamp[1] + loosened, stamp[2] + slices
+
+
 def _nobody(_: Collection[str] | None) -> None:
     """For a catalogue that nobody listens to."""
 
@@ -57,10 +66,10 @@ class Devices:
         #: Node -> pools that name it, and pools that other nodes than those named can have.
         self._local: dict[str, dict[PoolId, Pool]] = {}
         self._common: dict[PoolId, Pool] = {}
-        #: Node -> how often its pools changed; and how often those did that many have. The second numbers count changes
-        #: of slices alone.
-        self._stamps: dict[str, tuple[int, int]] = {}
-        self._common_stamp = (0, 0)
+        #: Node -> how often its pools changed, how often in another way than that something was taken, and how often
+        #: what is published; and the same of pools that many have.
+        self._stamps: dict[str, _Stamp] = {}
+        self._common_stamp = _NEVER
         #: Claim -> what is booked for it.
         self._booked: dict[ClaimKey, tuple[Use, ...]] = {}
         #: Resource -> classes that name it as theirs.
@@ -111,11 +120,20 @@ class Devices:
 
     def stamp(self, node_name: str) -> tuple[int, int]:
         """Another one whenever an answer about the node may be another one."""
-        return self._stamps.get(node_name, (0, 0))[0], self._common_stamp[0]
+        return self._stamps.get(node_name, _NEVER)[0], self._common_stamp[0]
+
+    def loosened(self, node_name: str) -> tuple[int, int]:
+        """The same, but not by what is merely taken: for as long as this is the same, there is no more to be had."""
+        return self._stamps.get(node_name, _NEVER)[1], self._common_stamp[1]
 
     def slice_stamp(self, node_name: str) -> tuple[int, int]:
         """The same of what is published, whatever of it is taken."""
-        return self._stamps.get(node_name, (0, 0))[1], self._common_stamp[1]
+        return self._stamps.get(node_name, _NEVER)[2], self._common_stamp[2]
+
+    def has_room(self, allocations: Iterable[Allocation]) -> bool:
+        """Whether all that they take together can be taken still."""
+        uses = tuple(use for each in allocations for use in each.holding.uses)
+        return has_room(Holding(uses, None), self._pools)
 
     def class_of_resource(self, resource: str) -> DeviceClassInfo | None:
         """The class whose devices are what an extended resource means; of several the newest."""
@@ -278,15 +296,13 @@ class Devices:
         self._tell(None if before is None or after is None else before | after, slices=True)
         self._tidy(pool)
 
-    def _tell(self, names: frozenset[str] | None, *, slices: bool = False) -> None:
+    def _tell(self, names: frozenset[str] | None, *, loosened: bool = True, slices: bool = False) -> None:
         if names is None:
-            usage, published = self._common_stamp
-            self._common_stamp = usage + 1, published + slices
+            self._common_stamp = _later(self._common_stamp, loosened, slices)
             self.changed(None)
         elif names:
             for name in names:
-                usage, published = self._stamps.get(name, (0, 0))
-                self._stamps[name] = usage + 1, published + slices
+                self._stamps[name] = _later(self._stamps.get(name, _NEVER), loosened, slices)
             self.changed(names)
 
     def _name_resource(self, old: DeviceClassInfo | None, new: DeviceClassInfo | None) -> None:
@@ -327,7 +343,7 @@ class Devices:
             self._booked[key] = new
         else:
             del self._booked[key]
-        self._tell(None if everywhere else frozenset(names))
+        self._tell(None if everywhere else frozenset(names), loosened=bool(old))
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over everything."""

@@ -114,6 +114,11 @@ class Plan:
             except Failed as failed:
                 self.problem = str(failed)
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether a request wants all devices, so that one which somebody has used up is missed no more."""
+        return any(ask.option.takes_all for claim in self.claims for asks in claim.requests for ask in asks)
+
     def extended(self, resources: frozenset[str], devices: Devices) -> ClaimPlan:
         """The claim for resources that devices stand for on a node."""
         found = self._extended.get(resources)

@@ -343,6 +343,25 @@ def test_what_is_written_is_read_back_as_what_was_assumed() -> None:
     assert holding_of(msgspec.json.decode(written, type=dra.AllocationResult)) == found.holding
 
 
+def test_a_device_that_others_take_changes_nothing_for_those_who_would_get_another() -> None:
+    devices = books(
+        slice_of("s", device("a"), device("b"), device("c"), allNodes=True),
+        claim_of("c"),
+        claim_of("d", status=allocated_to("b")),
+        claim_of("two", exactly(count=2)),
+        claim_of("three", exactly(count=3)),
+    )
+    one, two, three = (wanted(devices, name) for name in ("c", "two", "three"))
+    first, second, third = (answer(each, devices, N0) for each in (one, two, three))
+    devices.set_claim(claim_of("d", version=2, status=allocated_to("c")))
+    assert answer(one, devices, N0) == first, "a device was given back"
+    first, second = answer(one, devices, N0), answer(two, devices, N0)
+    devices.set_claim(claim_of("e", status=allocated_to("b")))
+    assert answer(one, devices, N0) is first
+    assert not isinstance(second, Refused) and answer(two, devices, N0) == Refused(CANNOT_ALLOCATE)
+    assert third == answer(three, devices, N0) == Refused(CANNOT_ALLOCATE)
+
+
 def test_an_answer_is_kept_until_devices_labels_or_classes_change() -> None:
     devices = books(slice_of("s", device("a")), claim_of("c"), claim_of("d"))
     demand = wanted(devices, "c")
