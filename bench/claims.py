@@ -4,9 +4,10 @@
 
 The workload of KEP-6132 (scheduler_perf's SchedulingWithResourceClaimTemplate): every pod has a ResourceClaim of its
 own, made from a template by the cluster's claim controller, allocated by the scheduler from the simulated driver's
-devices, and written before the bind. Cluster and scheduler are processes of their own, over HTTP; runs with the gate
-SchedulerPreQueueingHints on and off alternate. A run counts only if every pod is bound, its claim is allocated on its
-node and reserved for it, no device is in two allocations, and no pod was rescued by the flush of the pool.
+devices, and written before the bind. Cluster and scheduler are processes of their own, over HTTP, the scheduler with
+its default settings; runs with the gate SchedulerPreQueueingHints on and off alternate. A run counts only if every pod
+is bound, its claim is allocated on its node and reserved for it, no device is in two allocations, and no pod was
+rescued by the flush of the pool.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ async def run(shape: Shape, *, gate: bool) -> Run:
         policy="revalidate",
         cluster_args=("--devices-per-node", str(per_node)),
         scheduler_args=(f"--feature-gates={GATE}={str(gate).lower()}",),
+        all_events=False,
     ) as (transport, cluster, scheduler, port):
         device_class = await _prepare(transport, shape)
         before, server_before = usage(scheduler), usage(cluster)
@@ -71,7 +73,7 @@ async def run(shape: Shape, *, gate: bool) -> Run:
         )
         metrics = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=1)
         try:
-            exposition = await settled(metrics, shape.pods)
+            exposition = await settled(metrics, shape.pods, all_events=False)
         finally:
             await metrics.close()
         took = time.monotonic() - began
