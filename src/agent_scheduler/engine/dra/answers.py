@@ -7,8 +7,8 @@ look and not a search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 from ..nodeinfo import NodeInfo
 from .allocation import Allocation
@@ -16,6 +16,7 @@ from .allocator import CANNOT_ALLOCATE, Budget, Refused, allocate
 from .catalogue import Devices
 from .demand import Demand
 from .plans import plan_of
+from .sites import Site, site_of
 
 Answer = tuple[Allocation, ...] | Refused
 
@@ -30,17 +31,24 @@ class _Kept(NamedTuple):
 def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | None = None) -> Answer:
     """`allocate`, asked again only if the answer may be another one."""
     plan = plan_of(demand, devices)
-    kept: dict[str, _Kept] = plan.answers
     stamp, loosened = devices.stamp(node.name), devices.loosened(node.name)
-    found = kept.get(node.name)
-    if found is not None and (found.node is node or _alike(found.node, node)):
+    kept: MutableMapping[Any, _Kept] = plan.answers
+    key: str | Site = node.name
+    if not (plan.problem or demand.held or demand.extended):
+        site = site_of(devices, node)
+        if site.shared:
+            # None of these nodes has pools of its own, and no answer is about one of them alone.
+            kept, key = plan.site_answers, site
+            stamp, loosened = (0, stamp[1]), (0, loosened[1])
+    found = kept.get(key)
+    if found is not None and (key is not node.name or found.node is node or _alike(found.node, node)):
         if found.stamp == stamp:
             return found.answer
         if found.loosened == loosened and not plan.takes_all and _holds(found.answer, devices):
-            kept[node.name] = found._replace(stamp=stamp)
+            kept[key] = found._replace(stamp=stamp)
             return found.answer
     new = allocate(demand, devices, node, budget)
-    kept[node.name] = _Kept(stamp, loosened, node, new)
+    kept[key] = _Kept(stamp, loosened, node, new)
     return new
 
 

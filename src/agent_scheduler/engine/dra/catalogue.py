@@ -77,6 +77,8 @@ class Devices:
         #: What others work out of it: demand -> plan, node -> site. Owners: `plans` and `sites`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.sites: dict[str, Any] = {}
+        #: Of nodes without pools of their own, until what is published changes.
+        self.shared_sites: dict[Any, Any] = {}
 
     # ---- questions
 
@@ -129,6 +131,10 @@ class Devices:
     def slice_stamp(self, node_name: str) -> tuple[int, int]:
         """The same of what is published, whatever of it is taken."""
         return self._stamps.get(node_name, _NEVER)[2], self._common_stamp[2]
+
+    def has_own(self, node_name: str) -> bool:
+        """Whether a pool names the node."""
+        return node_name in self._local
 
     def has_room(self, allocations: Iterable[Allocation]) -> bool:
         """Whether all that they take together can be taken still."""
@@ -293,6 +299,7 @@ class Devices:
             self._common.pop(pool.id, None)
             for name in after:
                 self._local.setdefault(name, {})[pool.id] = pool
+        self.shared_sites.clear()
         self._tell(None if before is None or after is None else before | after, slices=True)
         self._tidy(pool)
 

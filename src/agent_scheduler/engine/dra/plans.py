@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .catalogue import Devices
 from .cel import CelError, selector
@@ -98,14 +99,24 @@ class ClaimPlan:
 class Plan:
     """Of one demand, for as long as no class changes. `problem` is why no node will do; empty if one might."""
 
-    __slots__ = ("__weakref__", "_extended", "_needs", "answers", "claims", "problem", "version")
+    __slots__ = (
+        "__weakref__",
+        "_extended",
+        "_needs",
+        "answers",
+        "claims",
+        "problem",
+        "site_answers",
+        "version",
+    )
 
     def __init__(self, demand: Demand, devices: Devices) -> None:
         self.version = devices.version
         self.problem = demand.problem
         self.claims: tuple[ClaimPlan, ...] = ()
-        #: What was found for each node. Owner: `answers`.
+        #: What was found for each node, and for sites that many nodes share. Owner: `answers`.
         self.answers: dict[str, Any] = {}
+        self.site_answers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._needs = demand.extended
         self._extended: dict[frozenset[str], ClaimPlan] = {}
         if not self.problem:

@@ -8,6 +8,7 @@ try another.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ..nodeinfo import NodeInfo
 from ..volumes.reach import reaches
@@ -33,34 +34,54 @@ class Seat:
 
 
 class Site:
-    """Of one node, for as long as nothing is published anew and its labels stay."""
+    """What a node sees. Nodes that see the same of pools that are nobody's own share one."""
 
-    __slots__ = ("labels", "seats", "stamp", "troubles")
+    __slots__ = ("__weakref__", "seats", "shared", "troubles")
 
     def __init__(
-        self,
-        seats: tuple[Seat, ...],
-        troubles: tuple[tuple[PoolId, str], ...],
-        labels: Mapping[str, str],
-        stamp: tuple[int, int],
+        self, seats: tuple[Seat, ...], troubles: tuple[tuple[PoolId, str], ...], shared: bool
     ) -> None:
         self.seats = seats
         #: Pools that nothing can be had of for now: (pool, why), where an empty text is for one that is incomplete.
         self.troubles = troubles
-        self.labels = labels
-        self.stamp = stamp
+        #: Whether other nodes may have it, so that an answer about it is one about all of them.
+        self.shared = shared
+
+
+class _Known(NamedTuple):
+    """A node's site, for as long as nothing is published anew and its labels stay."""
+
+    stamp: tuple[int, int]
+    labels: Mapping[str, str]
+    site: Site
 
 
 def site_of(devices: Devices, node: NodeInfo) -> Site:
     """Kept until it changes."""
     stamp = devices.slice_stamp(node.name)
-    found: Site | None = devices.sites.get(node.name)
+    found: _Known | None = devices.sites.get(node.name)
     if (
         found is not None
         and found.stamp == stamp
         and (found.labels is node.labels or found.labels == node.labels)
     ):
-        return found
+        return found.site
+    site = _site(devices, node)
+    if not devices.has_own(node.name) and not any(_is_bound(seat) for seat in site.seats):
+        # Devices are known by their objects, which live as long as this is kept.
+        same = (tuple((id(seat.device), seat.pool.id) for seat in site.seats), site.troubles)
+        site = devices.shared_sites.setdefault(same, Site(site.seats, site.troubles, True))
+    devices.sites[node.name] = _Known(stamp, node.labels, site)
+    return site
+
+
+def _is_bound(seat: Seat) -> bool:
+    """Whether a claim that gets it can be used on the node alone for which it was found."""
+    terms = seat.place.reach.selector.node_selector_terms if seat.place.reach is not None else ()
+    return bool(seat.place.node_name) or seat.device.binds_to_node or len(terms or ()) > 1
+
+
+def _site(devices: Devices, node: NodeInfo) -> Site:
     seats: list[Seat] = []
     troubles: list[tuple[PoolId, str]] = []
     kinds: dict[Hashable, int] = {}
@@ -78,8 +99,7 @@ def site_of(devices: Devices, node: NodeInfo) -> Site:
                 for device, place in here
                 if not device.has_conditions
             ]
-    site = devices.sites[node.name] = Site(tuple(seats), tuple(troubles), node.labels, stamp)
-    return site
+    return Site(tuple(seats), tuple(troubles), False)
 
 
 def is_on(place: Place, node: NodeInfo) -> bool:

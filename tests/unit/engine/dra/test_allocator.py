@@ -362,6 +362,23 @@ def test_a_device_that_others_take_changes_nothing_for_those_who_would_get_anoth
     assert third == answer(three, devices, N0) == Refused(CANNOT_ALLOCATE)
 
 
+def test_nodes_that_see_the_same_pools_share_an_answer_and_one_with_a_pool_of_its_own_does_not() -> None:
+    devices = books(slice_of("s", device("a"), allNodes=True), claim_of("c"))
+    demand = wanted(devices, "c")
+    assert answer(demand, devices, N0) is answer(demand, devices, N1)
+    devices.set_slice(slice_of("t", device("b"), pool={"name": "a-pool"}, nodeName="n1"))
+    first, second = answer(demand, devices, N0), answer(demand, devices, N1)
+    assert not isinstance(first, Refused) and not isinstance(second, Refused)
+    assert (names_of(first[0]), first[0].selector) == (["a"], None)
+    assert names_of(second[0]) == ["b"]
+    bound = books(slice_of("s", device("a", bindsToNode=True), allNodes=True), claim_of("c"))
+    places = [given(bound, "c", at=each)[0].holding.reach for each in (N0, N1)]
+    assert places[0] != places[1]
+    assert [answer(wanted(bound, "c"), bound, each) for each in (N0, N1)] == [
+        given(bound, "c", at=each) for each in (N0, N1)
+    ]
+
+
 def test_an_answer_is_kept_until_devices_labels_or_classes_change() -> None:
     devices = books(slice_of("s", device("a")), claim_of("c"), claim_of("d"))
     demand = wanted(devices, "c")
