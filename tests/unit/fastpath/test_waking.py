@@ -27,12 +27,15 @@ async def test_a_namespace_whose_labels_change_wakes_the_pod_that_its_pods_kept_
     ):
         label = {"metadata": {"labels": {"team": "a"}}}
         await cluster.ask("PATCH", f"{NAMESPACES}/default", label, content_type=MERGE)
-        await cluster.add_node("n1")
+        known = running.fast_path.cluster.namespaces
+        await until(lambda: known.labels("default").get("team") == "a")
+        await cluster.add_node("n1", labels={"kubernetes.io/hostname": "n1"})
         await cluster.add_pod("db", labels={"app": "db"})
         await until(cluster.placed)
         away = anti_affinity(namespaceSelector={"matchLabels": {"team": "a"}})
         await cluster.add_pod("apart", affinity=away)
-        await until(lambda: cluster.condition("apart"))
+        condition = await until(lambda: cluster.condition("apart"))
+        assert condition["status"] == "False"
         label = {"metadata": {"labels": {"team": "b"}}}
         await cluster.ask("PATCH", f"{NAMESPACES}/default", label, content_type=MERGE)
         await until(lambda: running.reports.attempts["scheduled"] == 2)

@@ -377,3 +377,14 @@ def test_a_pod_that_changes_within_a_burst_was_asked_as_it_was_before() -> None:
         world.queue.move_all(CLAIM_ADD, None, ("a", False))
         world.queue.update(old, replace(old, spec=["b"], resource_version="2"))
     assert world.where(old) == "backoff"
+
+
+@pytest.mark.parametrize("pre_hints", [False, True])
+def test_one_plugin_that_is_not_helped_does_not_speak_for_another(pre_hints: bool) -> None:
+    skips, helped = Hint(SKIP), Hint(QUEUE)
+    world = World({"a": [on(CLAIM_ADD, skips)], "b": [on(CLAIM_ADD, helped)]}, pre_queueing_hints=pre_hints)
+    one = pod("one")
+    world.refuse(one, "a", "b")
+    assert world.queue.move_all(CLAIM_ADD, None, object()) == 1
+    assert skips.asked == helped.asked == ["one"]
+    assert world.where(one) == "backoff"
