@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
+from math import prod
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -206,6 +207,23 @@ def _ways(cluster: Cluster, node: Obj, request: Obj) -> list[list[Obj]]:
         )
         for keys in combinations(here, number)
     ]
+
+
+#: Ways to serve all claims that are tried at most.
+WAYS = 1_000
+
+
+def is_small(drawn: Drawn) -> bool:
+    """Whether everything can be tried in a moment."""
+    return all(
+        prod(
+            len(_ways(drawn.cluster, node, request))
+            for claim in drawn.claims
+            for request in claim["spec"]["devices"]["requests"]
+        )
+        <= WAYS
+        for node in NODES
+    )
 
 
 def everything(cluster: Cluster, node_name: str, claims: Sequence[Obj]) -> Iterator[tuple[Obj, ...]]:
