@@ -107,12 +107,31 @@ class ClaimWriter:
     async def take_back(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> None:
         """The pod does not use its claims: take it out of those that they are reserved for. Best effort: what stays is
         used by its next attempt, or goes with the pod."""
-        uid = reservation.pod.uid
         for part in reservation.parts:
             async with self._turn(part.claim) as turn:
-                if uid in self._devices.reserved_for(part.claim):
-                    patched = await self._send(taken_back(part.claim, part.uid, reservation.pod), wanted)
-                    turn.version = patched.resource_version
+                await self._take_back(reservation, part, turn, wanted)
+
+    async def _take_back(
+        self, reservation: Reservation, part: Part, turn: _Turn, wanted: Callable[[], bool]
+    ) -> None:
+        devices, pod = self._devices, reservation.pod
+        with self._changes.of((part.claim,)) as changed:
+            for _ in range(_TRIES):
+                changed.clear()
+                claim = devices.claim(part.claim)
+                if claim is None or claim.uid != part.uid or pod.uid not in devices.reserved_for(part.claim):
+                    return
+                version = self._newer(part.claim, turn.version) or devices.latest_version(part.claim)
+                patched = await self._send(taken_back(part.claim, part.uid, pod, version), wanted)
+                turn.version = patched.resource_version
+                if patched.failure is None:
+                    devices.taken_back(part.claim, pod.uid, patched.resource_version)
+                    return
+                if patched.failure.kind is not FailureClass.CONFLICT or not wanted():
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN):
+                        await changed.wait()
 
     async def deallocate(self, claim: ClaimInfo, *, wanted: Callable[[], bool]) -> Failure | None:
         """Take a claim's allocation away. None, or why not."""

@@ -4,8 +4,9 @@
        └─────> forget (the bind came to nothing before the write)
 
 Before an allocation is written the claim may change in ways that do not matter (the finalizer that has to be there
-first, above all), so what the watch shows of a claim without an allocation ends nothing that has not been written. What
-was written is a fact that the watch has yet to show: forgetting undoes nothing of it.
+first, above all), so what the watch shows of a claim without an allocation ends nothing that has not been written.
+What was written is a fact that the watch has yet to show: forgetting undoes nothing of it. A reservation that was taken
+back is another one: the pod has none, whatever older versions of the claim say.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UNWRITTEN = -1
 class Assumed:
     """Of one claim, which `uid` tells from others that have had its name."""
 
-    __slots__ = ("allocation", "author", "holders", "known", "uid", "written")
+    __slots__ = ("allocation", "author", "holders", "known", "uid", "withdrawn", "written")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
@@ -32,12 +33,19 @@ class Assumed:
         self.written = UNWRITTEN
         #: UID of a pod -> the version that has its reservation.
         self.holders: dict[str, int] = {}
+        #: UID of a pod -> the version that has its reservation no more.
+        self.withdrawn: dict[str, int] = {}
         #: Pods for which anything is assumed of it.
         self.known: set[str] = set()
 
     @property
     def is_empty(self) -> bool:
-        return self.allocation is None and not self.holders
+        return self.allocation is None and not self.holders and not self.withdrawn
+
+    @property
+    def latest(self) -> int:
+        """The newest version that is known to be on the API server and was not seen."""
+        return max(self.written, *self.holders.values(), *self.withdrawn.values(), UNWRITTEN)
 
 
 class AssumedClaims:
@@ -65,7 +73,7 @@ class AssumedClaims:
         if allocation is not None:
             assert found.allocation is None, "a claim is allocated once"
             found.allocation, found.author, found.written = allocation, holder, UNWRITTEN
-        if holder not in claim.reserved_for:
+        if holder not in claim.reserved_for or holder in found.withdrawn:
             found.holders.setdefault(holder, UNWRITTEN)
         found.known.add(holder)
         self._held.setdefault(holder, {})[key] = None
@@ -81,6 +89,15 @@ class AssumedClaims:
         if holder in found.holders:
             found.holders[holder] = max(found.holders[holder], version)
 
+    def taken_back(self, claim: ClaimInfo, holder: str, version: int) -> None:
+        """The API server has the claim no longer reserved for this pod, at this version, which was not seen yet."""
+        found = self._claims.get(claim.key)
+        if found is None:
+            found = self._claims[claim.key] = Assumed(claim.uid)
+        found.holders.pop(holder, None)
+        found.withdrawn[holder] = version
+        self._tidy(claim.key, found)
+
     def seen(self, claim: ClaimInfo, version: int) -> None:
         """The watch shows the claim, at this version."""
         found = self._claims.get(claim.key)
@@ -91,7 +108,10 @@ class AssumedClaims:
             return
         if claim.allocation is not None or UNWRITTEN < found.written <= version:
             found.allocation = None
-        shown = set(claim.reserved_for)
+        for holder, gone in list(found.withdrawn.items()):
+            if gone <= version:
+                del found.withdrawn[holder]
+        shown = set(claim.reserved_for) - found.withdrawn.keys()
         for holder, written in list(found.holders.items()):
             if holder in shown or UNWRITTEN < written <= version:
                 del found.holders[holder]

@@ -105,7 +105,21 @@ class Devices:
         """UIDs of the pods that may use it, or will as soon as it is written."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         seen = frozenset(claim.reserved_for) if claim is not None else frozenset()
-        return seen | assumed.holders.keys() if assumed is not None else seen
+        return seen - assumed.withdrawn.keys() | assumed.holders.keys() if assumed is not None else seen
+
+    def is_withdrawn(self, key: ClaimKey, holder: str) -> bool:
+        """Whether its reservation was taken back, which the watch has not shown yet."""
+        assumed = self.assumed.get(key)
+        return assumed is not None and holder in assumed.withdrawn
+
+    def latest_version(self, key: ClaimKey) -> str:
+        """The newest version of the claim that is known to be on the API server; empty if there is none."""
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if claim is None:
+            return ""
+        if assumed is None or assumed.latest <= version_of(claim):
+            return claim.resource_version
+        return str(assumed.latest)
 
     def pool(self, key: PoolId) -> Pool | None:
         return self._pools.get(key)
@@ -244,6 +258,13 @@ class Devices:
             self.assumed.seen(claim, version_of(claim))
             self._rebook(key)
 
+    def taken_back(self, key: ClaimKey, holder: str, resource_version: str) -> None:
+        """The API server has the claim no longer reserved for this pod, at this version."""
+        claim = self.claims.get(key)
+        version = int(resource_version) if resource_version.isdigit() else 0
+        if claim is not None and version_of(claim) < version:
+            self.assumed.taken_back(claim, holder, version)
+
     def forget(self, holder: str) -> list[tuple[ClaimInfo, ClaimInfo]]:
         """Undo what is assumed for a pod and was not written. Returns the claims that are otherwise by that, before
         and after, as a watch would have shown them: others may have been refused because of it."""
@@ -269,7 +290,8 @@ class Devices:
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is None or assumed is None:
             return claim
-        reserved = (*claim.reserved_for, *sorted(assumed.holders.keys() - set(claim.reserved_for)))
+        seen = [each for each in claim.reserved_for if each not in assumed.withdrawn]
+        reserved = (*seen, *sorted(assumed.holders.keys() - set(seen)))
         return msgspec.structs.replace(
             claim, allocation=claim.allocation or assumed.allocation, reserved_for=reserved
         )

@@ -105,6 +105,9 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
     name = f"{part.claim[0]}/{part.claim[1]}"
     if claim is None or claim.uid != part.uid:
         return Lost(f"resourceclaim {name} does not exist any more")
+    if devices.is_withdrawn(part.claim, pod.uid):
+        # What is seen says that it is still there.
+        return Due.WAIT
     if pod.uid in claim.reserved_for and claim.allocation == part.holding:
         return Due.DONE
     if claim.deleting:
@@ -129,10 +132,13 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
     return Write(part.claim, True, False, _body(claim, version, status=status))
 
 
-def taken_back(key: ClaimKey, uid: str, pod: PodRef) -> Write:
-    """Takes a pod out of those that a claim is reserved for, whatever else of the claim has changed."""
+def taken_back(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
+    """Takes a pod out of those that a claim is reserved for, as long as the claim is at this version: carried out late,
+    it must not take away what the pod's next attempt has reserved."""
     status = {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]}
-    return Write(key, True, True, _encode({"metadata": {"uid": uid}, "status": status}))
+    return Write(
+        key, True, True, _encode({"metadata": {"uid": uid, "resourceVersion": version}, "status": status})
+    )
 
 
 def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | None:

@@ -1,0 +1,132 @@
+"""Claims that are given back while the watch lags, or while others change them: old versions are not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.demand import PodRef
+from agent_scheduler.engine.dra.records import FINALIZER, read_claim
+from agent_scheduler.engine.dra.reservation import Due, Part, Reservation, Write, due
+from agent_scheduler.fastpath.claim_writer import ClaimWriter
+from agent_scheduler.fastpath.resource_claims import ResourceClaims
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import Patched
+
+POD = PodRef("default", "p", "uid-p")
+KEY = ("default", "c")
+
+
+def claim(version: int, *users: str) -> bytes:
+    """Allocated, and reserved for `users`."""
+    results = [{"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}]
+    return msgspec.json.encode(
+        {
+            "metadata": {
+                "name": "c",
+                "namespace": "default",
+                "uid": "uid-c",
+                "resourceVersion": str(version),
+                "finalizers": [FINALIZER],
+            },
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+            "status": {
+                "allocation": {"devices": {"results": results}},
+                "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in users],
+            },
+        }
+    )
+
+
+class Server:
+    """Answers patches from a list, and remembers them."""
+
+    def __init__(self, *answers: Patched) -> None:
+        self.answers = list(answers)
+        self.sent: list[dict[str, Any]] = []
+        self.then: Callable[[], None] = lambda: None
+
+    async def __call__(
+        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
+    ) -> Patched:
+        self.sent.append(msgspec.json.decode(body))
+        self.then()
+        return self.answers.pop(0)
+
+
+class Claims:
+    """One claim that is allocated and reserved for the pod, and whoever writes it."""
+
+    def __init__(self, *answers: Patched) -> None:
+        self.devices = Devices()
+        self.server = Server(*answers)
+        self.claims = ResourceClaims(self.devices, cast(Any, None))
+        self.writer = ClaimWriter(self.claims, self.server)
+        self.see(5, POD.uid)
+        holding = self.devices.allocation(KEY)
+        assert holding is not None
+        self.reservation = Reservation(POD, "n1", (Part(KEY, "uid-c", None, holding),))
+
+    def see(self, version: int, *users: str) -> None:
+        self.devices.set_claim(read_claim(claim(version, *users)))
+        self.claims.changes.wake(KEY)
+
+    def due(self) -> object:
+        return due(self.reservation, self.reservation.parts[0], self.devices, "")
+
+    async def take_back(self) -> None:
+        await self.writer.take_back(self.reservation, wanted=lambda: True)
+
+
+async def test_a_reservation_that_was_taken_back_is_not_believed_until_the_watch_shows_it() -> None:
+    world = Claims(Patched("6"))
+    assert world.due() is Due.DONE
+    await world.take_back()
+    assert world.devices.reserved_for(KEY) == frozenset()
+    assert world.due() is Due.WAIT
+    world.see(5, POD.uid)
+    assert world.due() is Due.WAIT
+    world.see(6)
+    write = world.due()
+    assert isinstance(write, Write) and POD.uid.encode() in write.body
+    assert len(world.devices.assumed) == 0 and world.devices.check() == []
+
+
+async def test_what_the_next_attempt_reserves_outlives_the_news_of_the_last_ones_end() -> None:
+    world = Claims(Patched("6"))
+    await world.take_back()
+    assert world.devices.assume(KEY, None, POD.uid)
+    world.see(5, POD.uid)
+    assert world.devices.reserved_for(KEY) == {POD.uid}
+    world.see(6)
+    assert world.devices.reserved_for(KEY) == {POD.uid}
+    world.devices.written(KEY, POD.uid, "7")
+    world.see(7, POD.uid)
+    assert world.devices.reserved_for(KEY) == {POD.uid} and len(world.devices.assumed) == 0
+
+
+async def test_a_reservation_is_taken_out_of_no_version_but_the_newest_that_is_known() -> None:
+    world = Claims(Patched("7"))
+    world.devices.assume(KEY, None, "another")
+    world.devices.written(KEY, "another", "6")
+    await world.take_back()
+    assert [each["metadata"]["resourceVersion"] for each in world.server.sent] == ["6"]
+
+
+async def test_a_reservation_is_taken_back_of_a_claim_that_others_change_meanwhile() -> None:
+    conflict = Patched("", Failure(FailureClass.CONFLICT))
+    world = Claims(conflict, Patched("9"))
+    world.server.then = lambda: world.see(8, POD.uid, "another")
+    await world.take_back()
+    assert [each["metadata"]["resourceVersion"] for each in world.server.sent] == ["5", "8"]
+    assert world.devices.reserved_for(KEY) == {"another"}
+
+
+async def test_nothing_is_taken_back_of_a_claim_that_has_only_the_name() -> None:
+    world = Claims()
+    world.devices.delete_claim(KEY)
+    await world.take_back()
+    assert world.server.sent == []
