@@ -89,6 +89,27 @@ def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
     assert refusal(devices, "three") == CANNOT_ALLOCATE
 
 
+def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
+    def part(name: str, size: int) -> dict[str, Any]:
+        return device(name, consumesCounters=[{"counterSet": "set", "counters": {"k": {"value": str(size)}}}])
+
+    whole = {"resourceSliceCount": 2}
+    devices = books(
+        slice_of("s0", pool=whole, sharedCounters=[{"name": "set", "counters": {"k": {"value": "3"}}}]),
+        slice_of("s1", part("two", 2), part("deux", 2), part("one", 1), pool=whole),
+        claim_of("pair", exactly(count=2)),
+        claim_of("three", exactly(count=3)),
+        claim_of("single"),
+    )
+    assert names_of(given(devices, "pair")[0]) == ["two", "one"]
+    assert refusal(devices, "three") == CANNOT_ALLOCATE
+    devices.set_claim(claim_of("other", status=allocated_to("deux")))
+    assert names_of(given(devices, "single")[0]) == ["one"]
+    assert refusal(devices, "pair") == CANNOT_ALLOCATE
+    devices.set_slice(slice_of("s1", part("odd", 2), pool={**whole, "name": "q"}))
+    assert refusal(devices, "single") == CANNOT_ALLOCATE, "neither pool is whole now"
+
+
 def test_a_number_and_a_text_that_look_alike_do_not_match() -> None:
     devices = books(
         slice_of("s", device("a", attributes=attributes(x=1)), device("b", attributes=attributes(x="1"))),
