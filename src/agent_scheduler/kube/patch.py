@@ -75,7 +75,7 @@ async def patch_once(
             )
         failure = classify(answer) if isinstance(answer, Response) else answer
         if failure is None and isinstance(answer, Response):
-            if doubt is None or _has(_object(answer), _decode(body), strategic=strategic):
+            if doubt is None or says(_object(answer), _decode(body), strategic=strategic):
                 return Patched(_version(answer))
             if doubt.kind is FailureClass.CONFLICT:
                 return Patched("", doubt)
@@ -128,11 +128,11 @@ def _version(response: Response) -> str:
         return ""
 
 
-def _has(found: Any, patch: Any, *, strategic: bool) -> bool:
+def says(found: Any, patch: Any, *, strategic: bool) -> bool:
     """Whether an object says all that the patch does, versions aside; it may say more than was written."""
     if isinstance(patch, dict):
         return isinstance(found, dict) and all(
-            _has(found.get(key), wanted, strategic=strategic)
+            says(found.get(key), wanted, strategic=strategic)
             for key, wanted in patch.items()
             if key != "resourceVersion"
         )
@@ -144,7 +144,7 @@ def _has(found: Any, patch: Any, *, strategic: bool) -> bool:
     if strategic:
         return all(_added(found, wanted) for wanted in patch)
     return len(found) == len(patch) and all(
-        _has(each, wanted, strategic=False) for each, wanted in zip(found, patch, strict=True)
+        says(each, wanted, strategic=False) for each, wanted in zip(found, patch, strict=True)
     )
 
 
@@ -153,4 +153,4 @@ def _added(found: list[Any], wanted: Any) -> bool:
     gone = isinstance(wanted, dict) and wanted.get("$patch") == "delete"
     if gone:
         wanted = {key: value for key, value in wanted.items() if key != "$patch"}
-    return gone != any(_has(each, wanted, strategic=True) for each in found)
+    return gone != any(says(each, wanted, strategic=True) for each in found)
