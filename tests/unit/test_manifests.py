@@ -59,8 +59,11 @@ REQUESTS = {
         for verb in ("get", "patch")
     },
     ("resource.k8s.io", "resourceclaims/binding", "patch"): "kube.patch, of allocations and reservations",
+    ("resource.k8s.io", "resourceclaims", "create"): "kube.create, for extended resources",
+    ("resource.k8s.io", "resourceclaims", "delete"): "kube.create, of the same claims",
     ("", "pods/binding", "create"): "kube.bind",
-    ("", "pods/status", "patch"): "kube.status",
+    ("", "pods/status", "patch"): "kube.status, and kube.patch of extendedResourceClaimStatus",
+    ("", "pods/status", "get"): "kube.patch, to learn of an outcome",
     ("events.k8s.io", "events", "create"): "kube.recorder",
     ("events.k8s.io", "events", "patch"): "kube.recorder, for a series",
     ("coordination.k8s.io", "leases", "create"): "kube.lease",

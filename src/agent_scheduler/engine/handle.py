@@ -8,7 +8,8 @@ from weakref import WeakValueDictionary
 
 from .columns import Interns
 from .dra.catalogue import Devices
-from .dra.demand import PodClaim, PodRef, demand
+from .dra.demand import PodClaim, demand_of
+from .dra.extended import ExtendedNeeds
 from .ledger import Ledger
 from .namespaces import Namespaces
 from .owners import Owned, Owners
@@ -32,6 +33,8 @@ class Waiting(Countable, Owned, Protocol):
 
     @property
     def claims(self) -> tuple[PodClaim, ...]: ...
+    @property
+    def extended(self) -> ExtendedNeeds | None: ...
 
 
 class Handle:
@@ -115,7 +118,8 @@ class Handle:
         to make.
         """
         terms = self._ledger.terms
-        if not (terms or beside or pod.claims) and pod.scheduler_name not in self._owners.schedulers:
+        plain = not (pod.claims or pod.cls.extended)
+        if plain and not (terms or beside) and pod.scheduler_name not in self._owners.schedulers:
             # Most pods of most clusters.
             return pod.cls
         faces = terms.facing(pod.namespace, pod.labels, self._namespaces) if terms else ()
@@ -126,7 +130,5 @@ class Handle:
             )
             faces = (*faces, *new)
         siblings = self._owners.siblings(pod)
-        claims = None
-        if pod.claims:
-            claims = demand(pod.claims, self._devices, pod=PodRef(pod.namespace, pod.name, pod.uid))
+        claims = None if plain else demand_of(pod, self._devices)
         return pod.cls.facing(faces, siblings, claims) if faces or siblings or claims else pod.cls

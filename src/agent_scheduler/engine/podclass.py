@@ -76,6 +76,7 @@ class PodClass:
         "claims",
         "error",
         "existing",
+        "extended",
         "faces",
         "host_ports",
         "images",
@@ -141,6 +142,8 @@ class PodClass:
         self.claims = claims
         #: Whether more than room may have to be reserved for it on a node.
         self.reserves = volumes is not None or claims is not None
+        #: Whether it asks for resources that are not Kubernetes' own, which devices may stand for.
+        self.extended = any("/" in resource for resource in requests)
         self._facing: (
             WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None], PodClass]
             | None

@@ -14,6 +14,7 @@ from agent_scheduler.objects import wire
 from agent_scheduler.objects.salvage import salvage
 
 from .dra.demand import PodClaim
+from .dra.extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
 from .podclass import PodClass, PodClasses
 from .requests import Amounts
@@ -55,6 +56,10 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     started: str = ""
     #: Its resource claims, in the order of its spec.
     claims: tuple[PodClaim, ...] = ()
+    #: What its containers ask for, where some of it may be devices.
+    extended: ExtendedNeeds | None = None
+    #: The claim that its status names for such devices; empty if none.
+    extended_claim: str = ""
 
     @property
     def metadata(self) -> PodInfo:
@@ -113,6 +118,16 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
             condition = (each.status, each.reason or "", each.message or "")
         elif each.type == DISRUPTION_TARGET:
             preempted = each.status == "True" and each.reason == PREEMPTION_BY_SCHEDULER
+    cls = classes.of(
+        spec,
+        status=status,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        labels=metadata.labels or _NO_LABELS,
+        problem=problem,
+    )
+    told = status.extended_resource_claim_status
     return PodInfo(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -130,15 +145,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         )
         if status.resource_claim_statuses
         else (),
-        cls=classes.of(
-            spec,
-            status=status,
-            namespace=metadata.namespace,
-            name=metadata.name,
-            uid=metadata.uid,
-            labels=metadata.labels or _NO_LABELS,
-            problem=problem,
-        ),
+        cls=cls,
         deleting=metadata.deletion_timestamp is not None,
         finished=status.phase in FINISHED,
         condition=condition,
@@ -148,6 +155,8 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         preempted=preempted,
         started=status.start_time or "",
         claims=_claims(pod) if spec.resource_claims else (),
+        extended=needs_of(spec) if cls.extended else None,
+        extended_claim=told.resource_claim_name if told is not None else "",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -15,13 +15,27 @@ class Wanted:
     Resources get their columns when a node first offers them, so `resolve` looks again when there are more.
     """
 
-    __slots__ = ("_known", "_names", "amounts", "each", "indices", "missing", "resolved", "weights")
+    __slots__ = (
+        "_elsewhere",
+        "_known",
+        "_names",
+        "amounts",
+        "each",
+        "elsewhere",
+        "indices",
+        "missing",
+        "resolved",
+        "weights",
+    )
 
-    def __init__(self, wanted: Sequence[tuple[str, int, int]]) -> None:
-        """`wanted`: (resource, amount, weight)."""
+    def __init__(self, wanted: Sequence[tuple[str, int, int]], *, elsewhere: Collection[str] = ()) -> None:
+        """`wanted`: (resource, amount, weight). `elsewhere`: resources that a node need not offer."""
         self._names = tuple(wanted)
+        self._elsewhere = frozenset(elsewhere)
+        #: Their columns, as far as they have any.
+        self.elsewhere: frozenset[int] = frozenset()
         self._known = -1
-        #: Names behind the rows of `indices`, and names that no node offers.
+        #: Names behind the rows of `indices`, and names that no node offers and one would have to.
         self.resolved: tuple[str, ...] = ()
         self.missing: tuple[str, ...] = ()
         self.indices: Rows = np.zeros((0, 1), dtype=np.intp)
@@ -37,7 +51,11 @@ class Wanted:
             known = {name: index for name, index in nodes.interns.resources.items() if index < columns}
             found = [(known[name], amount, weight) for name, amount, weight in self._names if name in known]
             self.resolved = tuple(name for name, _, _ in self._names if name in known)
-            self.missing = tuple(name for name, _, _ in self._names if name not in known)
+            self.missing = tuple(
+                name for name, _, _ in self._names if name not in known and name not in self._elsewhere
+            )
+            if self._elsewhere:
+                self.elsewhere = frozenset(known[name] for name in self.resolved if name in self._elsewhere)
             self.each = tuple(found)
             table = np.array(found, dtype=np.int64).reshape(-1, 3)
             self.indices = table[:, 0:1].astype(np.intp)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agent_scheduler.engine.decide import Candidate, CompiledFilter, compile_filters, first_refusing
 from agent_scheduler.engine.dra.allocator import Refused as DevicesRefused
 from agent_scheduler.engine.dra.demand import Demand
+from agent_scheduler.engine.dra.extended_claim import DELETED
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL
 from agent_scheduler.engine.dra.reservation import Reservation as ClaimReservation
 from agent_scheduler.engine.dra.reservation import reserve as reserve_claims
@@ -47,6 +48,7 @@ from agent_scheduler.kube.paths import segment
 
 from .claim_writer import ClaimWriter, PatchCall
 from .cluster import Cluster
+from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
 from .resource_claims import ResourceClaims, pod_ref
 from .storage import Storage
 
@@ -103,12 +105,17 @@ class PreBind:
         claims: ResourceClaims,
         profile_of: Callable[[str], Profile],
         patch: PatchCall,
+        create: CreateCall,
+        delete: DeleteCall,
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._storage = storage
         self._claims = claims
         self._writer = ClaimWriter(claims, patch)
+        self._extended = ExtendedClaims(
+            claims, writer=self._writer, patch=patch, create=create, delete=delete
+        )
         self._profile_of = profile_of
         self._patch = patch
         self._clock = clock
@@ -161,12 +168,13 @@ class PreBind:
                 return UNAVAILABLE
             volumes = None if taken.all_bound else taken
         claims: ClaimReservation | None = None
-        if cls.claims is not None and (cls.claims.wanted or cls.claims.held):
+        if cls.claims is not None and not cls.claims.is_empty:
             found = reserve_claims(pod.claims, cls.claims, self._cluster.devices, node, pod_ref(pod))
             if isinstance(found, DevicesRefused):
                 self._storage.give_back(pod.uid)
                 return UNAVAILABLE
-            claims = found
+            if found.parts or found.promise is not None or self._names(pod):
+                claims = found
         return None if volumes is None and claims is None else Reserved(volumes, claims)
 
     def give_back(self, pod: PodInfo) -> None:
@@ -177,6 +185,9 @@ class PreBind:
     def deallocate(self, pod: PodInfo, demand: Demand) -> str:
         """No node will do for a pod with resource claims: have one given back that keeps it from other nodes, if there
         is one (DynamicResources' PostFilter). What is to be said of that."""
+        if demand.left_over:
+            self._work.put_nowait(_Work(lambda: self._remove_left_over(pod), lambda: None))
+            return DELETED
         claim = self._writer.to_deallocate(demand, pod)
         if claim is None:
             return STILL
@@ -213,6 +224,7 @@ class PreBind:
     def bound(self, pod: PodInfo) -> None:
         """The bind has ended in a way that leaves the pod its claims, or leaves them to others."""
         self._written.pop(pod.uid, None)
+        self._extended.bound(pod.uid)
 
     def failed(self, result: ScheduleResult, node_name: str, problem: str) -> bool:
         """The bind was refused. Whether claims were written for it, which are taken back before it is told as ended."""
@@ -275,13 +287,29 @@ class PreBind:
             if problem:
                 return f'running PreBind plugin "VolumeBinding": {problem}'
         if job.reserved.claims is not None:
+            pod = job.result.pod
             problem = await self._writer.write(job.reserved.claims, wanted=lambda: self._is_wanted(job))
+            problem = problem or await self._extended.write(
+                job.reserved.claims, names=self._names(pod), wanted=lambda: self._is_wanted(job)
+            )
             if problem:
                 return f'running PreBind plugin "DynamicResources": {problem}'
         return ""
 
     async def _take_back(self, pod: PodInfo, reservation: ClaimReservation) -> None:
         await self._writer.take_back(reservation, wanted=lambda: self._cluster.waits(pod.uid))
+        if reservation.promise is not None:
+            await self._remove_left_over(pod)
+
+    async def _remove_left_over(self, pod: PodInfo) -> None:
+        await self._extended.take_back(
+            pod_ref(pod), names=self._names(pod), wanted=lambda: self._cluster.waits(pod.uid)
+        )
+
+    def _names(self, pod: PodInfo) -> str:
+        """The claim for extended resources that the pod's status names as last seen."""
+        seen = self._cluster.pods.get(pod.uid)
+        return "" if seen is None else seen.extended_claim
 
     def _undo(self, pod: PodInfo) -> None:
         self._cluster.forget(pod)

@@ -19,6 +19,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
+from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
@@ -30,6 +31,7 @@ from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.bind import BindResult, Doubt, bind
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.patch import Patched, patch_once
@@ -188,6 +190,8 @@ class FastPath:
             claims=self.claims,
             profile_of=self._profile,
             patch=self._patch,
+            create=self._create,
+            delete=self._delete,
             clock=timing.clock,
         )
         self.binder = Binder(
@@ -268,7 +272,7 @@ class FastPath:
         """What keeps pods out of the queue, by profile. From now on these profiles' plugins see the devices."""
         for profile in profiles.values():
             for plugin in profile.filters:
-                if isinstance(plugin, DynamicResources):
+                if isinstance(plugin, DynamicResources | NodeResourcesFit):
                     plugin.devices = self._devices
         return {
             name: (*profile.pre_enqueue, *((self._gate,) if profile.preemption is not None else ()))
@@ -392,6 +396,22 @@ class FastPath:
             strategic=strategic,
             budget=self._claim_budget,
             timing=self._timing,
+        )
+
+    async def _create(self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]) -> Made:
+        return await create_once(
+            self._transport,
+            collection,
+            name,
+            body,
+            wanted=wanted,
+            budget=self._claim_budget,
+            timing=self._timing,
+        )
+
+    async def _delete(self, path: str, uid: str, *, wanted: Callable[[], bool]) -> Failure | None:
+        return await delete_once(
+            self._transport, path, uid, wanted=wanted, budget=self._claim_budget, timing=self._timing
         )
 
     async def _evict(

@@ -114,12 +114,17 @@ class ContainerStatus(Wire, frozen=True):
     allocated_resources: Resources | None = None
 
 
+class ExtendedResourceClaimStatus(Wire, frozen=True):
+    resource_claim_name: str = ""
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = ""
     start_time: str | None = None
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
     resource_claim_statuses: list[ResourceClaimStatus] | None = None
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 

@@ -12,5 +12,6 @@ What others use:
 - `allocation.Allocation`: `status(claim_uid)` is the `status.allocation` to write;
 - `extended`: `needs_of()` a pod for `demand(extended=...)`; `met_by_devices()` for NodeResourcesFit; `claim_for()` a
   pod on its node, which the last allocation is for;
+- `extended_claim`: the claim that is made then, its name, and what its pod is told;
 - `reservation`: what a binder takes, writes and takes back, a claim at a time.
 """

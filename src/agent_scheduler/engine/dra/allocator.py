@@ -25,6 +25,8 @@ from .sites import Site, site_of
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 TIMED_OUT: Final = "timed out trying to allocate devices"
+#: A claim of an attempt that came to nothing is still there.
+LEFT_OVER: Final = "cannot schedule extended resource claim"
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 
 #: Devices that a search may try, each time that it does; some 20 ms.
@@ -58,6 +60,8 @@ def allocate(
     plan = plan_of(demand, devices)
     if plan.problem:
         return Refused(plan.problem)
+    if demand.left_over:
+        return Refused(LEFT_OVER)
     for held in demand.held:
         if held.reach is not None and not reaches(held.reach, node):
             return Refused(NOT_AVAILABLE)

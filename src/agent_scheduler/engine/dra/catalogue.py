@@ -16,6 +16,7 @@ import msgspec
 from .allocation import Allocation, Holding, Use
 from .assumed import AssumedClaims
 from .checking import contradictions
+from .claimspec import ClaimSpec
 from .devices import PoolId
 from .pools import Pool
 from .records import ClaimInfo, ClaimKey, DeviceClassInfo, Record, SliceInfo, same
@@ -74,6 +75,10 @@ class Devices:
         self._booked: dict[ClaimKey, tuple[Use, ...]] = {}
         #: Resource -> classes that name it as theirs.
         self._extended: dict[str, set[str]] = {}
+        #: UID of a pod -> claims that were made for its extended resources.
+        self._made: dict[str, dict[ClaimKey, None]] = {}
+        #: The same claims before they are made: UID of a pod -> what it is to get. Their keys are nobody else's.
+        self._promised: dict[str, ClaimInfo] = {}
         #: What others work out of it: demand -> plan, node -> site. Owners: `plans` and `sites`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.sites: dict[str, Any] = {}
@@ -163,6 +168,21 @@ class Devices:
         found = sorted((self.classes[name] for name in names), key=lambda each: each.name)
         return max(found, key=lambda each: each.created, default=None)
 
+    def stand_for(self, resources: Iterable[str]) -> bool:
+        """Whether devices of some class are what one of these extended resources means."""
+        return bool(self.classes) and any(self.class_of_resource(each) is not None for each in resources)
+
+    def resources(self) -> Iterable[str]:
+        """All extended resources that devices stand for."""
+        yield from self._extended
+        for name in self.classes:
+            yield CLASS_RESOURCE + name
+
+    def made_for(self, pod_uid: str) -> tuple[ClaimInfo, ...]:
+        """The claims that were made for a pod's extended resources; one at most, unless somebody else made some."""
+        keys = self._made.get(pod_uid)
+        return tuple(self.claims[key] for key in keys) if keys else ()
+
     # ---- what the watch tells; each returns whether a decision can see the change
 
     def set_class(self, each: DeviceClassInfo) -> bool:
@@ -211,15 +231,17 @@ class Devices:
         if old is not None and old.uid == claim.uid and version_of(claim) < version_of(old):
             return False
         self.claims[claim.key] = claim
+        self._note_made(old, claim)
         self.assumed.seen(claim, version_of(claim))
         self._rebook(claim.key)
         return old is None or not same(claim, old)
 
     def delete_claim(self, key: ClaimKey) -> bool:
-        gone = self.claims.pop(key, None) is not None
+        gone = self.claims.pop(key, None)
+        self._note_made(gone, None)
         self.assumed.drop(key)
         self._rebook(key)
-        return gone
+        return gone is not None
 
     # ---- what decisions assume
 
@@ -249,6 +271,30 @@ class Devices:
         self._rebook(key)
         return True
 
+    def promise(self, holder: str, spec: ClaimSpec, allocation: Allocation) -> bool:
+        """Take devices for a claim that is to be made for a pod. False, and nothing is changed, if they are taken."""
+        holding = allocation.holding
+        if holder in self._promised or not has_room(holding, self._pools):
+            return False
+        promised = self._promised[holder] = ClaimInfo(
+            name=holder,
+            uid="",
+            resource_version="",
+            spec=spec,
+            allocation=holding,
+            reserved_for=(holder,),
+            deleting=False,
+            controller=holder,
+            extended=True,
+        )
+        self._rebook(promised.key)
+        return True
+
+    def keep_promise(self, key: ClaimKey, allocation: Allocation, holder: str) -> bool:
+        """The claim has been made: from now on it is assumed to have what was promised. Else `assume` says False."""
+        self._withdraw(holder)
+        return self.assume(key, allocation, holder)
+
     def written(self, key: ClaimKey, holder: str, resource_version: str) -> None:
         """The API server has what was assumed of the claim for this pod, at this version."""
         claim = self.claims.get(key)
@@ -275,6 +321,8 @@ class Devices:
             old, new = before[key], self.claims.get(key)
             if old is not None and new is not None:
                 changed.append((old, self._as_assumed(key) or new))
+        if (promised := self._withdraw(holder)) is not None:
+            changed.append((promised, msgspec.structs.replace(promised, allocation=None, reserved_for=())))
         return changed
 
     def forget_node(self, name: str) -> None:
@@ -284,6 +332,21 @@ class Devices:
             plan.answers.pop(name, None)
 
     # ---- inside
+
+    def _withdraw(self, holder: str) -> ClaimInfo | None:
+        promised = self._promised.pop(holder, None)
+        if promised is not None:
+            self._rebook(promised.key)
+        return promised
+
+    def _note_made(self, old: ClaimInfo | None, new: ClaimInfo | None) -> None:
+        if old is not None and old.extended and old.controller:
+            keys = self._made[old.controller]
+            del keys[old.key]
+            if not keys:
+                del self._made[old.controller]
+        if new is not None and new.extended and new.controller:
+            self._made.setdefault(new.controller, {})[new.key] = None
 
     def _as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
         """The claim with what is assumed of it."""
@@ -349,7 +412,8 @@ class Devices:
             return claim.allocation.uses
         if assumed is not None and assumed.allocation is not None:
             return assumed.allocation.uses
-        return _NO_USES
+        promised = self._promised.get(key[1]) if not key[0] else None
+        return promised.allocation.uses if promised is not None and promised.allocation else _NO_USES
 
     def _rebook(self, key: ClaimKey) -> None:
         """Have the books say what the claim has."""

@@ -8,7 +8,7 @@ nodes where it can be used. A claim that no decision can be made about makes it 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -53,10 +53,25 @@ class Held(NamedTuple):
     reach: Reach | None
 
 
+class Claimant(Protocol):
+    """What is read of a pod."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def claims(self) -> tuple[PodClaim, ...]: ...
+    @property
+    def extended(self) -> ExtendedNeeds | None: ...
+
+
 class Demand:
     """Equal only to itself: equal contents are the same object (`demand`)."""
 
-    __slots__ = ("__weakref__", "extended", "held", "problem", "wanted")
+    __slots__ = ("__weakref__", "extended", "held", "left_over", "problem", "wanted")
 
     def __init__(
         self,
@@ -64,6 +79,7 @@ class Demand:
         held: tuple[Held, ...],
         problem: str,
         extended: ExtendedNeeds | None,
+        left_over: tuple[ClaimKey, ...] = (),
     ) -> None:
         #: In the order of the pod's spec; `allocate` answers in the same.
         self.wanted = wanted
@@ -72,6 +88,12 @@ class Demand:
         self.problem = problem
         #: Extended resources that the pod asks for and that devices may stand for, on nodes that lack them.
         self.extended = extended
+        #: Claims that an attempt before this one made for its extended resources. No node will do before they are gone.
+        self.left_over = left_over
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.wanted or self.held or self.problem or self.extended or self.left_over)
 
     def __repr__(self) -> str:
         return f"Demand({[each.name for each in self.wanted]}, held={len(self.held)}, {self.problem!r})"
@@ -87,6 +109,7 @@ def demand(
     *,
     pod: PodRef | None = None,
     extended: ExtendedNeeds | None = None,
+    left_over: tuple[ClaimKey, ...] = (),
 ) -> Demand:
     """What a pod with these claims needs as things stand; the same object for as long as nothing of it changes."""
     wanted: list[Wanted] = []
@@ -102,14 +125,28 @@ def demand(
         else:
             wanted.append(Wanted(claim.name, known.spec))
     if problem:
-        wanted, held, extended = [], [], None
+        wanted, held, extended, left_over = [], [], None, ()
     # A selector has lists and so no hash; equal ones have equal bytes.
     where = tuple((each.key, each.reach and _encode(each.reach.selector)) for each in held)
-    key = (tuple(wanted), where, problem, extended)
+    key = (tuple(wanted), where, problem, extended, left_over)
     found = _interned.get(key)
     if found is None:
-        found = _interned[key] = Demand(tuple(wanted), tuple(held), problem, extended)
+        found = _interned[key] = Demand(tuple(wanted), tuple(held), problem, extended, left_over)
     return found
+
+
+def demand_of(pod: Claimant, devices: Devices) -> Demand | None:
+    """What a pod needs of the devices as things stand; None if nothing."""
+    extended = pod.extended
+    left_over: tuple[ClaimKey, ...] = ()
+    if extended is not None:
+        left_over = tuple(each.key for each in devices.made_for(pod.uid))
+        if not devices.stand_for(extended.resources):
+            extended = None
+    if not (pod.claims or extended or left_over):
+        return None
+    ref = PodRef(pod.namespace, pod.name, pod.uid)
+    return demand(pod.claims, devices, pod=ref, extended=extended, left_over=left_over)
 
 
 def claims_of(pod_claims: Iterable[PodClaim]) -> list[PodClaim]:

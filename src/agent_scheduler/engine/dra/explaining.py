@@ -6,6 +6,7 @@ from ..nodeinfo import NodeInfo
 from .allocator import CANNOT_ALLOCATE, Refused
 from .catalogue import Devices
 from .demand import Demand
+from .extended import met_by_devices
 from .plans import Ask, Failed, plan_of
 from .sites import Seat, site_of
 
@@ -15,7 +16,11 @@ def lacking(refused: Refused, demand: Demand, devices: Devices, node: NodeInfo) 
     if refused.reason != CANNOT_ALLOCATE:
         return refused.reason
     seats = site_of(devices, node).seats
-    asks = [ask for claim in plan_of(demand, devices).claims for asks in claim.requests for ask in asks]
+    plan = plan_of(demand, devices)
+    claims = list(plan.claims)
+    if demand.extended is not None and (met := met_by_devices(demand.extended.resources, devices, node)):
+        claims.append(plan.extended(met, devices))
+    asks = [ask for claim in claims for asks in claim.requests for ask in asks]
     return "; ".join((refused.reason, *(_said_of(ask, seats) for ask in asks)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import QuantityError, value
@@ -29,19 +30,31 @@ class ContainerNeed(NamedTuple):
     requests: tuple[tuple[str, int], ...]
 
 
-class ExtendedNeeds(NamedTuple):
-    """Of a pod: its init containers, then its containers."""
+class ExtendedNeeds:
+    """Of a pod: its init containers, then its containers. Equal contents are the same object, which many pods share."""
+
+    __slots__ = ("__weakref__", "containers", "resources")
 
     containers: tuple[ContainerNeed, ...]
+    #: Those of their resources that devices may stand for.
+    resources: frozenset[str]
 
-    @property
-    def resources(self) -> frozenset[str]:
-        return frozenset(
-            resource
-            for container in self.containers
-            for resource, number in container.requests
-            if number and is_extended(resource)
-        )
+    def __new__(cls, containers: tuple[ContainerNeed, ...]) -> ExtendedNeeds:
+        found = _interned.get(containers)
+        if found is None:
+            found = super().__new__(cls)
+            found.containers = containers
+            found.resources = frozenset(
+                resource
+                for container in containers
+                for resource, number in container.requests
+                if number and is_extended(resource)
+            )
+            _interned[containers] = found
+        return found
+
+
+_interned: WeakValueDictionary[tuple[ContainerNeed, ...], ExtendedNeeds] = WeakValueDictionary()
 
 
 class Mapped(NamedTuple):

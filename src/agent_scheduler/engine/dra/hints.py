@@ -20,7 +20,7 @@ from ..queueing.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex
 from .allocator import Refused
 from .answers import answer
 from .catalogue import Devices
-from .demand import Demand, PodRef, demand, missing
+from .demand import Demand, PodRef, demand, demand_of, missing
 from .devices import Device
 from .plans import Failed, plan_of
 from .records import ClaimInfo, DeviceClassInfo, SliceInfo, same
@@ -64,7 +64,7 @@ class Hints:
             return True
         if missing(pod.claims, devices, _ref(pod)):
             return False
-        if frees(old, new):
+        if frees(old, new) or (new is None and old is not None and _made_for(old) == pod.uid):
             return True
         if new is None or new.key not in {claim.claim for claim in pod.claims}:
             return False
@@ -135,7 +135,7 @@ class Hints:
 
     @staticmethod
     def _demand(pod: PodInfo, devices: Devices) -> Demand:
-        return demand(pod.claims, devices, pod=_ref(pod))
+        return demand_of(pod, devices) or demand((), devices)
 
 
 def frees(old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
@@ -149,7 +149,10 @@ def _of_claim(event: ClusterEvent, old: ClaimInfo | None, new: ClaimInfo | None)
     if frees(old, new):
         return ALL_PODS
     # Of one that goes, too: what its pods ask for is to be read again.
-    return [("claim", *each.key) for each in (old, new) if each is not None]
+    keys: list[Key] = [("claim", *each.key) for each in (old, new) if each is not None]
+    if new is None and old is not None and _made_for(old):
+        keys.append(("made for", _made_for(old)))
+    return keys
 
 
 def _of_class(event: ClusterEvent, old: object, new: DeviceClassInfo) -> tuple[Key, ...]:
@@ -157,7 +160,15 @@ def _of_class(event: ClusterEvent, old: object, new: DeviceClassInfo) -> tuple[K
 
 
 def _claims_of(pod: PodInfo) -> list[Key]:
-    return [("claim", *claim.claim) for claim in pod.claims if claim.claim is not None]
+    found: list[Key] = [("claim", *claim.claim) for claim in pod.claims if claim.claim is not None]
+    if pod.extended is not None:
+        found.append(("made for", pod.uid))
+    return found
+
+
+def _made_for(claim: ClaimInfo) -> str:
+    """UID of the pod for whose extended resources a claim was made; empty if for none."""
+    return claim.controller if claim.extended else ""
 
 
 def _class_names(wanted: Demand) -> frozenset[str]:

@@ -23,6 +23,8 @@ from .allocator import Refused
 from .answers import answer
 from .catalogue import RESERVED_AT_MOST, Devices
 from .demand import Demand, PodClaim, PodRef, claims_of, to_allocate
+from .extended import claim_for
+from .extended_claim import Promise
 from .records import FINALIZER, ClaimInfo, ClaimKey
 
 #: What DynamicResources says after its look for a claim to give back (`PostFilter`).
@@ -48,6 +50,8 @@ class Reservation(NamedTuple):
     pod: PodRef
     node_name: str
     parts: tuple[Part, ...]
+    #: The claim that is to be made for its extended resources, if it gets devices for any.
+    promise: Promise | None = None
 
 
 class Write(NamedTuple):
@@ -96,7 +100,14 @@ def reserve(
         if not devices.assume(part.claim, part.allocation, pod.uid):
             devices.forget(pod.uid)
             return Refused("resourceclaim not available on the node")
-    return Reservation(pod, node.name, tuple(parts))
+    promise = None
+    made = claim_for(demand.extended, devices, node) if demand.extended is not None else None
+    if made is not None:
+        promise = Promise(*made, found[-1])
+        if not devices.promise(pod.uid, promise.claim_spec, promise.allocation):
+            devices.forget(pod.uid)
+            return Refused("resourceclaim not available on the node")
+    return Reservation(pod, node.name, tuple(parts), promise)
 
 
 def due(reservation: Reservation, part: Part, devices: Devices, version: str) -> Write | Due | Lost:

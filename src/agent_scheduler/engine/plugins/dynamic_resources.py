@@ -69,7 +69,7 @@ class DynamicResources(Filter):
         problem = plan_of(pod.claims, devices).problem
         if problem:
             raise PodRejected(problem)
-        if not (pod.claims.wanted or pod.claims.held or pod.claims.extended):
+        if pod.claims.is_empty:
             return None
         return State(pod.claims, devices)
 

@@ -1,7 +1,8 @@
 """NodeResourcesFit: refuses nodes without room.
 
 Rooms are exact integers; a pod counts as one unit of the resource `pods`. How full a node gets ranks it in
-`node_resources_fit_score`.
+`node_resources_fit_score`. A resource that devices of some class stand for (KEP-5004) is not looked at on nodes that
+offer none of it: there it is the matter of DynamicResources.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
 from ..columns import BASE_RESOURCES, Bools, Columns, Rows
-from ..dra.catalogue import CLASS_RESOURCE
+from ..dra.catalogue import CLASS_RESOURCE, Devices
+from ..dra.extended import is_extended as may_be_devices
 from ..dra.records import DeviceClassInfo, same
 from ..framework import Depends, Filter
 from ..handle import Handle
@@ -44,13 +46,20 @@ class NodeResourcesFit(Filter):
     reads_amounts_only = True
 
     def __init__(self, ignored_resources: Iterable[str] = (), ignored_groups: Iterable[str] = ()) -> None:
-        """Extended resources that somebody else looks after, by name and by what stands before the slash."""
+        """Extended resources that somebody else looks after, by name and by what stands before the slash.
+
+        `devices`, which hints look at, is given by whoever has the picture of the cluster."""
+        self.devices: Devices | None = None
         self._ignored = frozenset(ignored_resources)
         self._ignored_groups = frozenset(ignored_groups)
         self._by_amount = PodIndex(keys_of=self._amounts, shared=lambda pod: pod.cls)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
-        return Wanted([(resource, amount, 0) for resource, amount in self._wanted(pod)])
+        wanted = [(resource, amount, 0) for resource, amount in self._wanted(pod)]
+        if pod.claims is None or pod.claims.extended is None:
+            return Wanted(wanted)
+        # As devices stand for some of it, this has been asked before.
+        return Wanted(wanted, elsewhere=_met_elsewhere(pod.requests, handle.devices))
 
     def _wanted(self, pod: PodClass) -> Iterable[tuple[str, int]]:
         if not self._ignored and not self._ignored_groups:
@@ -72,8 +81,10 @@ class NodeResourcesFit(Filter):
         if state.resolve(nodes).missing:
             return False
         offered, taken = nodes.allocatable.item, nodes.requested.item
-        for index, amount, _ in state.each:  # noqa: SIM110 - once a bind
+        for index, amount, _ in state.each:
             if offered(index, row) - taken(index, row) < amount:
+                if index in state.elsewhere and not offered(index, row):
+                    continue
                 return False
         return True
 
@@ -91,6 +102,8 @@ class NodeResourcesFit(Filter):
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
         offered = nodes.allocatable[state.indices, rows] >= state.amounts
+        if state.elsewhere:
+            offered |= self._elsewhere(state, nodes, rows)
         large_enough: Bools = np.logical_and.reduce(offered | (state.indices == _PODS))
         return large_enough
 
@@ -99,6 +112,8 @@ class NodeResourcesFit(Filter):
         state.resolve(nodes)
         room = np.maximum(nodes.allocatable[state.indices, rows] - nodes.requested[state.indices, rows], 0)
         short = np.maximum(state.amounts - room, 0) / np.maximum(state.amounts, 1)
+        if state.elsewhere:
+            short[self._elsewhere(state, nodes, rows)] = 0
         return rows[np.argsort(short.sum(axis=0), kind="stable")]
 
     def missing(self, state: Wanted, nodes: Columns, row: int) -> str:
@@ -107,7 +122,7 @@ class NodeResourcesFit(Filter):
         for resource, (index, amount, _) in zip(state.resolved, state.each, strict=True):
             offered = nodes.allocatable.item(index, row)
             free = offered - nodes.requested.item(index, row)
-            if free < amount:
+            if free < amount and (offered or index not in state.elsewhere):
                 wanted, left, whole, short = (
                     text_of(resource, each) for each in (amount, max(free, 0), offered, amount - free)
                 )
@@ -119,7 +134,15 @@ class NodeResourcesFit(Filter):
         """[resource, row]: whether what is left, which may be negative, is as much as wanted."""
         room = nodes.allocatable[state.indices, rows] - nodes.requested[state.indices, rows]
         enough: Bools = room >= state.amounts
+        if state.elsewhere:
+            enough |= NodeResourcesFit._elsewhere(state, nodes, rows)
         return enough
+
+    @staticmethod
+    def _elsewhere(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+        """[resource, row]: whether devices have to meet it there."""
+        none: Bools = nodes.allocatable[state.indices, rows] == 0
+        return none & np.isin(state.indices, tuple(state.elsewhere))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -137,7 +160,7 @@ class NodeResourcesFit(Filter):
             ClusterEventWithHint(
                 ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE),
                 self._more_room,
-                ByKeys(self._by_amount, _room, once=True),
+                ByKeys(self._by_amount, self._room, once=True),
             ),
         )
 
@@ -158,29 +181,52 @@ class NodeResourcesFit(Filter):
         """The pod fits the node when empty, and the node is new or offers more of something that is wanted."""
         assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
         offered, wanted = new.allocatable, dict(self._wanted(pod.cls))
-        if any(amount > offered.get(resource, 0) for resource, amount in wanted.items()):
+        elsewhere: set[str] = set()
+        if pod.cls.extended and self.devices is not None:
+            elsewhere = {each for each in _met_elsewhere(wanted, self.devices) if not offered.get(each)}
+        if any(
+            amount > offered.get(resource, 0)
+            for resource, amount in wanted.items()
+            if resource not in elsewhere
+        ):
             return QueueingHint.SKIP
         if not isinstance(old, NodeInfo):
             return QueueingHint.QUEUE
         before = old.allocatable
         more = any(offered.get(resource, 0) > before.get(resource, 0) for resource in wanted)
+        # What the node no longer offers is the matter of devices from now on.
+        more = more or any(before.get(resource, 0) for resource in elsewhere)
         return QueueingHint.QUEUE if more else QueueingHint.SKIP
+
+    def _room(self, event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> list[Key]:
+        """A new node: all that want no more of their rarest resource than it offers. A larger one: those who want some
+        of what it has more of, and no more than it offers. Either: those for whom devices may be there instead."""
+        offered, before = new.allocatable, {} if old is None else old.allocatable
+        keys: list[Key] = [
+            UpTo(resource, MAX_INT64)
+            for resource in (self.devices.resources() if self.devices is not None else ())
+            if not offered.get(resource) and (old is None or before.get(resource))
+        ]
+        if old is None:
+            keys += [ANYWAY, *(UpTo((_RAREST, resource), amount) for resource, amount in offered.items())]
+        else:
+            keys += [
+                UpTo(resource, amount)
+                for resource, amount in offered.items()
+                if amount > before.get(resource, 0)
+            ]
+        return keys
 
 
 #: Dimension under which each pod is filed once.
 _RAREST = "rarest"
 
 
-def _room(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> list[Key]:
-    """A new node: all that want no more of their rarest resource than it offers. A larger one: those who want some of
-    what it has more of, and no more than it offers."""
-    offered = new.allocatable
-    if old is None:
-        return [ANYWAY, *(UpTo((_RAREST, resource), amount) for resource, amount in offered.items())]
-    before = old.allocatable
-    return [
-        UpTo(resource, amount) for resource, amount in offered.items() if amount > before.get(resource, 0)
-    ]
+def _met_elsewhere(resources: Iterable[str], devices: Devices) -> frozenset[str]:
+    """Which of them are the matter of devices where a node offers none."""
+    return frozenset(
+        each for each in resources if may_be_devices(each) and devices.class_of_resource(each) is not None
+    )
 
 
 def _names_of(each: DeviceClassInfo) -> frozenset[str]:

@@ -1,0 +1,113 @@
+"""The claim that a scheduler makes for the extended resources of a pod, when it has chosen its node (KEP-5004).
+
+    promise ──> the claim is made ──> its allocation and its reservation are written ──> the pod is told ──> the bind
+       └── at any time: what was made is deleted, and what the pod was told of it is taken back
+
+The claim is the pod's own: the pod controls it, and an annotation tells it from others. Its name follows from the pod's
+UID, though it looks like a generated one, so that however often an attempt is repeated, by whomever, one claim is made.
+A claim that an attempt left behind was made for that attempt's node; it is deleted, never used again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from .allocation import Allocation
+from .claimspec import ClaimSpec, claim_spec
+from .demand import PodRef
+from .records import EXTENDED_RESOURCE_CLAIM, FINALIZER
+
+#: What DynamicResources says of a claim that it has had deleted for its pod.
+DELETED: Final = "deletion of ResourceClaim completed"
+
+#: Of generated names: the most that is kept of what they begin with, and what their ends are made of.
+_BASE_AT_MOST: Final = 58
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_RANDOM: Final = 5
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Promise(NamedTuple):
+    """What a pod is to get at its node for its extended resources, in a claim that is not made yet."""
+
+    #: As `extended.claim_for` gives them.
+    spec: dict[str, Any]
+    mappings: list[dict[str, str]]
+    allocation: Allocation
+
+    @property
+    def claim_spec(self) -> ClaimSpec:
+        return claim_spec(_encode(self.spec))
+
+
+class MadeClaim(NamedTuple):
+    namespace: str
+    name: str
+    uid: str
+
+
+def base_of(pod: PodRef) -> str:
+    return f"{pod.name}-extended-resources-"
+
+
+def name_of(pod: PodRef, number: int = 0) -> str:
+    """The name of a pod's claim. `number`: others, for where an object of somebody else has that name."""
+    digest = int(hashlib.sha256(f"{pod.uid}/{number}".encode()).hexdigest(), 16)
+    end = ""
+    for _ in range(_RANDOM):
+        digest, letter = divmod(digest, len(_LETTERS))
+        end += _LETTERS[letter]
+    return base_of(pod)[:_BASE_AT_MOST] + end
+
+
+def manifest(pod: PodRef, name: str, spec: dict[str, Any]) -> bytes:
+    """The claim as it is made. It is protected from the start: it never is without an allocation for long."""
+    return _encode(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "name": name,
+                "namespace": pod.namespace,
+                "generateName": base_of(pod),
+                "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
+                "finalizers": [FINALIZER],
+                "ownerReferences": [
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        "name": pod.name,
+                        "uid": pod.uid,
+                        "controller": True,
+                    }
+                ],
+            },
+            "spec": spec,
+        }
+    )
+
+
+def owner_of(claim: dict[str, Any]) -> str:
+    """UID of the object that controls a claim as the API server has it."""
+    owners = (claim.get("metadata") or {}).get("ownerReferences") or ()
+    return next((each.get("uid", "") for each in owners if each.get("controller")), "")
+
+
+def told(pod: PodRef, claim: str, mappings: list[dict[str, str]]) -> bytes:
+    """Patch of the pod's status: which of its containers gets what of the claim."""
+    status = {"resourceClaimName": claim, "requestMappings": mappings}
+    return _encode({"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}})
+
+
+def untold(pod: PodRef) -> bytes:
+    """Patch of the pod's status: there is no such claim."""
+    return _encode({"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": None}})
+
+
+def unprotected(uid: str) -> bytes:
+    """Strategic patch of a claim, whose devices nobody is going to use: it may go."""
+    return _encode({"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}})
