@@ -19,13 +19,11 @@ from .checking import contradictions
 from .claimspec import ClaimSpec
 from .devices import PoolId
 from .pools import Pool
-from .records import ClaimInfo, ClaimKey, DeviceClassInfo, Record, SliceInfo, same
+from .records import CLASS_RESOURCE, ClaimInfo, ClaimKey, DeviceClassInfo, Record, SliceInfo, same
 from .room import has_room
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
 RESERVED_AT_MOST: Final = 256
-#: A resource of this name is the devices of the class that it ends with.
-CLASS_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 
 _NO_USES: tuple[Use, ...] = ()
 

@@ -15,8 +15,9 @@ from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import QuantityError, value
 
 from ..nodeinfo import NodeInfo
-from .catalogue import CLASS_RESOURCE, Devices
+from .catalogue import Devices
 from .claimspec import ClaimSpec, Option, Request
+from .records import CLASS_RESOURCE
 
 #: What the claim is called before it has a name.
 CLAIM = "<extended-resources>"

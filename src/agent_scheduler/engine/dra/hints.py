@@ -75,14 +75,15 @@ class Hints:
         return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, _ref(new)))
 
     def _class(self, pod: PodInfo, old: DeviceClassInfo | None, new: DeviceClassInfo) -> bool:
-        """It asks for devices of this class, by its name or by the resource that the class is."""
+        """It asks for devices of this class, by its name or by a resource that the class is, or no longer is."""
         devices = self._devices()
         if devices is None:
             return True
-        wanted = self._demand(pod, devices)
-        if wanted.extended is not None:
+        if old is not None and same(new, old):
+            return False
+        if pod.extended is not None and not pod.extended.resources.isdisjoint(_resources_of(old, new)):
             return True
-        return new.name in _class_names(wanted) and (old is None or not same(new, old))
+        return new.name in _class_names(self._demand(pod, devices))
 
     def _slice(self, pod: PodInfo, old: SliceInfo | None, new: SliceInfo | None) -> bool:
         """The pool has, or had, a device that it asks for, or cannot be asked about."""
@@ -122,16 +123,21 @@ class Hints:
 
     def _demand_of(self, pod: PodInfo) -> Hashable:
         devices = self._devices()
-        return pod.uid if devices is None else self._demand(pod, devices)
+        if devices is None:
+            return pod.uid
+        wanted = self._demand(pod, devices)
+        # Pods may ask for resources that nothing stands for yet, and which will not be the same devices then.
+        return wanted if pod.extended is None else (pod.extended, wanted)
 
     def _classes_of(self, pod: PodInfo) -> Iterable[Key]:
         devices = self._devices()
         if devices is None:
             return (ANYWAY,)
-        wanted = self._demand(pod, devices)
-        if wanted.extended is not None:
-            return (ANYWAY,)
-        return [("class", name) for name in _class_names(wanted)]
+        keys: list[Key] = [("class", name) for name in _class_names(self._demand(pod, devices))]
+        if pod.extended is not None:
+            # Whether or not devices stand for them now.
+            keys += [("resource", name) for name in pod.extended.resources]
+        return keys
 
     @staticmethod
     def _demand(pod: PodInfo, devices: Devices) -> Demand:
@@ -149,14 +155,19 @@ def _of_claim(event: ClusterEvent, old: ClaimInfo | None, new: ClaimInfo | None)
     if frees(old, new):
         return ALL_PODS
     # Of one that goes, too: what its pods ask for is to be read again.
-    keys: list[Key] = [("claim", *each.key) for each in (old, new) if each is not None]
-    if new is None and old is not None and _made_for(old):
-        keys.append(("made for", _made_for(old)))
+    seen = [each for each in (old, new) if each is not None]
+    keys: list[Key] = [("claim", *each.key) for each in seen]
+    keys += [("made for", _made_for(each)) for each in seen if _made_for(each)]
     return keys
 
 
-def _of_class(event: ClusterEvent, old: object, new: DeviceClassInfo) -> tuple[Key, ...]:
-    return ANYWAY, ("class", new.name)
+def _of_class(event: ClusterEvent, old: DeviceClassInfo | None, new: DeviceClassInfo) -> list[Key]:
+    return [ANYWAY, ("class", new.name), *(("resource", name) for name in _resources_of(old, new))]
+
+
+def _resources_of(old: DeviceClassInfo | None, new: DeviceClassInfo) -> frozenset[str]:
+    """The extended resources that a class is, or was."""
+    return new.resources if old is None else old.resources | new.resources
 
 
 def _claims_of(pod: PodInfo) -> list[Key]:

@@ -28,6 +28,8 @@ from .devices import Device, Place, PoolId, device
 ClaimKey = tuple[str, str]
 
 NOWHERE = Place()
+#: A resource of this name is the devices of the class that it ends with.
+CLASS_RESOURCE = "deviceclass.resource.kubernetes.io/"
 #: What keeps a claim from being dropped while its devices are in use (resource.k8s.io's `Finalizer`).
 FINALIZER = "resource.kubernetes.io/delete-protection"
 #: A claim that is made for the extended resources of a pod, which its spec does not name.
@@ -55,6 +57,11 @@ class DeviceClassInfo(Record, frozen=True, kw_only=True):
     configuration: tuple[bytes, ...]
     extended_resource: str
     created: str
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The extended resources that its devices are: by the name that it gives, and by its own."""
+        return frozenset((self.extended_resource, CLASS_RESOURCE + self.name)) - {""}
 
 
 class SliceInfo(Record, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import numpy as np
 from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
 from ..columns import BASE_RESOURCES, Bools, Columns, Rows
-from ..dra.catalogue import CLASS_RESOURCE, Devices
+from ..dra.catalogue import Devices
 from ..dra.extended import is_extended as may_be_devices
 from ..dra.records import DeviceClassInfo, same
 from ..framework import Depends, Filter
@@ -229,22 +229,17 @@ def _met_elsewhere(resources: Iterable[str], devices: Devices) -> frozenset[str]
     )
 
 
-def _names_of(each: DeviceClassInfo) -> frozenset[str]:
-    """The resources that devices of the class are, by the name that it gives and by its own."""
-    return frozenset((each.extended_resource, CLASS_RESOURCE + each.name)) - {""}
-
-
 def _by_devices(pod: object, old: object | None, new: object | None) -> QueueingHint:
     """Devices stand now for a resource that the pod asks for, or no longer do."""
     assert isinstance(pod, PodInfo) and isinstance(new, DeviceClassInfo)
     before = old if isinstance(old, DeviceClassInfo) else None
-    names = _names_of(new) | (_names_of(before) if before is not None else frozenset())
+    names = new.resources | (before.resources if before is not None else frozenset())
     changed = before is None or not same(new, before)
     return QueueingHint.QUEUE if changed and names & pod.requests.keys() else QueueingHint.SKIP
 
 
 def _resources_of(event: ClusterEvent, old: DeviceClassInfo | None, new: DeviceClassInfo) -> list[Key]:
-    return [UpTo(name, MAX_INT64) for each in (old, new) if each is not None for name in _names_of(each)]
+    return [UpTo(name, MAX_INT64) for each in (old, new) if each is not None for name in each.resources]
 
 
 def _less_taken(event: ClusterEvent, old: PodInfo, new: PodInfo) -> list[Key]:

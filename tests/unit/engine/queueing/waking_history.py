@@ -17,6 +17,7 @@ from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
 from agent_scheduler.engine.namespaces import NamespaceInfo
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
+from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing import events as ev
@@ -44,7 +45,7 @@ class History:
         #: What both queues' hints about claims look at.
         self.devices = Devices()
         for plugin in (*self.profile.filters, *self.profile.pre_enqueue):
-            if isinstance(plugin, DynamicResources):
+            if isinstance(plugin, DynamicResources | NodeResourcesFit):
                 plugin.devices = self.devices
         self.clock = Clock()
         self.recorders = (Recorder(), Recorder())
