@@ -8,6 +8,7 @@ in two allocations. Nobody is rescued by the queue's flush: who is bound here, w
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from .conftest import Start
 from .picture import Picture
-from .plane import ControlPlane, Run
+from .plane import ControlPlane, Run, container
 from .processes import Scheduler
 
 pytestmark = pytest.mark.e2e
@@ -43,6 +44,8 @@ class Devices:
         self.class_name = plane.full("gpu")
         self.resource = f"{plane.test}.e2e.example.com/gpu"
         self._namespaced = f"{RESOURCE}/namespaces/{plane.namespace}"
+        #: Whether devices can be asked for as an extended resource (a feature of the API server).
+        self.stands_for_resources = False
         self.claims = Picture(plane.transport, f"{self._namespaced}/resourceclaims")
 
     async def begin(self) -> None:
@@ -53,6 +56,7 @@ class Devices:
         )
         if made.status == 404:
             pytest.skip("the cluster has no resource.k8s.io/v1")
+        self.stands_for_resources = "extendedResourceName" in json.loads(made.body)["spec"]
         exactly = {"deviceClassName": self.class_name, "allocationMode": "ExactCount", "count": 1}
         template = {
             "metadata": {"name": self.plane.full("one")},
@@ -81,9 +85,17 @@ class Devices:
         """Pods with a device of their own each."""
         await self.plane.add_pods(names, resourceClaims=self.from_template(), **pod)
 
+    async def add_askers(self, *names: str, number: int = 1) -> None:
+        """Pods that ask for devices as an extended resource."""
+        if not self.stands_for_resources:
+            pytest.skip("the cluster's device classes stand for no extended resources")
+        await self.plane.add_pods(names, containers=[container(more={self.resource: str(number)})])
+
     def claim_of(self, name: str) -> str:
-        """The claim that was generated for a pod."""
+        """The claim that was made for a pod: of its template, or for its extended resource."""
         status = (self.plane.pods.named(self.plane.full(name)) or {}).get("status") or {}
+        if (extended := status.get("extendedResourceClaimStatus")) is not None:
+            return str(extended["resourceClaimName"])
         made = status.get("resourceClaimStatuses") or ()
         return next((each["resourceClaimName"] for each in made if each["name"] == "gpu"), "")
 
@@ -226,13 +238,14 @@ async def test_a_pod_without_a_free_device_waits_for_one(
     assert_nobody_was_rescued(scheduler)
 
 
+@pytest.mark.parametrize("kind", ["template", "extended resource"])
 async def test_a_scheduler_that_is_killed_in_the_middle_of_a_burst_leaves_no_device_twice(
-    plane: ControlPlane, devices: Devices, start: Start
+    plane: ControlPlane, devices: Devices, start: Start, kind: str
 ) -> None:
     for number in range(3):
         await devices.add_node(f"n{number}", 20, cpu="16")
     names = [f"p{number}" for number in range(60)]
-    await devices.add_pods(*names)
+    await (devices.add_pods if kind == "template" else devices.add_askers)(*names)
     first = start("first", config=SLOWLY)
     await plane.pods.until(lambda: len(plane.placed()) >= 10, "10 pods on nodes")
     assert await first.terminate(signal.SIGKILL) == -signal.SIGKILL
@@ -241,6 +254,42 @@ async def test_a_scheduler_that_is_killed_in_the_middle_of_a_burst_leaves_no_dev
     await devices.audit(*names)
     # There are as many devices as pods: what the first had written for a pod is used by that pod, or by another.
     assert len(devices.in_use()) == 60
-    devices.assert_never_twice(deletions=False)
+    owners = [
+        each["uid"]
+        for claim in devices.claims.objects.values()
+        for each in claim["metadata"]["ownerReferences"]
+        if plane.short(each["name"]) in names
+    ]
+    assert len(owners) == len({*owners}) == 60
+    devices.assert_never_twice(deletions=kind != "template")
     plane.assert_never_moved()
     assert_nobody_was_rescued(second)
+
+
+async def test_devices_meet_an_extended_resource(
+    plane: ControlPlane, devices: Devices, scheduler: Scheduler
+) -> None:
+    await devices.add_node("n", 3)
+    await plane.add_node("plugin", more={devices.resource: "1"})
+    await devices.add_askers("two", number=2)
+    await devices.audit("two")
+    (mapping,) = (plane.pods.named(plane.full("two")) or {})["status"]["extendedResourceClaimStatus"][
+        "requestMappings"
+    ]
+    assert (mapping["containerName"], mapping["resourceName"]) == ("c", devices.resource)
+    assert len(devices.in_use()) == 2
+    # Of two that want one each, one gets the last device, and one what the other node offers.
+    await devices.add_askers("a", "b")
+    placed = await plane.bound("a", "b")
+    assert sorted((placed["a"], placed["b"])) == ["n", "plugin"]
+    assert [bool(devices.claim_of(name)) for name in ("a", "b")] == [
+        placed[name] == "n" for name in ("a", "b")
+    ]
+    await devices.add_askers("late")
+    message = await plane.refused("late")
+    assert f"1 {CANNOT}" in message and f"1 Insufficient {devices.resource}" in message, message
+    await plane.delete_pod("two")
+    assert (await plane.bound("late"))["late"] == "n"
+    await devices.audit("late")
+    devices.assert_never_twice(deletions=True)
+    assert_nobody_was_rescued(scheduler)
