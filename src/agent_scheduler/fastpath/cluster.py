@@ -79,6 +79,11 @@ class Cluster:
     def _is_ours(self, pod: PodInfo) -> bool:
         return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._profiles
 
+    def _is_bound(self, pod: PodInfo) -> bool:
+        """Whether its bind has been answered, though the watch may not have shown it yet."""
+        placement = self.ledger.placements.get(pod.uid)
+        return placement is not None and not placement.assumed
+
     def release(self, profiles: Collection[str]) -> None:
         """The pods of these profiles are no longer ours: they leave the queue, and binds under way go on."""
         for pod in self.pods.values():
@@ -91,7 +96,7 @@ class Cluster:
         new = frozenset(profiles) - self._profiles
         self._profiles |= new
         for pod in self.pods.values():
-            if pod.scheduler_name in new and self._is_ours(pod):
+            if pod.scheduler_name in new and self._is_ours(pod) and not self._is_bound(pod):
                 if pod.cls.error:
                     self._observer.malformed("Pod", pod.key, pod.cls.error)
                 self.queue.update(None, pod)
@@ -113,9 +118,8 @@ class Cluster:
             # Only a store that was restored from a backup takes a binding back.
             self.queue.assigned_pod_deleted(old)
         if self._is_ours(pod):
-            placement = self.ledger.placements.get(pod.uid)
-            if placement is not None and not placement.assumed:
-                # Its bind has been answered, and this was said before that: it waits for nothing any more.
+            if self._is_bound(pod):
+                # This was said before that: it waits for nothing any more.
                 return
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)

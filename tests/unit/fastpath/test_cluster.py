@@ -111,6 +111,19 @@ def test_a_confirmed_pod_wakes_nobody() -> None:
     assert not world.woken()
 
 
+def test_a_pod_whose_bind_was_answered_is_not_queued_again_when_its_profile_comes_back() -> None:
+    world = World("n1")
+    body = pod_json("a", requests={"cpu": "1"})
+    pod = world.assumed(body, "n1")
+    world.queue.done(pod.uid)
+    world.ledger.confirm(pod.uid)
+    world.cluster.release(["agent-scheduler"])
+    world.cluster.take_on(["agent-scheduler"])
+    assert world.queue.where(pod.uid) is None
+    world.seen(body, nodeName="n1")
+    assert world.cpu("n1") == 1000
+
+
 def test_a_bind_that_came_to_nothing_wakes_those_who_wait_for_its_room() -> None:
     world = World("n1")
     pod = world.assumed(pod_json("a", requests={"cpu": "1"}), "n1")
