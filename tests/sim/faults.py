@@ -73,6 +73,13 @@ KINDS: dict[str, Kind] = {
     "preemptor": Kind(37, "cluster", "the pod for which others are evicted is deleted or changes"),
     "room_taken": Kind(38, "cluster", "another scheduler takes the room that victims leave"),
     "reload": Kind(39, "process", "the configuration file changes, into one that can be taken over or not"),
+    # Devices.
+    "claim_taken": Kind(40, "write", "409: a claim is allocated, reserved or labelled by others just before"),
+    "claim_changed": Kind(41, "cluster", "claims are deleted, deallocated, unreserved or labelled"),
+    "pool_changed": Kind(
+        42, "cluster", "a driver publishes a pool anew, incomplete for a while, or less of it"
+    ),
+    "class_changed": Kind(43, "cluster", "a DeviceClass goes, or selects nothing, and comes back"),
 }
 
 
@@ -125,6 +132,8 @@ THEMES: tuple[tuple[str, ...], ...] = (
     ("preemptor", "room_taken", "failed", "held_back", "crash", "node_changed"),
     ("preemptor", "denied", "lost_before", "lost_after", "slow", "recreated", "gone", "deleting"),
     ("reload", "crash", "stop", "lost_after", "failed", "node_changed", "unfair"),
+    ("claim_taken", "claim_changed", "lost_after", "slow", "held_back", "pod_deleted"),
+    ("claim_taken", "pool_changed", "class_changed", "crash", "failed", "denied", "bound_elsewhere"),
 )
 
 

@@ -47,6 +47,8 @@ class Nemesis:
             for act in cluster:
                 if world.plan.strikes(act.__name__, now=loop.time(), share=2.0):
                     act()
+            if world.device_nemesis is not None:
+                world.device_nemesis.strike()
             for process in world.processes:
                 self._strike(process)
 

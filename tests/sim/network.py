@@ -59,6 +59,8 @@ def verb_of(method: str, path: str) -> str:
         return "lease"
     if "/persistentvolume" in plain and method == "PATCH":
         return "volume"
+    if "/resourceclaims/" in plain and method == "PATCH":
+        return "claim"
     if method == "GET":
         return "list" if plain in ("/api/v1/pods", "/api/v1/nodes") else "get"
     if method == "DELETE":
@@ -135,6 +137,8 @@ class SimTransport:
         if self._process.fast_path is not None:
             self._world.states.watch(self._process.fast_path, self._world.nemesis)
             self._world.evictions.watch(self._process, self._process.fast_path)
+            if self._world.allocations is not None:
+                self._world.allocations.watch(self._process, self._process.fast_path)
 
     def _strikes(self, name: str, share: float = 1.0) -> bool:
         return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
@@ -169,8 +173,11 @@ class SimTransport:
             names = ["recreated", "gone", "deleting", "denied", *names]
         elif verb in ("status", "event", "volume"):
             names.insert(0, "denied")
+        elif verb == "claim":
+            names = ["claim_taken", "denied", *names]
         share = 3.0 if verb == "evict" else 1.0
-        return next((name for name in names if self._strikes(name, share)), "")
+        shares = {"claim_taken": 2.0}
+        return next((name for name in names if self._strikes(name, shares.get(name, share))), "")
 
     def _latencies(self, fate: str, timeout: float) -> tuple[float, float]:
         before, after = self._rng.uniform(0.0002, 0.004), self._rng.uniform(0.0002, 0.004)
@@ -329,6 +336,9 @@ class _Exchange:
             refused = self._fail()
         elif fate == "denied":
             refused = _answer(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
+        elif fate == "claim_taken":
+            assert world.device_nemesis is not None, "there are claims"
+            world.device_nemesis.claim_taken(asked)
         elif fate and fate not in ("lost_after", "slow"):
             world.nemesis.before_write(fate, asked)
         response = refused or self._carry_out()
@@ -345,6 +355,11 @@ class _Exchange:
         world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
         if asked.path.endswith("/binding") and result.status == 201:
             world.nemesis.after_bind(process)
+        if "/resourceclaims/" in asked.path and asked.method == "PATCH" and world.device_nemesis is not None:
+            if result.status == 409:
+                world.states.reached("claim written after another")
+            elif result.status == 200:
+                world.device_nemesis.after_claim_write(process)
         headers = [(name.encode(), value.encode()) for name, value in result.headers]
         return Response(result.status, result.body, Headers(headers))
 

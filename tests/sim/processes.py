@@ -18,6 +18,7 @@ from agent_scheduler.runtime import Runtime
 from .loop import PROCESS
 from .network import SimTransport
 from .rules import Rules, rules_of
+from .states import samples
 
 if TYPE_CHECKING:
     from .world import World
@@ -123,6 +124,7 @@ class Process:
         how = "killed" if task.cancelled() else f"exit {task.result()}"
         world.trace(self.name, f"{self.identity} ended: {how}")
         world.states.harvest(self)
+        self._check_flush()
         if self.elects and not task.cancelled() and task.result() == 1:
             world.states.reached("lease lost")
         transport = self.transport
@@ -141,6 +143,15 @@ class Process:
             world.safety.violated(
                 "L4", f"{self.identity} left {transport.streams} streams, {transport.under_way} requests"
             )
+
+    def _check_flush(self) -> None:
+        """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody."""
+        if self.runtime is not None:
+            self.world.safety.checked["L5"] += 1
+            if rescued := samples(self)["scheduler_pod_scheduled_after_flush_total"]:
+                self.world.safety.violated(
+                    "L5", f"{self.identity} bound {rescued:g} pods that no event had woken"
+                )
 
     # -- what can be done to it
 

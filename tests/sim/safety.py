@@ -90,6 +90,11 @@ class Safety:
         finally:
             self._actor = self._way = None
 
+    def author(self) -> tuple[Process | None, bool]:
+        """Whose request the commit is that is being made, and whether that process still may write."""
+        actor, way = self._actor, self._way
+        return actor, actor is not None and way is not None and not way.closed and actor.leads()
+
     # -- requests
 
     def sending(self, process: Process, method: str, verb: str, path: str) -> None:
@@ -149,14 +154,14 @@ class Safety:
         if actor is None or way is None:
             self.not_ours.add(node)
             return
-        self._check_bind(record, pod, actor)
+        self._check_bind(record, pod, actor, way)
         if way.closed or not actor.leads():
             # It was sent before the process lost its right or its life. Nobody can call it back, and whoever
             # follows cannot know of it before it is seen.
             self.not_ours.add(node)
         self._check_room(node, actor)
 
-    def _check_bind(self, record: Record, pod: dict[str, Any], actor: Process) -> None:
+    def _check_bind(self, record: Record, pod: dict[str, Any], actor: Process, way: SimTransport) -> None:
         self.checked["S3"] += 1
         spec = pod["spec"]
         for wrong, what in (
@@ -169,6 +174,8 @@ class Safety:
         for volume in spec.get("volumes") or ():
             if (source := volume.get("persistentVolumeClaim")) is not None:
                 self._check_claim(record, source["claimName"], actor)
+        if self._world.allocations is not None and actor.leads() and not way.closed:
+            self._world.allocations.check_bind(record, pod, actor)
 
     def _check_claim(self, pod: Record, name: str, actor: Process) -> None:
         self.checked["S13"] += 1
@@ -244,6 +251,8 @@ class Safety:
                     self.violated("S13", f"{process.identity}: {uid} has volumes reserved and no room")
             for problem in catalogue.check():
                 self.violated("S7", f"{process.identity}: {problem}")
+            if self._world.allocations is not None:
+                self._world.allocations.check_books(process, fast_path)
             self.checked["S6"] += 1
             try:
                 fast_path.queue.check_invariants()

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .device_load import Devices, fill
+
 Body = dict[str, Any]
 
 HOST = "kubernetes.io/hostname"
@@ -29,6 +31,8 @@ class Shape:
     stop_seconds: float = 0.2
     #: Faults that show little elsewhere.
     likely: tuple[str, ...] = ()
+    #: Set where there are devices, and controllers that see to claims.
+    devices: Devices | None = None
 
     def configuration(self, *, policy: str = "") -> str:
         """As text, without what a running process could take over; but for the conflict policy."""
@@ -246,9 +250,17 @@ def _prioritised(
     return body
 
 
+def devices(rng: random.Random) -> Shape:
+    """Pods that need devices, by claims of their own, shared ones, and those of others."""
+    shape = _shape(rng, nodes=rng.randrange(2, 5))
+    shape.likely = ("claim_taken", "claim_changed", "pool_changed", "class_changed", "denied", "crash")
+    shape.devices = fill(rng, shape.nodes, shape.pods, shape.acts, pod)
+    return shape
+
+
 def replicas(rng: random.Random) -> Shape:
     """Two or three schedulers of which one leads, over any of the other loads."""
-    shape = rng.choice((burst, overfull, churn, claims, preempting))(rng)
+    shape = rng.choice((burst, overfull, churn, claims, preempting, devices))(rng)
     shape.replicas = rng.choice((2, 2, 3))
     # Somebody always wants something, so that whoever loses the lease is in the middle of it.
     lives = rng.choice((1.0, 4.0, None))
@@ -268,5 +280,6 @@ def _shape(rng: random.Random, *, nodes: int) -> Shape:
 
 
 SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
-    each.__name__: each for each in (burst, tight, overfull, churn, mixed, claims, preempting, replicas)
+    each.__name__: each
+    for each in (burst, tight, overfull, churn, mixed, claims, preempting, devices, replicas)
 }

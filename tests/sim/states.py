@@ -39,6 +39,13 @@ _PARTS = {
     '"aggregated"': "event repeated",
 }
 
+#: What an event that woke somebody begins with -> what it says.
+_EVENTS = {
+    "AssignedPodDelete": "woken by an event",
+    "ResourceSlice": "woken by a slice",
+    "DeviceClass": "woken by a class",
+}
+
 #: What the runs of all scenarios must have reached between them.
 WANTED = (
     *("bind bound", "bind bound_elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
@@ -52,6 +59,10 @@ WANTED = (
     *("victim evicted", "eviction failed", "crash between choice and eviction"),
     *("preemptor gone while victims leave", "room taken by another"),
     *("configuration taken over", "configuration refused"),
+    *("claim written after another", "claim lost to another scheduler", "claim allocated by another"),
+    *("reservation taken back", "claim deallocated", "claim shared", "pod names a claim of another"),
+    *("gated pod woken by its own status", "pod gone while its claims are written"),
+    *("crash between claims and bind", "woken by a slice", "woken by a class"),
 )
 
 
@@ -113,8 +124,10 @@ class States:
                 for part, state in _PARTS.items():
                     if part in name:
                         self.reached(state)
-            if name.startswith("scheduler_queue_incoming_pods_total") and 'event="AssignedPodDelete"' in name:
-                self.reached("woken by an event")
+            if name.startswith("scheduler_queue_incoming_pods_total"):
+                for event, state in _EVENTS.items():
+                    if f'event="{event}' in name:
+                        self.reached(state)
 
 
 def samples(process: Process) -> dict[str, float]:

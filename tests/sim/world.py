@@ -7,11 +7,12 @@ import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,7 +25,10 @@ from agent_scheduler.apiserver.requests import Request, Response
 from agent_scheduler.apiserver.store import Store, random_uids
 from agent_scheduler.apiserver.volume_binding import VolumeBinding
 
+from .allocations import Allocations
 from .configuring import File, ask_for_more
+from .device_cluster import DeviceCluster
+from .device_nemesis import DeviceNemesis
 from .evictions import Evictions
 from .faults import Plan, draw
 from .liveness import come_to_rest, nothing_left
@@ -32,7 +36,7 @@ from .loop import START, Deadlock, SimLoop
 from .nemesis import Nemesis
 from .processes import Process
 from .safety import Safety
-from .scenarios import SCENARIOS, Shape
+from .scenarios import SCENARIOS, Shape, pod
 from .states import States
 from .trace import Trace
 
@@ -128,6 +132,15 @@ class World:
         self.evictions = Evictions(self)
         self.safety = Safety(self)
         self.nemesis = Nemesis(self)
+        self.devices: DeviceCluster | None = None
+        self.device_nemesis: DeviceNemesis | None = None
+        self.allocations: Allocations | None = None
+        if self.shape.devices is not None:
+            self.devices = DeviceCluster(self, self.shape.devices)
+            self.device_nemesis = DeviceNemesis(self, self.devices)
+            self.allocations = Allocations(self, self.devices.reading)
+        #: What acts for a while beside everything else, until it is done.
+        self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
         self.requests = 0
         self._stops: Counter[str] = Counter()
@@ -163,6 +176,12 @@ class World:
         assert isinstance(result, Response)
         return result
 
+    def keep(self, act: Coroutine[Any, Any, None], name: str) -> None:
+        """Have it done beside everything else."""
+        task = self.loop.create_task(act, name=name)
+        self._acting.add(task)
+        task.add_done_callback(self._acting.discard)
+
     # -- the run
 
     def run(self) -> Verdict:
@@ -183,18 +202,14 @@ class World:
         return self._verdict()
 
     async def _live(self) -> None:
+        clock = lambda: self.time_of_day().timestamp()  # noqa: E731
+        background = self.devices.start(clock) if self.devices is not None else []
         for body in self.shape.nodes[: self.options.nodes]:
             self.call("POST", "/api/v1/nodes", body)
-        background = [
-            self.loop.create_task(
-                kubelet.run(self.kubelets, clock=lambda: self.time_of_day().timestamp()), name="kubelets"
-            ),
-            self.loop.create_task(
-                controllers.run(self.volumes, clock=lambda: self.time_of_day().timestamp()), name="volumes"
-            ),
-            self.loop.create_task(
-                controllers.run(self.budgets, clock=lambda: self.time_of_day().timestamp()), name="budgets"
-            ),
+        background += [
+            self.loop.create_task(kubelet.run(self.kubelets, clock=clock), name="kubelets"),
+            self.loop.create_task(controllers.run(self.volumes, clock=clock), name="volumes"),
+            self.loop.create_task(controllers.run(self.budgets, clock=clock), name="budgets"),
             self.loop.create_task(self._load(), name="load"),
             self.loop.create_task(self.nemesis.run(), name="nemesis"),
         ]
@@ -213,6 +228,8 @@ class World:
         if not self.safety.violations:
             for process in self.processes:
                 await process.end()
+            if self.devices is not None:
+                self.devices.stop()
             for task in background:
                 task.cancel()
             await asyncio.wait({*background, ending, rest})
@@ -238,12 +255,18 @@ class World:
     async def _load(self) -> None:
         """Create the pods and do the rest of what users do, each at its time."""
         pods = sorted(self.shape.pods, key=lambda each: each[0])[: self.options.pods]
-        todo = [(at, "POST", "/api/v1/namespaces/default/pods", body) for at, body in pods]
-        todo += [(at, method, path, body or {}) for at, method, path, body in self.shape.acts]
-        for at, method, path, body in sorted(todo, key=lambda each: each[0]):
-            await asyncio.sleep(max(0.0, START + at - self.loop.time()))
+        todo: list[tuple[float, Callable[[], object]]] = [
+            (at, partial(self.call, "POST", "/api/v1/namespaces/default/pods", body)) for at, body in pods
+        ]
+        for at, method, path, body in self.shape.acts:
             content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-            self.call(method, path, body, content_type)
+            todo.append((at, partial(self.call, method, path, body or {}, content_type)))
+        if self.devices is not None and self.shape.devices is not None:
+            copies = self.shape.devices.copies if self.options.pods is None else []
+            todo += [(at, partial(self.devices.copy, name, pod)) for at, name in copies]
+        for at, act in sorted(todo, key=lambda each: each[0]):
+            await asyncio.sleep(max(0.0, START + at - self.loop.time()))
+            act()
 
     def _clear_away(self) -> None:
         """After a violation tasks may be left: they are not run on, only dropped, without a word."""

@@ -1,0 +1,298 @@
+"""Who has which devices, judged from the API's own history at each commit.
+
+S17 a device is in one allocation at a time, and what is shared within what there is; an allocation is one that its
+    claim asks for, of devices that are there and free, by the plain reading of `tests.decisions.devices`
+S18 no pod of ours is bound before all its claims are allocated, usable on its node, and reserved for it
+
+As with evictions, what a process had seen by the time of its choice is taken from it as versions alone, whose content
+is the API's. What others do is not held against us: allocations of other schedulers and of dead processes, reservations
+that somebody else took away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent_scheduler.apiserver.store import Event, Record
+from agent_scheduler.engine.queueing.views import Place
+from tests.decisions.devices.validity import Cluster, DeviceId, problems
+
+from .device_reading import (
+    CLAIMS,
+    CLASSES,
+    SLICES,
+    Reading,
+    allocation_of,
+    device_of,
+    named_by,
+    reserved_for,
+    usable,
+)
+
+if TYPE_CHECKING:
+    from agent_scheduler.engine.dra.records import Record as Seen
+    from agent_scheduler.engine.dra.reservation import Reservation
+    from agent_scheduler.fastpath.scheduler import FastPath
+
+    from .processes import Process
+    from .world import World
+
+Json = dict[str, Any]
+
+NODES = ("", "nodes")
+
+
+class Allocations:
+    """Subscribes to the store of a world with devices. Owner of the choices of all processes."""
+
+    def __init__(self, world: World, reading: Reading) -> None:
+        self._world = world
+        self._reading = reading
+        #: UID and version -> the object.
+        self._versions: dict[tuple[str, str], bytes] = {}
+        #: (Process, claim's UID) -> what the process chose to allocate to it, by its identities.
+        self._chosen: dict[tuple[str, str], list[tuple[str, Json]]] = {}
+        #: Device -> UIDs of the claims that have it, but for administration, and the result of each.
+        self._had: dict[DeviceId, dict[str, Json]] = {}
+        #: UIDs of claims that were allocated by others than a process of ours that lives and leads.
+        self.foreign: set[str] = set()
+        #: Devices that others have given away at some time, as they see them written.
+        self._contested: set[str] = set()
+        #: Devices that two had at a time, through no fault of ours.
+        self.disputed: set[DeviceId] = set()
+        #: UIDs of pods that somebody else took a reservation from.
+        self.robbed: set[str] = set()
+        #: UIDs of pods that a process of ours has bound while it might.
+        self.bound: set[str] = set()
+        #: UIDs of claims that others left allocated for nobody.
+        self.left_by_others: set[str] = set()
+        for kind in (CLASSES, SLICES, CLAIMS):
+            world.store.tables[kind].subscribers.append(self._note)
+        world.store.tables[CLAIMS].subscribers.append(self._claim)
+
+    def _note(self, event: Event) -> None:
+        self._versions[event.record.uid, str(event.record.rv)] = event.record.data
+
+    # -- choices
+
+    def watch(self, process: Process, fast_path: FastPath) -> None:
+        """Hear of each choice, and of what no metric tells. Idempotent."""
+        prebind: Any = fast_path.binder._prebind
+        queue: Any = fast_path.queue
+        if "start" in vars(prebind):
+            return
+        start, tell, update, states = prebind.start, prebind._tell, queue.update, self._world.states
+
+        def started(result: Any, node_name: str, reserved: Any, filters: Any) -> None:
+            if reserved.claims is not None:
+                self._judge(process, fast_path, reserved.claims)
+            start(result, node_name, reserved, filters)
+
+        def told(result: Any, node_name: str, problem: str) -> None:
+            if problem and not fast_path.cluster.waits(result.pod.uid):
+                states.reached("pod gone while its claims are written")
+            if "allocated by somebody else" in problem:
+                states.reached("claim lost to another scheduler")
+            tell(result, node_name, problem)
+
+        def updated(old: Any, new: Any) -> None:
+            gated = queue.where(new.uid) is Place.GATED
+            update(old, new)
+            if (
+                gated
+                and old is not None
+                and old.claims != new.claims
+                and queue.where(new.uid) is not Place.GATED
+            ):
+                states.reached("gated pod woken by its own status")
+
+        prebind.start, prebind._tell, queue.update = started, told, updated
+
+    def _judge(self, process: Process, fast_path: FastPath, reservation: Reservation) -> None:
+        devices, ledger = fast_path.cluster.devices, fast_path.ledger
+        parts = [part for part in reservation.parts if part.allocation is not None]
+        self._world.safety.checked["S17"] += 1
+        claims, given = [], []
+        for part in parts:
+            assert part.allocation is not None, "chosen so"
+            known = devices.claim(part.claim)
+            allocation = orjson.loads(orjson.dumps(part.allocation.status(part.uid)))
+            self._chosen.setdefault((process.name, part.uid), []).append((process.identity, allocation))
+            if known is None:
+                self._wrong("S17", process, f"{part.claim[1]} is allocated and not there")
+                return
+            claims.append(self._object(known))
+            given.append(allocation)
+        nodes = [
+            self._world.evictions.object(info.uid, info.resource_version)
+            for name in ledger.rows
+            if (info := ledger.node(name)) is not None
+        ]
+        taken = list(self._taken(process, fast_path, {part.uid for part in parts}))
+        cluster = Cluster(
+            nodes,
+            [self._object(each) for each in devices.classes.values()],
+            [self._object(each) for each in devices.slices.values()],
+            taken,
+        )
+        try:
+            found = problems(cluster, reservation.node_name, claims, given)
+        except StopIteration:
+            found = ["a class or the node is not there"]
+        for problem in found[:3]:
+            names = [claim["metadata"]["name"] for claim in claims]
+            self._wrong("S17", process, f"allocates {names} on {reservation.node_name}: {problem}")
+        self._judge_held(process, fast_path, reservation, nodes)
+
+    def _judge_held(
+        self, process: Process, fast_path: FastPath, reservation: Reservation, nodes: list[Json]
+    ) -> None:
+        node = next((each for each in nodes if each["metadata"]["name"] == reservation.node_name), None)
+        for part in reservation.parts:
+            known = fast_path.cluster.devices.claim(part.claim)
+            if part.allocation is not None or known is None or node is None:
+                continue
+            allocation = allocation_of(self._object(known)) or self._last_choice(process, known.uid)
+            if allocation is None or not usable(allocation, node):
+                self._wrong("S18", process, f"{part.claim[1]} cannot be used on {reservation.node_name}")
+
+    def _taken(self, process: Process, fast_path: FastPath, own: set[str]) -> Iterator[Json]:
+        """The claims that have devices as far as the process knows: seen, or chosen by itself and not undone."""
+        devices = fast_path.cluster.devices
+        for key, known in devices.claims.items():
+            claim = self._object(known)
+            if allocation_of(claim):
+                yield claim
+                continue
+            assumed = devices.assumed.get(key)
+            if assumed is None or assumed.allocation is None or known.uid in own:
+                continue
+            allocation = self._last_choice(process, known.uid)
+            if allocation is not None:
+                yield {**claim, "status": {"allocation": allocation}}
+
+    def _last_choice(self, process: Process, claim: str) -> Json | None:
+        chosen = self._chosen.get((process.name, claim), ())
+        return next((each for by, each in reversed(chosen) if by == process.identity), None)
+
+    def _object(self, seen: Seen) -> Json:
+        found: Json = orjson.loads(self._versions[seen.uid, seen.resource_version])
+        return found
+
+    # -- commits
+
+    def _claim(self, event: Event) -> None:
+        record = event.record
+        self._world.trace("", f"claim {event.type} {record.name}")
+        now: Json = {} if event.type == "DELETED" else orjson.loads(record.data)
+        was: Json = orjson.loads(event.previous.data) if event.previous is not None else {}
+        actor, lives = self._world.safety.author()
+        before, after = allocation_of(was), allocation_of(now)
+        lost, won = reserved_for(was) - reserved_for(now), reserved_for(now) - reserved_for(was)
+        self.left_by_others.discard(record.uid)
+        if after and not reserved_for(now) and (actor is None or not lives):
+            self.left_by_others.add(record.uid)
+        if actor is None:
+            self.robbed |= lost
+        else:
+            self.robbed -= won
+            if lost:
+                state = "claim deallocated" if before and not after else "reservation taken back"
+                self._world.states.reached(state)
+            elif before and not after:
+                self._world.states.reached("claim deallocated")
+            if won and before:
+                self._world.states.reached("claim shared")
+        if before and after is None:
+            for result in before["devices"]["results"]:
+                had = self._had.get(device_of(result), {})
+                had.pop(record.uid, None)
+            self.foreign.discard(record.uid)
+        if after and before is None:
+            self._allocated(record, after, actor, lives)
+
+    def _allocated(self, record: Record, allocation: Json, actor: Process | None, lives: bool) -> None:
+        ours = actor is not None and lives
+        if not ours:
+            self.foreign.add(record.uid)
+            self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
+        elif actor is not None and all(
+            allocation != each for _, each in self._chosen.get((actor.name, record.uid), ())
+        ):
+            self._wrong("S17", actor, f"{record.key} is allocated what nobody chose: {allocation}")
+        for result in allocation["devices"]["results"]:
+            if result.get("adminAccess"):
+                continue
+            device = device_of(result)
+            had = self._had.setdefault(device, {})
+            others = {uid: each for uid, each in had.items() if uid != record.uid}
+            had[record.uid] = result
+            if not others or not self._is_too_much(device, [*others.values(), result]):
+                continue
+            if not ours or others.keys() & self.foreign:
+                self.disputed.add(device)
+            elif actor is not None:
+                self._wrong("S17", actor, f"{record.key} gets {device}, which {len(others)} others have")
+
+    def _is_too_much(self, device: DeviceId, results: list[Json]) -> bool:
+        if any("shareID" not in each for each in results):
+            return True
+        cluster = self._reading.cluster()
+        sizes = [
+            each.get("capacity") or {}
+            for spec in cluster.newest().get(device[:2], ())
+            for each in spec.get("devices") or ()
+            if each["name"] == device[2]
+        ]
+        # Whole numbers, as `device_load` has them.
+        return any(
+            sum(int(each["consumedCapacity"][name]) for each in results) > int(size["value"])
+            for capacity in sizes
+            for name, size in capacity.items()
+        )
+
+    def check_books(self, process: Process, fast_path: FastPath) -> None:
+        """What a process has booked; of devices that others give away, too, it may see two owners."""
+        for problem in fast_path.cluster.devices.check():
+            device, had, _ = problem.partition(" is had ")
+            if not had or device not in self._contested:
+                self._wrong("S7", process, problem)
+
+    def check_bind(self, record: Record, pod: Json, actor: Process) -> None:
+        """A process has bound this pod, and might do so."""
+        if not pod["spec"].get("resourceClaims"):
+            return
+        self.bound.add(record.uid)
+        self._world.safety.checked["S18"] += 1
+        if record.uid in self.robbed:
+            return
+        node = self._world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
+        for named in named_by(pod):
+            claim = self._reading.claim(named.name) if named.name else None
+            why = self._unready(claim, record, named.own)
+            allocation = allocation_of(claim) if claim is not None else None
+            if (
+                not why
+                and node is not None
+                and allocation
+                and not usable(allocation, orjson.loads(node.data))
+            ):
+                why = "cannot be used there"
+            if why:
+                self._wrong("S18", actor, f"bound {record.key}, whose claim {named.name} {why}")
+
+    def _unready(self, claim: Json | None, pod: Record, own: bool) -> str:
+        if claim is None:
+            return "is not there"
+        owners = claim["metadata"].get("ownerReferences") or ()
+        if own and all(each["uid"] != pod.uid for each in owners):
+            return "was made for another pod"
+        if allocation_of(claim) is None:
+            return "is not allocated"
+        return "" if pod.uid in reserved_for(claim) else "is not reserved for it"
+
+    def _wrong(self, name: str, process: Process, what: str) -> None:
+        self._world.safety.violated(name, f"{process.identity}: {what}")

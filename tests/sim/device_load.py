@@ -1,0 +1,208 @@
+"""What is asked of a scheduler where pods use devices: pools, classes, claims, templates, and the pods that name them.
+
+Two drivers: the simulated one of the embedded cluster, with a pool on each node, and one of the world's own, whose
+pools many nodes see: network cards that several claims can share, and a card that can be had whole or in halves. Claims
+and templates may come after the pods that name them, and pods are deleted whenever.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_scheduler.apiserver.device_driver import DRIVER
+from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
+
+Body = dict[str, Any]
+
+GROUP = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
+TEMPLATES = f"{GROUP}/namespaces/default/resourceclaimtemplates"
+CLASSES = f"{GROUP}/deviceclasses"
+#: The driver of the pools that many nodes see, and the label by which they do.
+FABRIC = "fabric.example.com"
+ZONE = "zone"
+
+
+@dataclass
+class Devices:
+    """The part of a `Shape` that is about devices. `per_node`: those of the simulated driver. `copies`: (seconds from
+    the start, name) of pods that name a claim which was generated for another one."""
+
+    per_node: int = 2
+    copies: list[tuple[float, str]] = field(default_factory=list)
+
+
+def pools() -> dict[str, list[Body]]:
+    """The world's own: pool -> what its slices say, in any generation."""
+    zone_a = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}
+    in_zone: Body = {"nodeSelector": {"nodeSelectorTerms": [zone_a]}}
+    shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10"}}}
+    kind = {"attributes": {"kind": {"string": "nic"}}}
+    return {
+        "cards": [
+            {"allNodes": True, "devices": [{"name": "nic-0", **kind, **shared}]},
+            {"allNodes": True, "devices": [{"name": "nic-1", **kind, **shared}, {"name": "nic-2", **kind}]},
+        ],
+        "parts": [
+            {**in_zone, "sharedCounters": [{"name": "card", "counters": {"halves": {"value": "2"}}}]},
+            {**in_zone, "devices": [_part("whole", 2), _part("half-0", 1), _part("half-1", 1)]},
+        ],
+    }
+
+
+def _part(name: str, halves: int) -> Body:
+    taken = {"counterSet": "card", "counters": {"halves": {"value": str(halves)}}}
+    attributes = {"kind": {"string": name.partition("-")[0]}}
+    return {"name": name, "attributes": attributes, "consumesCounters": [taken]}
+
+
+def slice_body(pool: str, generation: int, index: int, count: int, spec: Body) -> Body:
+    return {
+        "metadata": {"name": f"{pool}-{generation}-{index}"},
+        "spec": {
+            "driver": FABRIC,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
+            **spec,
+        },
+    }
+
+
+def class_bodies() -> list[Body]:
+    """The classes of the world's own; that of the simulated driver is made with it."""
+    return [
+        {"metadata": {"name": kind}, "spec": {"selectors": [_selector(_is_kind(kind))]}}
+        for kind in ("nic", "half", "whole")
+    ]
+
+
+def _is_kind(kind: str) -> str:
+    return f"device.driver == '{FABRIC}' && device.attributes['{FABRIC}'].kind == '{kind}'"
+
+
+def _selector(expression: str) -> Body:
+    return {"cel": {"expression": expression}}
+
+
+def _option(name: str = DRIVER, number: int = 1, **more: Any) -> Body:
+    return {"deviceClassName": name, "allocationMode": "ExactCount", "count": number, **more}
+
+
+def _spec(rng: random.Random) -> Body:
+    """What one claim asks for."""
+    large = _selector(f"device.attributes['{DRIVER}'].model == 'large'")
+    model = rng.choice(
+        ("one", "one", "one", "two", "large", "first", "all", "alike", "nic", "nic", "half", "part")
+    )
+    constraints: list[Body] = []
+    requests: list[Body]
+    match model:
+        case "first":
+            choices = [{"name": "big", **_option(selectors=[large], number=2)}, {"name": "any", **_option()}]
+            requests = [{"name": "r", "firstAvailable": choices}]
+        case "part":
+            choices = [{"name": "whole", **_option("whole")}, {"name": "half", **_option("half")}]
+            requests = [{"name": "r", "firstAvailable": choices}]
+        case "all":
+            exactly: Body = {"deviceClassName": DRIVER, "allocationMode": "All"}
+            requests = [{"name": "r", "exactly": exactly}]
+        case "alike":
+            constraints = [{"requests": ["r"], "matchAttribute": f"{DRIVER}/numa"}]
+            requests = [{"name": "r", "exactly": _option(number=2)}]
+        case "nic":
+            wanted = {"requests": {"bandwidth": str(rng.choice((2, 4, 10)))}}
+            requests = [{"name": "r", "exactly": _option("nic", capacity=wanted)}]
+            if rng.random() < 0.3:
+                requests.append({"name": "g", "exactly": _option()})
+        case "large":
+            requests = [{"name": "r", "exactly": _option(selectors=[large])}]
+        case _:
+            exactly = _option("half") if model == "half" else _option(number=2 if model == "two" else 1)
+            requests = [{"name": "r", "exactly": exactly}]
+    return {"devices": {"requests": requests, **({"constraints": constraints} if constraints else {})}}
+
+
+Acts = list[tuple[float, str, str, Body | None]]
+
+
+def fill(
+    rng: random.Random,
+    nodes: Sequence[Body],
+    pods: list[tuple[float, Body]],
+    acts: Acts,
+    pod: Callable[..., Body],
+) -> Devices:
+    """Draw the load of a world whose `nodes` are there already; `pod` makes a pod's body."""
+    for index, each in enumerate(nodes):
+        each["metadata"]["labels"] = {ZONE: "ab"[index % 2]}
+    templates = [f"t{number}" for number in range(rng.randrange(1, 4))]
+    for name in templates:
+        acts.append(
+            (_late(rng, 6), "POST", TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": _spec(rng)}})
+        )
+    named = [f"c{number}" for number in range(rng.randrange(1, 6))]
+    for name in named:
+        acts.append((_late(rng, 8), "POST", CLAIMS, {"metadata": {"name": name}, "spec": _spec(rng)}))
+        if rng.random() < 0.15:
+            acts.append((rng.uniform(2, 15), "DELETE", f"{CLAIMS}/{name}", None))
+    per_node = rng.choice((1, 2, 2, 4))
+    for number in range(rng.randrange(6, 8 + 5 * per_node * len(nodes))):
+        entries = _entries(rng, templates, named)
+        spec = {"resourceClaims": entries} if entries else {}
+        lives = rng.choice((None, 0.5, 2.0, 5.0, 5.0))
+        name = f"p{number}"
+        at = rng.choice((0.1, rng.uniform(0, 3), rng.uniform(0, 12)))
+        pods.append((at, pod(name, cpu=rng.choice((10, 100, 100, 1500)), lives=lives, **spec)))
+        if rng.random() < 0.25:
+            path = f"/api/v1/namespaces/default/pods/{name}"
+            grace = {"gracePeriodSeconds": rng.choice((0, 0, 30))}
+            acts.append((at + rng.choice((0.003, 0.01, 0.02, 0.5, 6.0)), "DELETE", path, grace))
+    if rng.random() < 0.4:
+        _kept(rng, nodes, pods, acts, pod)
+    copies = [(rng.uniform(1, 10), f"copy-{number}") for number in range(rng.randrange(4))]
+    return Devices(per_node, copies)
+
+
+def _kept(
+    rng: random.Random,
+    nodes: Sequence[Body],
+    pods: list[tuple[float, Body]],
+    acts: Acts,
+    pod: Callable[..., Body],
+) -> None:
+    """A claim that somebody has allocated on the first node, and pods that have to go elsewhere with it."""
+    here = {"key": "metadata.name", "operator": "In", "values": [nodes[0]["metadata"]["name"]]}
+    result = {"request": "r", "driver": DRIVER, "pool": nodes[0]["metadata"]["name"], "device": "gpu-0"}
+    allocation: Body = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
+    }
+    spec = {"devices": {"requests": [{"name": "r", "exactly": _option()}]}}
+    metadata = {"name": "kept", "finalizers": [DELETE_PROTECTION]}
+    acts.append((0.0, "POST", CLAIMS, {"metadata": metadata, "spec": spec}))
+    acts.append((0.01, "PATCH", f"{CLAIMS}/kept/status", {"status": {"allocation": allocation}}))
+    for number in range(rng.randrange(1, 4)):
+        entries = [{"name": "e0", "resourceClaimName": "kept"}]
+        body = pod(f"keeper-{number}", cpu=10, lives=2.0, resourceClaims=entries, nodeSelector={ZONE: "b"})
+        pods.append((rng.uniform(0.1, 8), body))
+
+
+def _late(rng: random.Random, most: float) -> float:
+    return rng.choice((0.0, 0.0, rng.uniform(0, most)))
+
+
+def _entries(rng: random.Random, templates: Sequence[str], named: Sequence[str]) -> list[Body]:
+    kind = rng.random()
+    made = {"resourceClaimTemplateName": rng.choice(templates)}
+    shared = {"resourceClaimName": rng.choice(named)}
+    if kind < 0.5:
+        chosen = [made]
+    elif kind < 0.8:
+        chosen = [shared]
+    elif kind < 0.9:
+        chosen = rng.choice(([made, shared], [shared, made], [made, made]))
+    else:
+        chosen = []
+    return [{"name": f"e{index}", **each} for index, each in enumerate(chosen)]

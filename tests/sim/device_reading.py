@@ -1,0 +1,257 @@
+"""What the API says of devices and claims, read plainly, and whether a pod could have its devices on a node.
+
+What an allocation may be is told by `tests.decisions.devices.validity`; here all that it could be is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice, product
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent_scheduler.apiserver.store import Event
+from tests.decisions.devices.selecting import SelectorError, matches
+from tests.decisions.devices.validity import Cluster, DeviceId, problems
+from tests.unit.engine.world import plain_term
+
+if TYPE_CHECKING:
+    from agent_scheduler.apiserver.store import Store
+
+Json = dict[str, Any]
+
+CLAIMS = ("resource.k8s.io", "resourceclaims")
+CLASSES = ("resource.k8s.io", "deviceclasses")
+SLICES = ("resource.k8s.io", "resourceslices")
+NODES = ("", "nodes")
+#: Pods that a claim can be reserved for.
+MOST = 256
+#: Combinations of several claims' allocations that are tried.
+_TRIED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A claim as a pod names it: `name` None, as long as none was made for it."""
+
+    name: str | None
+    #: Whether it has to be the pod's own.
+    own: bool
+
+
+def named_by(pod: Json) -> list[Named]:
+    told = {
+        each["name"]: each.get("resourceClaimName")
+        for each in pod.get("status", {}).get("resourceClaimStatuses") or ()
+    }
+    return [
+        Named(each["resourceClaimName"], False)
+        if "resourceClaimName" in each
+        else Named(told.get(each["name"]), True)
+        for each in pod["spec"].get("resourceClaims") or ()
+        if "resourceClaimName" in each or told.get(each["name"], "") is not None
+    ]
+
+
+def allocation_of(claim: Json) -> Json | None:
+    found: Json | None = (claim.get("status") or {}).get("allocation")
+    return found
+
+
+def reserved_for(claim: Json) -> set[str]:
+    """UIDs."""
+    return {each["uid"] for each in (claim.get("status") or {}).get("reservedFor") or ()}
+
+
+def usable(allocation: Json, node: Json) -> bool:
+    selector = allocation.get("nodeSelector")
+    return selector is None or any(plain_term(term, node) for term in selector["nodeSelectorTerms"])
+
+
+def device_of(result: Json) -> DeviceId:
+    return result["driver"], result["pool"], result["device"]
+
+
+class Reading:
+    """The API's objects as they are now."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changes = 0
+        self._read: tuple[int, dict[tuple[str, str], list[Json]]] = (-1, {})
+        self._answers: dict[tuple[str, str], bool] = {}
+        for kind in (CLAIMS, CLASSES, SLICES, NODES):
+            store.tables[kind].subscribers.append(self._changed)
+
+    def _changed(self, _event: Event) -> None:
+        self._changes += 1
+
+    def _objects(self, kind: tuple[str, str]) -> list[Json]:
+        if self._read[0] != self._changes:
+            self._read = self._changes, {}
+            self._answers = {}
+        found = self._read[1].get(kind)
+        if found is None:
+            found = self._read[1][kind] = [
+                orjson.loads(each.data) for each in self._store.tables[kind].scan("")
+            ]
+        return found
+
+    def claims(self) -> list[Json]:
+        return self._objects(CLAIMS)
+
+    def claim(self, name: str) -> Json | None:
+        return next((each for each in self.claims() if each["metadata"]["name"] == name), None)
+
+    def cluster(self, *, without: frozenset[str] = frozenset()) -> Cluster:
+        """As it is, but for the allocations of claims with these UIDs."""
+        allocated = [
+            each for each in self.claims() if allocation_of(each) and each["metadata"]["uid"] not in without
+        ]
+        nodes, classes, slices = (self._objects(kind) for kind in (NODES, CLASSES, SLICES))
+        return Cluster(nodes, classes, slices, allocated)
+
+    def claims_of(self, pod: Json) -> list[Json] | None:
+        """Each once; None if one is not there, is being deleted, or was to be the pod's own and is not."""
+        found: dict[str, Json] = {}
+        for named in named_by(pod):
+            claim = self.claim(named.name) if named.name else None
+            if claim is None or "deletionTimestamp" in claim["metadata"]:
+                return None
+            owners = claim["metadata"].get("ownerReferences") or ()
+            if named.own and all(each["uid"] != pod["metadata"]["uid"] for each in owners):
+                return None
+            found[claim["metadata"]["uid"]] = claim
+        return list(found.values())
+
+    def is_gated(self, pod: Json) -> bool:
+        """Whether the pod need not be tried: its claims are not there."""
+        return self.claims_of(pod) is None
+
+    def could_have(self, pod: Json, node: Json) -> bool:
+        """Whether all claims of the pod can be used on the node, or could be allocated there; those that the pod alone
+        has, or nobody, could be given back first."""
+        if not pod["spec"].get("resourceClaims"):
+            return True
+        self._objects(CLAIMS)
+        key = pod["metadata"]["uid"], node["metadata"]["name"]
+        known = self._answers.get(key)
+        if known is None:
+            known = self._answers[key] = self._could_have(pod, node)
+        return known
+
+    def _could_have(self, pod: Json, node: Json) -> bool:
+        claims, uid = self.claims_of(pod), pod["metadata"]["uid"]
+        if claims is None:
+            return False
+        wanted, freed = [], set()
+        for claim in claims:
+            allocation, reserved = allocation_of(claim), reserved_for(claim)
+            if allocation is None:
+                wanted.append(claim)
+            elif usable(allocation, node):
+                if len(reserved | {uid}) > MOST:
+                    return False
+            elif reserved <= {uid}:
+                wanted.append(claim)
+                freed.add(claim["metadata"]["uid"])
+            else:
+                return False
+        cluster = self.cluster(without=frozenset(freed))
+        return next(ways(cluster, node["metadata"]["name"], wanted), None) is not None
+
+
+# ---- all that claims could be given
+
+
+def ways(cluster: Cluster, node_name: str, claims: Sequence[Json]) -> Iterator[tuple[Json, ...]]:
+    """The ways to allocate all of `claims` on a node."""
+    known = {each["metadata"]["name"] for each in cluster.classes}
+    if any(option["deviceClassName"] not in known for claim in claims for option in _all_options(claim)):
+        return
+    good = [
+        [
+            way
+            for way in _of_claim(cluster, node_name, claim)
+            if not problems(cluster, node_name, [claim], [way])
+        ]
+        for claim in claims
+    ]
+    for found in islice(product(*good), _TRIED):
+        if not problems(cluster, node_name, claims, found):
+            yield found
+
+
+def _all_options(claim: Json) -> list[Json]:
+    return [
+        option
+        for request in claim["spec"]["devices"].get("requests") or ()
+        for option in _options(request).values()
+    ]
+
+
+def _options(request: Json) -> dict[str, Json]:
+    if request.get("exactly"):
+        return {request["name"]: request["exactly"]}
+    return {f"{request['name']}/{each['name']}": each for each in request["firstAvailable"]}
+
+
+def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
+    """Some of them wrong."""
+    node = cluster.node(node_name)
+    here = cluster.devices(node)
+    taken = {
+        device_of(result)
+        for each in cluster.allocated
+        for result in each["status"]["allocation"]["devices"]["results"]
+        if "shareID" not in result and not result.get("adminAccess")
+    }
+    parts = []
+    for request in claim["spec"]["devices"].get("requests") or ():
+        found = []
+        for name, option in _options(request).items():
+            selected = [key for key, each in here.items() if _selects(cluster, option, key, each)]
+            if option.get("allocationMode") == "All":
+                chosen: Iterator[tuple[DeviceId, ...]] = iter([tuple(selected)])
+            else:
+                chosen = combinations([key for key in selected if key not in taken], option.get("count", 1))
+            found += [[_result(name, key, here[key], option) for key in keys] for keys in chosen]
+        parts.append(found)
+    for several in product(*parts):
+        results = [result for one in several for result in one]
+        own = {device_of(result)[0] for result in results}
+        only = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+        local = any(not _is_everywhere(cluster, driver) for driver in own)
+        place = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]}} if local else {}
+        yield {"devices": {"results": results}, **place}
+
+
+def _is_everywhere(cluster: Cluster, driver: str) -> bool:
+    return all(each["spec"].get("allNodes") for each in cluster.slices if each["spec"]["driver"] == driver)
+
+
+def _selects(cluster: Cluster, option: Json, key: DeviceId, device: Any) -> bool:
+    expressions = [
+        *cluster.selectors(option["deviceClassName"]),
+        *(each["cel"]["expression"] for each in option.get("selectors") or ()),
+    ]
+    try:
+        return all(matches(expression, key[0], device) for expression in expressions)
+    except SelectorError:
+        return False
+
+
+def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
+    result: Json = dict(zip(("driver", "pool", "device"), key, strict=True), request=name)
+    if option.get("tolerations"):
+        result["tolerations"] = option["tolerations"]
+    if device.get("allowMultipleAllocations"):
+        result["shareID"] = "00000000-0000-4000-8000-000000000000"
+        asked = (option.get("capacity") or {}).get("requests") or {}
+        result["consumedCapacity"] = {
+            capacity: asked.get(capacity, each["value"])
+            for capacity, each in (device.get("capacity") or {}).items()
+        }
+    return result

@@ -1,0 +1,96 @@
+"""What must be true of devices and claims once the faults have ended and nothing moves.
+
+L10 no claim is reserved for a pod that is gone, none is allocated for nobody unless somebody else did that, and every
+    pod of ours that has a node has its claims and starts
+L7  nothing of a claim is assumed any more, and what the scheduler knows of claims is what there is
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from .device_reading import allocation_of, device_of, named_by, reserved_for
+
+if TYPE_CHECKING:
+    from agent_scheduler.fastpath.scheduler import FastPath
+
+    from .processes import Process
+    from .world import World
+
+Json = dict[str, Any]
+
+PODS = ("", "pods")
+_FINAL = ("Succeeded", "Failed")
+
+
+def is_gated(world: World, pod: Json) -> bool:
+    """Whether the pod waits for a claim that is not there, and not for a node."""
+    return world.devices is not None and world.devices.reading.is_gated(pod)
+
+
+def check_claims(world: World) -> None:
+    """Judged from the API's objects."""
+    if world.devices is None or world.allocations is None:
+        return
+    world.safety.checked["L10"] += 1
+    pods = {record.uid: orjson.loads(record.data) for record in world.store.tables[PODS].scan("")}
+    alive = {uid for uid, pod in pods.items() if pod["status"].get("phase") not in _FINAL}
+    awaited = {
+        named.name
+        for uid in alive
+        if not pods[uid]["spec"].get("nodeName")
+        for named in named_by(pods[uid])
+        if named.name
+    }
+    for claim in world.devices.reading.claims():
+        name, reserved = claim["metadata"]["name"], reserved_for(claim)
+        if gone := reserved - alive:
+            world.safety.violated("L10", f"claim {name} is reserved for {sorted(gone)}, who are gone")
+        nobody = allocation_of(claim) is not None and not reserved and name not in awaited
+        if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
+            world.safety.violated("L10", f"claim {name} is allocated for nobody")
+    for uid in sorted(alive):
+        _check_placed(world, uid, pods[uid])
+
+
+def _check_placed(world: World, uid: str, pod: Json) -> None:
+    assert world.devices is not None and world.allocations is not None, "there are devices"
+    ours = uid in world.allocations.bound and uid not in world.allocations.robbed
+    if not ours or not pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+        return
+    disputed = False
+    for named in named_by(pod):
+        claim = world.devices.reading.claim(named.name) if named.name else None
+        if claim is None or allocation_of(claim) is None or uid not in reserved_for(claim):
+            name = pod["metadata"]["name"]
+            world.safety.violated(
+                "L10", f"{name} has a node, and its claim {named.name} is not reserved for it"
+            )
+            continue
+        results = claim["status"]["allocation"]["devices"]["results"]
+        disputed = disputed or any(device_of(each) in world.allocations.disputed for each in results)
+    waits: Any = world.kubelets._claims._waits if world.kubelets._claims is not None else {}
+    if uid in waits and not disputed:
+        world.safety.violated("L10", f"{pod['metadata']['name']} waits on its node for its claims")
+
+
+def check_books(world: World, process: Process, fast_path: FastPath) -> None:
+    """What a process that may write still assumes, and whether it knows what there is."""
+    if world.devices is None:
+        return
+    books: Any = fast_path.cluster.devices
+    assumed = [*books.assumed._claims]
+    if assumed or fast_path.ledger.assumed:
+        world.safety.violated("L7", f"{process.identity} still assumes something of {assumed}")
+    prebind: Any = fast_path.binder._prebind
+    if prebind.under_way or prebind._written or prebind._writer._turns:
+        left = prebind.under_way, [*prebind._written], [*prebind._writer._turns]
+        world.safety.violated("L7", f"{process.identity} still writes claims: {left}")
+    known = {claim.uid: bool(claim.allocation) for claim in books.claims.values()}
+    there = {
+        claim["metadata"]["uid"]: allocation_of(claim) is not None for claim in world.devices.reading.claims()
+    }
+    if known != there:
+        world.safety.violated("L7", f"{process.identity} knows the claims {known}; there are {there}")
