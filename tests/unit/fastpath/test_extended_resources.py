@@ -86,6 +86,8 @@ async def test_devices_meet_a_resource_that_no_node_offers(resource: str, place:
         ]
         await until(lambda: nothing_assumed(running))
         assert running.reports.failures == []
+        prebind = running.fast_path.binder._prebind
+        assert prebind is not None and not prebind._extended._made
         assert len({pod.cls for pod in running.fast_path.cluster.pods.values()}) == 1
 
 
@@ -221,6 +223,17 @@ async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending:
         async with scheduling(found.cluster.transport):
             await until(lambda: all_placed(found, 1))
             await audit(found, "p")
+
+
+async def test_a_device_whose_claim_could_not_be_made_is_for_the_next() -> None:
+    async with devices("n1", per_node=1) as found:
+        faulty = Faulty(found.cluster.transport, "POST", "/resourceclaims", 1, 403)
+        async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
+            await add_pod(found, "p")
+            await until(lambda: running.reports.problems)
+            await add_pod(found, "q")
+            await until(lambda: _is_placed(found, "q"))
+            await audit(found, "q")
 
 
 class Dying:
