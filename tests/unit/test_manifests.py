@@ -215,7 +215,7 @@ def test_methods_in_the_code_are_those_that_the_table_stands_for() -> None:
             if re.search(r'method, content_type = "PATCH"', path.read_text()):
                 seen.setdefault(path.stem, set()).update({"PATCH", "POST"})
     assert seen == {
-        "reflector": {"GET"},
+        "paging": {"GET"},
         "bind": {"GET", "POST"},
         "status": {"PATCH"},
         "patch": {"GET", "PATCH"},

@@ -34,6 +34,7 @@ from agent_scheduler.kube.errors import (
     classify_error,
     classify_status,
 )
+from agent_scheduler.kube.paging import SLICE, collect
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
 from agent_scheduler.kube.watch_events import (
@@ -41,7 +42,6 @@ from agent_scheduler.kube.watch_events import (
     EventType,
     Identity,
     Object,
-    decode_page,
     identify,
     open_event,
     open_event_slowly,
@@ -54,8 +54,6 @@ R = TypeVar("R")
 _log = structlog.get_logger(__name__)
 _decode_status = msgspec.json.Decoder(Status).decode
 
-#: Objects that are decoded or handed over before other tasks get their turn: about 2 ms of pods.
-SLICE = 500
 #: A watch that ends sooner than this, having brought nothing, counts as a failure (client-go: "very short watch").
 SHORT_WATCH_SECONDS = 1.0
 #: After so many failed watches in a row the view is taken anew, in case it is the resourceVersion that is refused.
@@ -297,10 +295,16 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Takes the whole collection and hands over what is different. Raises RequestFailed or _Stale."""
-        fresh: dict[str, tuple[int | None, T]] = {}
-        unread: set[str] = set()
         reading = self._reading
-        revision = await self._collect(fresh, unread)
+        revision, fresh, unread = await collect(
+            self._transport,
+            self._path,
+            self._decode,
+            query=self._query,
+            page_size=self._page_size,
+            timeout=self._times.list_timeout,
+            malformed=lambda raw, error: self._malformed(raw, error).uid,
+        )
         new, ours = version(revision), version(self._version)
         if new is not None and ours is not None and new < ours:
             self._count("stale_list")
@@ -315,53 +319,6 @@ class Reflector(Generic[T]):
         await self._hand_over(self._differences(fresh, unchanged=reading != self._known_by))
         self._version, self._known_by = revision, reading
         self.synced.set()
-
-    async def _collect(self, fresh: dict[str, tuple[int | None, T]], unread: set[str]) -> str:
-        """Fills `fresh` from all pages, and `unread` with who could not be decoded. Gives the list's version."""
-        token: str | None = None
-        limit = self._page_size
-        while True:
-            query = dict(self._query)
-            if limit:
-                query["limit"] = str(limit)
-            if token:
-                query["continue"] = token
-            try:
-                response = await self._transport.request(
-                    "GET", f"{self._path}?{urlencode(query)}", timeout=self._times.list_timeout
-                )
-            except TransportError as error:
-                raise RequestFailed(f"list {self._path}", classify_error(error)) from error
-            failure = classify(response)
-            if failure is not None:
-                if failure.kind is FailureClass.GONE and token:
-                    # The snapshot behind the token was compacted while we paged. A list without pages cannot expire.
-                    fresh.clear()
-                    unread.clear()
-                    token, limit = None, 0
-                    continue
-                raise RequestFailed(f"list {self._path}", failure)
-            try:
-                page = decode_page(response.body)
-            except msgspec.MsgspecError as error:
-                raise RequestFailed(
-                    f"list {self._path}", Failure(FailureClass.UNKNOWN, message=f"not a list: {error}")
-                ) from error
-            items = page.items or []
-            # A server may ignore the limit; the loop's other tasks get their turn all the same.
-            for start in range(0, len(items), SLICE):
-                for raw in items[start : start + SLICE]:
-                    try:
-                        item = self._decode(raw)
-                    except (msgspec.MsgspecError, ValueError) as error:
-                        unread.add(self._malformed(bytes(raw), error).uid)
-                        continue
-                    meta = item.metadata
-                    fresh[meta.uid] = (version(meta.resource_version), item)
-                await asyncio.sleep(0)
-            token = page.metadata.continue_
-            if not token:
-                return page.metadata.resource_version
 
     def _take(self, uids: list[str]) -> Iterable[T]:
         for uid in uids:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent_scheduler.kube.paging import SLICE
 from agent_scheduler.kube.reflector import (
-    SLICE,
     STALE_LISTS_REFUSED,
     WATCH_FAILURES_BEFORE_LIST,
     Change,
