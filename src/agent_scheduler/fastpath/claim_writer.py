@@ -136,7 +136,10 @@ class ClaimWriter:
     async def deallocate(self, claim: ClaimInfo, *, wanted: Callable[[], bool]) -> Failure | None:
         """Take a claim's allocation away. None, or why not."""
         async with self._turn(claim.key):
-            return (await self._send(deallocated(claim), wanted)).failure
+            patched = await self._send(deallocated(claim), wanted)
+            if patched.failure is None:
+                self._devices.given_back(claim.key, patched.resource_version)
+            return patched.failure
 
     def to_deallocate(self, demand: Demand, pod: PodInfo) -> ClaimInfo | None:
         """A claim that keeps the pod from nodes and that nobody else uses or is about to change."""

@@ -8,9 +8,9 @@ from typing import Any, cast
 import msgspec
 
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.demand import PodRef
+from agent_scheduler.engine.dra.demand import PodClaim, PodRef, demand
 from agent_scheduler.engine.dra.records import FINALIZER, read_claim
-from agent_scheduler.engine.dra.reservation import Due, Part, Reservation, Write, due
+from agent_scheduler.engine.dra.reservation import Due, Lost, Part, Reservation, Write, due
 from agent_scheduler.fastpath.claim_writer import ClaimWriter
 from agent_scheduler.fastpath.resource_claims import ResourceClaims
 from agent_scheduler.kube.errors import Failure, FailureClass
@@ -20,9 +20,13 @@ POD = PodRef("default", "p", "uid-p")
 KEY = ("default", "c")
 
 
-def claim(version: int, *users: str) -> bytes:
+def claim(version: int, *users: str, allocated: bool = True) -> bytes:
     """Allocated, and reserved for `users`."""
     results = [{"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}]
+    status: dict[str, Any] = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in users],
+    }
     return msgspec.json.encode(
         {
             "metadata": {
@@ -33,10 +37,7 @@ def claim(version: int, *users: str) -> bytes:
                 "finalizers": [FINALIZER],
             },
             "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
-            "status": {
-                "allocation": {"devices": {"results": results}},
-                "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in users],
-            },
+            "status": status if allocated else {},
         }
     )
 
@@ -130,3 +131,19 @@ async def test_nothing_is_taken_back_of_a_claim_that_has_only_the_name() -> None
     world.devices.delete_claim(KEY)
     await world.take_back()
     assert world.server.sent == []
+
+
+async def test_a_claim_that_was_given_back_has_nothing_for_anybody_until_the_watch_shows_it() -> None:
+    world = Claims(Patched("6"))
+    devices, seen = world.devices, world.devices.claim(KEY)
+    assert seen is not None
+    assert await world.writer.deallocate(seen, wanted=lambda: True) is None
+    assert devices.allocation(KEY) is None
+    lost = world.due()
+    assert isinstance(lost, Lost) and lost.reason == "resourceclaim default/c was deallocated"
+    told = demand([PodClaim("r", KEY)], devices, pod=POD).problem
+    assert told == "resource claim default/c is in the process of being deallocated"
+    assert not devices.assume(KEY, None, POD.uid)
+    devices.set_claim(read_claim(claim(6, allocated=False)))
+    assert demand([PodClaim("r", KEY)], devices, pod=POD).problem == ""
+    assert len(devices.assumed) == 0 and devices.check() == []

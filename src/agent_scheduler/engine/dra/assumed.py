@@ -6,7 +6,7 @@
 Before an allocation is written the claim may change in ways that do not matter (the finalizer that has to be there
 first, above all), so what the watch shows of a claim without an allocation ends nothing that has not been written.
 What was written is a fact that the watch has yet to show: forgetting undoes nothing of it. A reservation that was taken
-back is another one: the pod has none, whatever older versions of the claim say.
+back is another one: the pod has none, whatever older versions of the claim say. So is an allocation that was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNWRITTEN = -1
 class Assumed:
     """Of one claim, which `uid` tells from others that have had its name."""
 
-    __slots__ = ("allocation", "author", "holders", "known", "uid", "withdrawn", "written")
+    __slots__ = ("allocation", "author", "deallocated", "holders", "known", "uid", "withdrawn", "written")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
@@ -31,6 +31,8 @@ class Assumed:
         self.author = ""
         #: The version that has the allocation.
         self.written = UNWRITTEN
+        #: The version that has no allocation any more.
+        self.deallocated = UNWRITTEN
         #: UID of a pod -> the version that has its reservation.
         self.holders: dict[str, int] = {}
         #: UID of a pod -> the version that has its reservation no more.
@@ -40,12 +42,13 @@ class Assumed:
 
     @property
     def is_empty(self) -> bool:
-        return self.allocation is None and not self.holders and not self.withdrawn
+        nothing = self.allocation is None and self.deallocated == UNWRITTEN
+        return nothing and not self.holders and not self.withdrawn
 
     @property
     def latest(self) -> int:
         """The newest version that is known to be on the API server and was not seen."""
-        return max(self.written, *self.holders.values(), *self.withdrawn.values(), UNWRITTEN)
+        return max(self.written, self.deallocated, *self.holders.values(), *self.withdrawn.values())
 
 
 class AssumedClaims:
@@ -98,6 +101,10 @@ class AssumedClaims:
         found.withdrawn[holder] = version
         self._tidy(claim.key, found)
 
+    def given_back(self, claim: ClaimInfo, version: int) -> None:
+        """The API server has the claim without an allocation, at this version, which was not seen yet."""
+        self._claims.setdefault(claim.key, Assumed(claim.uid)).deallocated = version
+
     def seen(self, claim: ClaimInfo, version: int) -> None:
         """The watch shows the claim, at this version."""
         found = self._claims.get(claim.key)
@@ -108,6 +115,8 @@ class AssumedClaims:
             return
         if claim.allocation is not None or UNWRITTEN < found.written <= version:
             found.allocation = None
+        if found.deallocated <= version:
+            found.deallocated = UNWRITTEN
         for holder, gone in list(found.withdrawn.items()):
             if gone <= version:
                 del found.withdrawn[holder]

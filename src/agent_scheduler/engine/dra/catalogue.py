@@ -95,14 +95,24 @@ class Devices:
     def allocation(self, key: ClaimKey) -> Holding | None:
         """What the claim has; also if we have written it and the watch has not shown it yet."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if self.is_given_back(key):
+            return None
         if claim is not None and claim.allocation is not None:
             return claim.allocation
         return assumed.allocation if assumed is not None and assumed.written >= 0 else None
 
     def is_pending(self, key: ClaimKey) -> bool:
-        """Whether a decision has allocated it and this is not written yet."""
+        """Whether a decision has allocated it and this is not written yet, or has given it back and that is not seen
+        yet."""
         assumed = self.assumed.get(key)
-        return assumed is not None and assumed.allocation is not None and assumed.written < 0
+        allocated = assumed is not None and assumed.allocation is not None and assumed.written < 0
+        return allocated or self.is_given_back(key)
+
+    def is_given_back(self, key: ClaimKey) -> bool:
+        """Whether its allocation was taken away, which the watch has not shown yet. Until then its devices are nobody
+        else's."""
+        assumed = self.assumed.get(key)
+        return assumed is not None and assumed.deallocated >= 0
 
     def reserved_for(self, key: ClaimKey) -> frozenset[str]:
         """UIDs of the pods that may use it, or will as soon as it is written."""
@@ -301,6 +311,13 @@ class Devices:
         if claim is not None and version_of(claim) >= version:
             self.assumed.seen(claim, version_of(claim))
             self._rebook(key)
+
+    def given_back(self, key: ClaimKey, resource_version: str) -> None:
+        """The API server has the claim without an allocation, at this version."""
+        claim = self.claims.get(key)
+        version = int(resource_version) if resource_version.isdigit() else 0
+        if claim is not None and version_of(claim) < version:
+            self.assumed.given_back(claim, version)
 
     def taken_back(self, key: ClaimKey, holder: str, resource_version: str) -> None:
         """The API server has the claim no longer reserved for this pod, at this version."""

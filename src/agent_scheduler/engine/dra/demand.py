@@ -203,6 +203,8 @@ def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: Po
     if devices.allocation(known.key) is not None:
         reserved = devices.reserved_for(known.key)
         return "resourceclaim in use" if len(reserved) >= RESERVED_AT_MOST and pod.uid not in reserved else ""
+    if devices.is_given_back(known.key):
+        return f"resource claim {namespace}/{name} is in the process of being deallocated"
     if devices.is_pending(known.key):
         return f"resource claim {namespace}/{name} is in the process of being allocated"
     if known.spec.error:

@@ -116,6 +116,8 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
     name = f"{part.claim[0]}/{part.claim[1]}"
     if claim is None or claim.uid != part.uid:
         return Lost(f"resourceclaim {name} does not exist any more")
+    if devices.is_given_back(part.claim):
+        return Lost(f"resourceclaim {name} was deallocated")
     if devices.is_withdrawn(part.claim, pod.uid):
         # What is seen says that it is still there.
         return Due.WAIT
