@@ -101,17 +101,16 @@ class ExtendedClaims:
         """What was made is the pod's."""
         self._made.pop(uid, None)
 
-    async def take_back(self, pod: PodRef, *, names: str, wanted: Callable[[], bool]) -> None:
+    async def take_back(self, pod: PodRef, *, names: str, wanted: Callable[[], bool]) -> bool:
         """The pod does not go where its claim was made for: delete what there is of such claims, and have its status
-        name none. `names`: the claim that it has now. Best effort: what stays is found by the next attempt."""
+        name none. `names`: the claim that it has now. False if anything stays; the next attempt finds it."""
         claims = [MadeClaim(each.namespace, each.name, each.uid) for each in self._devices.made_for(pod.uid)]
         made = self._made.pop(pod.uid, None)
         if made is not None and made not in claims:
             claims.append(made)
-        for each in claims:
-            await self._remove(each, wanted)
-        if names or made is not None:
-            await self._tell(pod, untold(pod), wanted)
+        gone = [await self._remove(each, wanted) for each in claims]
+        problem = await self._tell(pod, untold(pod), wanted) if names or made is not None else ""
+        return all(gone) and not problem
 
     async def _make(self, pod: PodRef, promise: Promise, wanted: Callable[[], bool]) -> MadeClaim | str:
         """The claim, or what went wrong."""
@@ -148,11 +147,12 @@ class ExtendedClaims:
                         await changed.wait()
         return False
 
-    async def _remove(self, claim: MadeClaim, wanted: Callable[[], bool]) -> None:
+    async def _remove(self, claim: MadeClaim, wanted: Callable[[], bool]) -> bool:
         path = f"{GROUP}/namespaces/{segment(claim.namespace)}/resourceclaims/{segment(claim.name)}"
         patched = await self._patch(path, unprotected(claim.uid), wanted=wanted, strategic=True)
-        if patched.failure is None:
-            await self._delete(path, claim.uid, wanted=wanted)
+        if patched.failure is not None:
+            return patched.failure.kind is FailureClass.NOT_FOUND
+        return await self._delete(path, claim.uid, wanted=wanted) is None
 
     async def _tell(self, pod: PodRef, status: bytes, wanted: Callable[[], bool]) -> str:
         """What went wrong; empty once the pod's status says so."""

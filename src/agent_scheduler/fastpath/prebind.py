@@ -43,6 +43,7 @@ from agent_scheduler.engine.volumes.reservation import (
     reserve,
     written,
 )
+from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import Patched
 from agent_scheduler.kube.paths import segment
 
@@ -60,6 +61,8 @@ PREBIND_CONCURRENCY: Final = 32
 
 #: Seconds between two looks at what no change of a claim tells: the node, the pod and the time.
 _LOOK_AGAIN: Final = 1.0
+#: Seconds until a claim that a refused pod has to lose is tried again.
+_INSIST: Final = 5.0
 
 #: Is told how it ended for a pod: what went wrong, or nothing.
 Ended = Callable[["ScheduleResult", str, str], None]
@@ -123,6 +126,8 @@ class PreBind:
         self._ended: Ended | None = None
         #: UID of each pod that is bound with resource claims written for it -> these. Until its bind has ended.
         self._written: dict[str, ClaimReservation] = {}
+        #: UIDs of the refused pods that wait for a claim of theirs to be given back.
+        self._insisting: set[str] = set()
         #: Pods whose claims are being written, or taken back.
         self.under_way = 0
         #: Those of them that wait for nobody but the API server.
@@ -186,17 +191,37 @@ class PreBind:
         """No node will do for a pod with resource claims: have one given back that keeps it from other nodes, if there
         is one (DynamicResources' PostFilter). What is to be said of that."""
         if demand.left_over:
-            self._work.put_nowait(_Work(lambda: self._remove_left_over(pod), lambda: None))
+            self._insist(pod, lambda: self._remove_left_over(pod))
             return DELETED
         claim = self._writer.to_deallocate(demand, pod)
         if claim is None:
             return STILL
 
-        async def send() -> None:
-            await self._writer.deallocate(claim, wanted=lambda: self._cluster.waits(pod.uid))
+        async def send() -> bool:
+            failure = await self._writer.deallocate(claim, wanted=lambda: self._cluster.waits(pod.uid))
+            # What else became of the claim the watch tells.
+            return failure is None or failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND)
 
-        self._work.put_nowait(_Work(send, lambda: None))
+        self._insist(pod, send)
         return DEALLOCATED
+
+    def _insist(self, pod: PodInfo, send: Callable[[], Awaitable[bool]]) -> None:
+        """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up."""
+        uid = pod.uid
+        if uid in self._insisting:
+            return
+
+        async def repeat() -> None:
+            try:
+                while True:
+                    if not self._cluster.waits(uid) or await send():
+                        return
+                    await asyncio.sleep(_INSIST)
+            finally:
+                self._insisting.discard(uid)
+
+        self._insisting.add(uid)
+        self._work.put_nowait(_Work(repeat, lambda: self._insisting.discard(uid)))
 
     # ---- beside
 
@@ -288,9 +313,12 @@ class PreBind:
                 return f'running PreBind plugin "VolumeBinding": {problem}'
         if job.reserved.claims is not None:
             pod = job.result.pod
-            problem = await self._writer.write(job.reserved.claims, wanted=lambda: self._is_wanted(job))
-            problem = problem or await self._extended.write(
+            # What takes longest comes first: others may change the pod's own claims as long as it is not bound.
+            problem = await self._extended.write(
                 job.reserved.claims, names=self._names(pod), wanted=lambda: self._is_wanted(job)
+            )
+            problem = problem or await self._writer.write(
+                job.reserved.claims, wanted=lambda: self._is_wanted(job)
             )
             if problem:
                 return f'running PreBind plugin "DynamicResources": {problem}'
@@ -301,8 +329,8 @@ class PreBind:
         if reservation.promise is not None:
             await self._remove_left_over(pod)
 
-    async def _remove_left_over(self, pod: PodInfo) -> None:
-        await self._extended.take_back(
+    async def _remove_left_over(self, pod: PodInfo) -> bool:
+        return await self._extended.take_back(
             pod_ref(pod), names=self._names(pod), wanted=lambda: self._cluster.waits(pod.uid)
         )
 

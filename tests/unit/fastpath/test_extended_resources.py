@@ -19,6 +19,7 @@ from .test_resource_claims import (
     RESOURCE,
     Devices,
     Faulty,
+    _keep_allocated,
     all_placed,
     devices,
     nothing_assumed,
@@ -234,6 +235,54 @@ async def test_a_device_whose_claim_could_not_be_made_is_for_the_next() -> None:
             await add_pod(found, "q")
             await until(lambda: _is_placed(found, "q"))
             await audit(found, "q")
+
+
+@pytest.mark.parametrize("struck", ["PATCH", "DELETE"])
+async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
+    struck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_scheduler.fastpath.prebind._INSIST", 0.1)
+
+    class Guarded(Faulty):
+        async def request(self, method: str, path: str, **more: Any) -> Response:
+            if method == struck and path.startswith(f"{CLAIMS}/p-") and not path.endswith("/status"):
+                return (
+                    await super().request("", "", **more)
+                    if self.left
+                    else await self._pass(method, path, more)
+                )
+            return await self._pass(method, path, more)
+
+        async def _pass(self, method: str, path: str, more: Any) -> Response:
+            return await self.inner.request(method, path, **more)
+
+    async with devices("n1", per_node=1) as found:
+        refusing = Faulty(found.cluster.transport, "POST", "/binding", 1, 403)
+        guarded = Guarded(refusing, "", "", 3, 403)
+        async with scheduling(guarded, initial_backoff=0.05, max_backoff=0.05) as running:
+            await add_pod(found, "p")
+            await until(lambda: all_placed(found, 1))
+            await audit(found, "p")
+            assert guarded.left == 0 and running.reports.problems
+            assert running.reports.counts["after flush"] == 0
+
+
+async def test_a_claim_that_could_not_be_deallocated_is_deallocated_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.fastpath.prebind._INSIST", 0.1)
+    async with devices("n1", "n2") as found:
+        cluster = found.cluster
+        await found.add_claim("c")
+        await _keep_allocated(found, "c", "n1")
+        await cluster.ask("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": True}}, content_type=MERGE)
+        faulty = Faulty(cluster.transport, "PATCH", "resourceclaims/c/status", 2, 403)
+        async with scheduling(faulty) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: all_placed(found, 1))
+            assert (await cluster.placed())["p"] == "n2"
+            assert faulty.left == 0
+            assert running.reports.counts["after flush"] == 0
 
 
 class Dying:
