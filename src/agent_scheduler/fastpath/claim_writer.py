@@ -105,8 +105,9 @@ class ClaimWriter:
         return "" if version.isdigit() and version_of(claim) >= int(version) else version
 
     async def take_back(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> None:
-        """The pod does not use its claims: take it out of those that they are reserved for. Best effort: what stays is
-        used by its next attempt, or goes with the pod."""
+        """The pod does not use its claims: take it out of those that they are reserved for. A claim that is left to
+        nobody is deallocated: no controller does that once there is no reservation to withdraw. Best effort: what stays
+        is used by the pod's next attempt, or goes with the pod."""
         for part in reservation.parts:
             async with self._turn(part.claim) as turn:
                 await self._take_back(reservation, part, turn, wanted)
@@ -122,10 +123,16 @@ class ClaimWriter:
                 if claim is None or claim.uid != part.uid or pod.uid not in devices.reserved_for(part.claim):
                     return
                 version = self._newer(part.claim, turn.version) or devices.latest_version(part.claim)
-                patched = await self._send(taken_back(part.claim, part.uid, pod, version), wanted)
+                is_last = devices.reserved_for(part.claim) == {pod.uid}
+                write = (
+                    deallocated(claim, version) if is_last else taken_back(part.claim, part.uid, pod, version)
+                )
+                patched = await self._send(write, wanted)
                 turn.version = patched.resource_version
                 if patched.failure is None:
                     devices.taken_back(part.claim, pod.uid, patched.resource_version)
+                    if is_last:
+                        devices.given_back(part.claim, patched.resource_version)
                     return
                 if patched.failure.kind is not FailureClass.CONFLICT or not wanted():
                     return

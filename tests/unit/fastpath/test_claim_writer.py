@@ -83,30 +83,43 @@ class Claims:
 
 
 async def test_a_reservation_that_was_taken_back_is_not_believed_until_the_watch_shows_it() -> None:
-    world = Claims(Patched("6"))
+    world = Claims(Patched("7"))
+    world.see(6, POD.uid, "another")
     assert world.due() is Due.DONE
     await world.take_back()
-    assert world.devices.reserved_for(KEY) == frozenset()
+    assert world.devices.reserved_for(KEY) == {"another"}
     assert world.due() is Due.WAIT
-    world.see(5, POD.uid)
+    world.see(6, POD.uid, "another")
     assert world.due() is Due.WAIT
-    world.see(6)
+    world.see(7, "another")
     write = world.due()
     assert isinstance(write, Write) and POD.uid.encode() in write.body
     assert len(world.devices.assumed) == 0 and world.devices.check() == []
 
 
 async def test_what_the_next_attempt_reserves_outlives_the_news_of_the_last_ones_end() -> None:
-    world = Claims(Patched("6"))
+    world = Claims(Patched("7"))
+    world.see(6, POD.uid, "another")
     await world.take_back()
     assert world.devices.assume(KEY, None, POD.uid)
-    world.see(5, POD.uid)
-    assert world.devices.reserved_for(KEY) == {POD.uid}
-    world.see(6)
-    assert world.devices.reserved_for(KEY) == {POD.uid}
-    world.devices.written(KEY, POD.uid, "7")
-    world.see(7, POD.uid)
-    assert world.devices.reserved_for(KEY) == {POD.uid} and len(world.devices.assumed) == 0
+    world.see(6, POD.uid, "another")
+    assert world.devices.reserved_for(KEY) == {POD.uid, "another"}
+    world.see(7, "another")
+    assert world.devices.reserved_for(KEY) == {POD.uid, "another"}
+    world.devices.written(KEY, POD.uid, "8")
+    world.see(8, POD.uid, "another")
+    assert world.devices.reserved_for(KEY) == {POD.uid, "another"} and len(world.devices.assumed) == 0
+
+
+async def test_a_claim_that_is_taken_back_from_its_last_pod_is_deallocated() -> None:
+    world = Claims(Patched("6"))
+    await world.take_back()
+    (sent,) = world.server.sent
+    assert sent["status"] == {"allocation": None, "reservedFor": None}
+    assert sent["metadata"]["resourceVersion"] == "5"
+    assert world.devices.reserved_for(KEY) == frozenset() and world.devices.allocation(KEY) is None
+    world.devices.set_claim(read_claim(claim(6, allocated=False)))
+    assert len(world.devices.assumed) == 0 and world.devices.check() == []
 
 
 async def test_a_reservation_is_taken_out_of_no_version_but_the_newest_that_is_known() -> None:

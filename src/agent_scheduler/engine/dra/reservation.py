@@ -166,9 +166,11 @@ def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | 
     return None
 
 
-def deallocated(claim: ClaimInfo) -> Write:
-    """Takes the allocation away, and all reservations."""
-    return Write(claim.key, True, False, _body(claim, "", status={"allocation": None, "reservedFor": None}))
+def deallocated(claim: ClaimInfo, version: str = "") -> Write:
+    """Takes the allocation away, and all reservations, as long as the claim is at this version; empty for as seen."""
+    return Write(
+        claim.key, True, False, _body(claim, version, status={"allocation": None, "reservedFor": None})
+    )
 
 
 def _consumer(pod: PodRef) -> dict[str, str]:
