@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodRef
 from agent_scheduler.engine.dra.records import (
+    ClaimInfo,
     ClaimKey,
     Record,
     read_claim,
@@ -30,10 +31,16 @@ R = TypeVar("R", bound=Record)
 GROUP: Final = "/apis/resource.k8s.io/v1"
 
 _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.UPDATE)
+_CLAIM_DELETE = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.DELETE)
 
 
 def pod_ref(pod: PodInfo) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+def _alike(one: ClaimInfo, other: ClaimInfo) -> bool:
+    """Whether the same pods have the same of it."""
+    return (one.allocation, one.reserved_for) == (other.allocation, other.reserved_for)
 
 
 class ResourceClaims:
@@ -69,8 +76,8 @@ class ResourceClaims:
                 "resourceclaims",
                 read_claim,
                 lambda each: books.claim(each.key),
-                books.set_claim,
-                lambda each: books.delete_claim(each.key),
+                self._put_claim,
+                self._drop_claim,
                 lambda each: self.changes.wake(each.key),
             ),
         ]
@@ -103,6 +110,25 @@ class ResourceClaims:
             told(gone)
 
         return Kind(kind.value, f"{GROUP}/{plural}", read, change, delete, optional=True)
+
+    def _put_claim(self, new: ClaimInfo) -> bool:
+        """Others may have been refused because of what was assumed of the claim and is not true any more, though the
+        watch shows nothing new: it missed what came and went in between."""
+        books = self.devices
+        before = books.as_assumed(new.key) if books.assumed.get(new.key) is not None else None
+        changed = books.set_claim(new)
+        after = books.as_assumed(new.key)
+        if before is not None and after is not None and not _alike(before, after):
+            self._queue.move_all(_CLAIM_UPDATE, before, after)
+        return changed
+
+    def _drop_claim(self, gone: ClaimInfo) -> bool:
+        books = self.devices
+        known, before = books.claim(gone.key), books.as_assumed(gone.key)
+        dropped = books.delete_claim(gone.key)
+        if known is not None and before is not None and not _alike(known, before):
+            self._queue.move_all(_CLAIM_DELETE, before, None)
+        return dropped
 
     def give_back(self, uid: str) -> None:
         """A pod no longer counts on what was reserved for it and is not written; others may have it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -11,6 +12,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodClaim, PodRef, demand
 from agent_scheduler.engine.dra.records import FINALIZER, read_claim
 from agent_scheduler.engine.dra.reservation import Due, Lost, Part, Reservation, Write, due
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.fastpath.claim_writer import ClaimWriter
 from agent_scheduler.fastpath.resource_claims import ResourceClaims
 from agent_scheduler.kube.errors import Failure, FailureClass
@@ -64,7 +66,10 @@ class Claims:
     def __init__(self, *answers: Patched) -> None:
         self.devices = Devices()
         self.server = Server(*answers)
-        self.claims = ResourceClaims(self.devices, cast(Any, None))
+        #: Events that pods which wait are told: (event, before, after).
+        self.told: list[tuple[ClusterEvent, Any, Any]] = []
+        queue = SimpleNamespace(move_all=lambda *event: self.told.append(event))
+        self.claims = ResourceClaims(self.devices, cast(Any, queue))
         self.writer = ClaimWriter(self.claims, self.server)
         self.see(5, POD.uid)
         holding = self.devices.allocation(KEY)
@@ -74,6 +79,13 @@ class Claims:
     def see(self, version: int, *users: str) -> None:
         self.devices.set_claim(read_claim(claim(version, *users)))
         self.claims.changes.wake(KEY)
+
+    def change(self, raw: bytes) -> None:
+        """The watch shows the claim."""
+        self.claims.kinds()[2].set(read_claim(raw))
+
+    def delete(self, raw: bytes) -> None:
+        self.claims.kinds()[2].delete(read_claim(raw))
 
     def due(self) -> object:
         return due(self.reservation, self.reservation.parts[0], self.devices, "")
@@ -160,3 +172,32 @@ async def test_a_claim_that_was_given_back_has_nothing_for_anybody_until_the_wat
     devices.set_claim(read_claim(claim(6, allocated=False)))
     assert demand([PodClaim("r", KEY)], devices, pod=POD).problem == ""
     assert len(devices.assumed) == 0 and devices.check() == []
+
+
+def test_what_was_assumed_of_a_claim_and_is_over_is_told_though_the_watch_shows_nothing_new() -> None:
+    world = Claims()
+    world.see(5)
+    world.devices.assume(KEY, None, POD.uid)
+    world.devices.written(KEY, POD.uid, "6")
+    assert world.told == []
+    world.change(claim(9))
+    ((event, before, after),) = world.told
+    assert event.resource is Resource.RESOURCE_CLAIM and event.action is ActionType.UPDATE
+    assert before.reserved_for == (POD.uid,) and after.reserved_for == ()
+
+
+def test_what_was_assumed_of_a_claim_that_goes_is_told_with_it() -> None:
+    world = Claims()
+    world.see(5)
+    world.devices.assume(KEY, None, POD.uid)
+    world.delete(claim(6))
+    assert (POD.uid,) in [before.reserved_for for _, before, after in world.told if after is None]
+
+
+def test_a_reservation_that_the_watch_shows_as_it_was_assumed_is_told_once() -> None:
+    world = Claims()
+    world.see(5)
+    world.devices.assume(KEY, None, POD.uid)
+    world.devices.written(KEY, POD.uid, "6")
+    world.change(claim(6, POD.uid))
+    assert len(world.told) == 1

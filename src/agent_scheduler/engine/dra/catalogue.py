@@ -120,6 +120,16 @@ class Devices:
         seen = frozenset(claim.reserved_for) if claim is not None else frozenset()
         return seen - assumed.withdrawn.keys() | assumed.holders.keys() if assumed is not None else seen
 
+    def as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
+        """The claim with what is assumed of it."""
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if claim is None or assumed is None:
+            return claim
+        seen = [each for each in claim.reserved_for if each not in assumed.withdrawn]
+        reserved = (*seen, *sorted(assumed.holders.keys() - set(seen)))
+        allocation = None if self.is_given_back(key) else claim.allocation or assumed.allocation
+        return msgspec.structs.replace(claim, allocation=allocation, reserved_for=reserved)
+
     def is_withdrawn(self, key: ClaimKey, holder: str) -> bool:
         """Whether its reservation was taken back, which the watch has not shown yet."""
         assumed = self.assumed.get(key)
@@ -329,13 +339,13 @@ class Devices:
     def forget(self, holder: str) -> list[tuple[ClaimInfo, ClaimInfo]]:
         """Undo what is assumed for a pod and was not written. Returns the claims that are otherwise by that, before
         and after, as a watch would have shown them: others may have been refused because of it."""
-        before = {key: self._as_assumed(key) for key in self.assumed.held(holder)}
+        before = {key: self.as_assumed(key) for key in self.assumed.held(holder)}
         changed = []
         for key in self.assumed.forget(holder):
             self._rebook(key)
             old, new = before[key], self.claims.get(key)
             if old is not None and new is not None:
-                changed.append((old, self._as_assumed(key) or new))
+                changed.append((old, self.as_assumed(key) or new))
         if (promised := self._withdraw(holder)) is not None:
             changed.append((promised, msgspec.structs.replace(promised, allocation=None, reserved_for=())))
         return changed
@@ -362,17 +372,6 @@ class Devices:
                 del self._made[old.controller]
         if new is not None and new.extended and new.controller:
             self._made.setdefault(new.controller, {})[new.key] = None
-
-    def _as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
-        """The claim with what is assumed of it."""
-        claim, assumed = self.claims.get(key), self.assumed.get(key)
-        if claim is None or assumed is None:
-            return claim
-        seen = [each for each in claim.reserved_for if each not in assumed.withdrawn]
-        reserved = (*seen, *sorted(assumed.holders.keys() - set(seen)))
-        return msgspec.structs.replace(
-            claim, allocation=claim.allocation or assumed.allocation, reserved_for=reserved
-        )
 
     def _pool(self, key: PoolId) -> Pool:
         found = self._pools.get(key)
