@@ -18,7 +18,7 @@ import orjson
 
 from agent_scheduler.apiserver.store import Event, Record
 from agent_scheduler.engine.queueing.views import Place
-from tests.decisions.devices.validity import Cluster, DeviceId, problems
+from tests.decisions.devices.validity import Cluster, DeviceId, problems, too_much
 
 from .device_reading import (
     CLAIMS,
@@ -27,7 +27,10 @@ from .device_reading import (
     Reading,
     allocation_of,
     device_of,
+    extended,
+    is_made,
     named_by,
+    owner_of,
     reserved_for,
     usable,
 )
@@ -43,6 +46,16 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 NODES = ("", "nodes")
+
+
+def _for(pod: str) -> str:
+    """What stands for the claim that is made for a pod's extended resources, before it is made."""
+    return f"of {pod}"
+
+
+def _chosen_for(claim: Json) -> str:
+    """What a choice for the claim is filed under."""
+    return _for(owner_of(claim)) if is_made(claim) else str(claim["metadata"]["uid"])
 
 
 class Allocations:
@@ -63,8 +76,8 @@ class Allocations:
         self._contested: set[str] = set()
         #: Devices that two had at a time, through no fault of ours.
         self.disputed: set[DeviceId] = set()
-        #: UIDs of pods that somebody else took a reservation from.
-        self.robbed: set[str] = set()
+        #: (UID of a claim, UID of a pod): reservations that somebody else took away.
+        self._robbed: set[tuple[str, str]] = set()
         #: UIDs of pods that a process of ours has bound while it might.
         self.bound: set[str] = set()
         #: UIDs of claims that others left allocated for nobody.
@@ -115,12 +128,18 @@ class Allocations:
         devices, ledger = fast_path.cluster.devices, fast_path.ledger
         parts = [part for part in reservation.parts if part.allocation is not None]
         self._world.safety.checked["S17"] += 1
-        claims, given = [], []
+        claims: list[Json] = []
+        given: list[Json] = []
+        if (promise := reservation.promise) is not None:
+            allocation = orjson.loads(orjson.dumps(promise.allocation.status("")))
+            self._choose(process, _for(reservation.pod.uid), allocation)
+            claims.append({"metadata": {"name": "of its own"}, "spec": promise.spec})
+            given.append(allocation)
         for part in parts:
             assert part.allocation is not None, "chosen so"
             known = devices.claim(part.claim)
             allocation = orjson.loads(orjson.dumps(part.allocation.status(part.uid)))
-            self._chosen.setdefault((process.name, part.uid), []).append((process.identity, allocation))
+            self._choose(process, part.uid, allocation)
             if known is None:
                 self._wrong("S17", process, f"{part.claim[1]} is allocated and not there")
                 return
@@ -131,7 +150,8 @@ class Allocations:
             for name in ledger.rows
             if (info := ledger.node(name)) is not None
         ]
-        taken = list(self._taken(process, fast_path, {part.uid for part in parts}))
+        own = {reservation.pod.uid, *(part.uid for part in parts)}
+        taken = list(self._taken(process, fast_path, own))
         cluster = Cluster(
             nodes,
             [self._object(each) for each in devices.classes.values()],
@@ -140,6 +160,9 @@ class Allocations:
         )
         try:
             found = problems(cluster, reservation.node_name, claims, given)
+            # Others may have given away more than there is.
+            before = list(too_much(cluster, cluster.node(reservation.node_name), []))
+            found = [each for each in found if each not in before]
         except StopIteration:
             found = ["a class or the node is not there"]
         for problem in found[:3]:
@@ -155,7 +178,8 @@ class Allocations:
             known = fast_path.cluster.devices.claim(part.claim)
             if part.allocation is not None or known is None or node is None:
                 continue
-            allocation = allocation_of(self._object(known)) or self._last_choice(process, known.uid)
+            claim = self._object(known)
+            allocation = allocation_of(claim) or self._last_choice(process, _chosen_for(claim))
             if allocation is None or not usable(allocation, node):
                 self._wrong("S18", process, f"{part.claim[1]} cannot be used on {reservation.node_name}")
 
@@ -170,9 +194,16 @@ class Allocations:
             assumed = devices.assumed.get(key)
             if assumed is None or assumed.allocation is None or known.uid in own:
                 continue
-            allocation = self._last_choice(process, known.uid)
+            allocation = self._last_choice(process, _chosen_for(claim))
             if allocation is not None:
                 yield {**claim, "status": {"allocation": allocation}}
+        for pod in devices._promised:
+            allocation = self._last_choice(process, _for(pod))
+            if allocation is not None and pod not in own:
+                yield {"metadata": {"name": pod}, "status": {"allocation": allocation}}
+
+    def _choose(self, process: Process, claim: str, allocation: Json) -> None:
+        self._chosen.setdefault((process.name, claim), []).append((process.identity, allocation))
 
     def _last_choice(self, process: Process, claim: str) -> Json | None:
         chosen = self._chosen.get((process.name, claim), ())
@@ -196,9 +227,9 @@ class Allocations:
         if after and not reserved_for(now) and (actor is None or not lives):
             self.left_by_others.add(record.uid)
         if actor is None:
-            self.robbed |= lost
+            self._robbed |= {(record.uid, uid) for uid in lost}
         else:
-            self.robbed -= won
+            self._robbed -= {(record.uid, uid) for uid in won}
             if lost:
                 state = "claim deallocated" if before and not after else "reservation taken back"
                 self._world.states.reached(state)
@@ -212,15 +243,17 @@ class Allocations:
                 had.pop(record.uid, None)
             self.foreign.discard(record.uid)
         if after and before is None:
-            self._allocated(record, after, actor, lives)
+            self._allocated(record, now, after, actor, lives)
 
-    def _allocated(self, record: Record, allocation: Json, actor: Process | None, lives: bool) -> None:
+    def _allocated(
+        self, record: Record, claim: Json, allocation: Json, actor: Process | None, lives: bool
+    ) -> None:
         ours = actor is not None and lives
         if not ours:
             self.foreign.add(record.uid)
             self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
         elif actor is not None and all(
-            allocation != each for _, each in self._chosen.get((actor.name, record.uid), ())
+            allocation != each for _, each in self._chosen.get((actor.name, _chosen_for(claim)), ())
         ):
             self._wrong("S17", actor, f"{record.key} is allocated what nobody chose: {allocation}")
         for result in allocation["devices"]["results"]:
@@ -257,18 +290,24 @@ class Allocations:
     def check_books(self, process: Process, fast_path: FastPath) -> None:
         """What a process has booked; of devices that others give away, too, it may see two owners."""
         for problem in fast_path.cluster.devices.check():
-            device, had, _ = problem.partition(" is had ")
-            if not had or device not in self._contested:
+            device = problem.partition(" is had ")[0].partition(": ")[0]
+            if device not in self._contested:
                 self._wrong("S7", process, problem)
+
+    def is_robbed(self, pod: str) -> bool:
+        """Whether somebody else took a reservation from the pod that it has not got again."""
+        return any(uid == pod for _, uid in self._robbed)
 
     def check_bind(self, record: Record, pod: Json, actor: Process) -> None:
         """A process has bound this pod, and might do so."""
-        if not pod["spec"].get("resourceClaims"):
+        if not pod["spec"].get("resourceClaims") and not extended(pod):
             return
         self.bound.add(record.uid)
         self._world.safety.checked["S18"] += 1
-        if record.uid in self.robbed:
+        if self.is_robbed(record.uid):
             return
+        if extended(pod):
+            self._world.states.reached("extended resource met by devices")
         node = self._world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
         for named in named_by(pod):
             claim = self._reading.claim(named.name) if named.name else None

@@ -16,7 +16,7 @@ from agent_scheduler.apiserver.pacing import CollectorTurns
 from agent_scheduler.apiserver.resource_claims import ResourceClaims
 
 from .device_load import CLASSES, GROUP, Devices, class_bodies, pools, slice_body
-from .device_reading import Reading
+from .device_reading import Reading, is_made, owner_of
 
 if TYPE_CHECKING:
     from .world import World
@@ -74,11 +74,11 @@ class DeviceCluster:
         self._busy.discard(name)
 
     def copy(self, name: str, pod: Callable[..., Json]) -> None:
-        """Make a pod that names a claim which was generated for another one, if there is any."""
+        """Make a pod that names a claim which was generated for another one from a template, if there is any."""
         made = sorted(
             each["metadata"]["name"]
             for each in self.reading.claims()
-            if each["metadata"].get("ownerReferences") and "deletionTimestamp" not in each["metadata"]
+            if owner_of(each) and not is_made(each) and "deletionTimestamp" not in each["metadata"]
         )
         if not made:
             return

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_scheduler.apiserver.device_driver import DRIVER
+from agent_scheduler.apiserver.admission import ADMIN_ACCESS
+from agent_scheduler.apiserver.device_driver import DRIVER, EXTENDED_RESOURCE
 from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
 
 Body = dict[str, Any]
@@ -94,7 +95,7 @@ def _spec(rng: random.Random) -> Body:
     """What one claim asks for."""
     large = _selector(f"device.attributes['{DRIVER}'].model == 'large'")
     model = rng.choice(
-        ("one", "one", "one", "two", "large", "first", "all", "alike", "nic", "nic", "half", "part")
+        ("one", "one", "one", "two", "large", "first", "all", "alike", "nic", "nic", "half", "part", "admin")
     )
     constraints: list[Body] = []
     requests: list[Body]
@@ -116,6 +117,8 @@ def _spec(rng: random.Random) -> Body:
             requests = [{"name": "r", "exactly": _option("nic", capacity=wanted)}]
             if rng.random() < 0.3:
                 requests.append({"name": "g", "exactly": _option()})
+        case "admin":
+            requests = [{"name": "r", "exactly": _option(adminAccess=True)}]
         case "large":
             requests = [{"name": "r", "exactly": _option(selectors=[large])}]
         case _:
@@ -137,6 +140,8 @@ def fill(
     """Draw the load of a world whose `nodes` are there already; `pod` makes a pod's body."""
     for index, each in enumerate(nodes):
         each["metadata"]["labels"] = {ZONE: "ab"[index % 2]}
+    admin = {"metadata": {"labels": {ADMIN_ACCESS: "true"}}}
+    acts.append((-1.0, "PATCH", "/api/v1/namespaces/default", admin))
     templates = [f"t{number}" for number in range(rng.randrange(1, 4))]
     for name in templates:
         acts.append(
@@ -154,7 +159,12 @@ def fill(
         lives = rng.choice((None, 0.5, 2.0, 5.0, 5.0))
         name = f"p{number}"
         at = rng.choice((0.1, rng.uniform(0, 3), rng.uniform(0, 12)))
-        pods.append((at, pod(name, cpu=rng.choice((10, 100, 100, 1500)), lives=lives, **spec)))
+        body = pod(name, cpu=rng.choice((10, 100, 100, 1500)), lives=lives, **spec)
+        if rng.random() < 0.15:
+            resources = body["spec"]["containers"][0]["resources"]
+            resources["limits"] = {EXTENDED_RESOURCE: str(rng.choice((1, 1, 2)))}
+            resources["requests"] |= resources["limits"]
+        pods.append((at, body))
         if rng.random() < 0.25:
             path = f"/api/v1/namespaces/default/pods/{name}"
             grace = {"gracePeriodSeconds": rng.choice((0, 0, 30))}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent_scheduler.apiserver.device_driver import EXTENDED_RESOURCE
 from agent_scheduler.apiserver.store import Event
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import Cluster, DeviceId, problems
@@ -28,6 +29,7 @@ SLICES = ("resource.k8s.io", "resourceslices")
 NODES = ("", "nodes")
 #: Pods that a claim can be reserved for.
 MOST = 256
+_MADE, _EXTENDED = "extendedResourceClaimStatus", "extendedResourceName"
 #: Combinations of several claims' allocations that are tried.
 _TRIED = 2000
 
@@ -46,13 +48,50 @@ def named_by(pod: Json) -> list[Named]:
         each["name"]: each.get("resourceClaimName")
         for each in pod.get("status", {}).get("resourceClaimStatuses") or ()
     }
-    return [
+    found = [
         Named(each["resourceClaimName"], False)
         if "resourceClaimName" in each
         else Named(told.get(each["name"]), True)
         for each in pod["spec"].get("resourceClaims") or ()
         if "resourceClaimName" in each or told.get(each["name"], "") is not None
     ]
+    made = pod.get("status", {}).get("extendedResourceClaimStatus")
+    return [*found, Named(made["resourceClaimName"], True)] if made else found
+
+
+def extended(pod: Json) -> int:
+    """How many devices it asks for as an extended resource, which no node offers."""
+    return sum(
+        int(each.get("resources", {}).get("requests", {}).get(EXTENDED_RESOURCE, 0))
+        for each in pod["spec"]["containers"]
+    )
+
+
+def without_extended(pod: Json) -> Json:
+    """The pod as nodes see it once a claim was made for its extended resources."""
+    if not extended(pod):
+        return pod
+    containers = []
+    for each in pod["spec"]["containers"]:
+        requests = {
+            name: amount
+            for name, amount in each["resources"]["requests"].items()
+            if name != EXTENDED_RESOURCE
+        }
+        containers.append({**each, "resources": {"requests": requests}})
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+def is_made(claim: Json) -> bool:
+    """Whether it was made for extended resources."""
+    annotations = claim["metadata"].get("annotations") or {}
+    return bool(annotations.get("resource.kubernetes.io/extended-resource-claim") == "true")
+
+
+def owner_of(claim: Json) -> str:
+    """UID of the pod that it was made for."""
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return next((each["uid"] for each in owners if each.get("controller")), "")
 
 
 def allocation_of(claim: Json) -> Json | None:
@@ -114,9 +153,10 @@ class Reading:
         return Cluster(nodes, classes, slices, allocated)
 
     def claims_of(self, pod: Json) -> list[Json] | None:
-        """Each once; None if one is not there, is being deleted, or was to be the pod's own and is not."""
+        """Those of its spec, each once; None if one is not there, is being deleted, or is not the pod's own and should
+        be."""
         found: dict[str, Json] = {}
-        for named in named_by(pod):
+        for named in named_by({"spec": pod["spec"], "status": {**pod["status"], _MADE: None}}):
             claim = self.claim(named.name) if named.name else None
             if claim is None or "deletionTimestamp" in claim["metadata"]:
                 return None
@@ -133,7 +173,7 @@ class Reading:
     def could_have(self, pod: Json, node: Json) -> bool:
         """Whether all claims of the pod can be used on the node, or could be allocated there; those that the pod alone
         has, or nobody, could be given back first."""
-        if not pod["spec"].get("resourceClaims"):
+        if not pod["spec"].get("resourceClaims") and not extended(pod):
             return True
         self._objects(CLAIMS)
         key = pod["metadata"]["uid"], node["metadata"]["name"]
@@ -146,7 +186,15 @@ class Reading:
         claims, uid = self.claims_of(pod), pod["metadata"]["uid"]
         if claims is None:
             return False
-        wanted, freed = [], set()
+        # What was made for its extended resources is made anew.
+        freed = {each["metadata"]["uid"] for each in self.claims() if is_made(each) and owner_of(each) == uid}
+        wanted = []
+        if number := extended(pod):
+            meant = [each for each in self._objects(CLASSES) if _EXTENDED in each["spec"]]
+            if not meant:
+                return False
+            option = {"deviceClassName": meant[0]["metadata"]["name"], "count": number}
+            wanted.append({"spec": {"devices": {"requests": [{"name": "r", "exactly": option}]}}})
         for claim in claims:
             allocation, reserved = allocation_of(claim), reserved_for(claim)
             if allocation is None:
@@ -216,7 +264,8 @@ def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
             if option.get("allocationMode") == "All":
                 chosen: Iterator[tuple[DeviceId, ...]] = iter([tuple(selected)])
             else:
-                chosen = combinations([key for key in selected if key not in taken], option.get("count", 1))
+                free = [key for key in selected if key not in taken or option.get("adminAccess")]
+                chosen = combinations(free, option.get("count", 1))
             found += [[_result(name, key, here[key], option) for key in keys] for keys in chosen]
         parts.append(found)
     for several in product(*parts):
@@ -245,6 +294,8 @@ def _selects(cluster: Cluster, option: Json, key: DeviceId, device: Any) -> bool
 
 def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
     result: Json = dict(zip(("driver", "pool", "device"), key, strict=True), request=name)
+    if option.get("adminAccess"):
+        result["adminAccess"] = True
     if option.get("tolerations"):
         result["tolerations"] = option["tolerations"]
     if device.get("allowMultipleAllocations"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from .device_reading import allocation_of, device_of, named_by, reserved_for
+from .device_reading import allocation_of, device_of, extended, is_made, named_by, owner_of, reserved_for
 
 if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
@@ -44,11 +44,18 @@ def check_claims(world: World) -> None:
         for named in named_by(pods[uid])
         if named.name
     }
+    waits = {uid for uid in alive if not pods[uid]["spec"].get("nodeName")}
+    named_as = {named.name: uid for uid in alive for named in named_by(pods[uid]) if named.own}
     for claim in world.devices.reading.claims():
         name, reserved = claim["metadata"]["name"], reserved_for(claim)
         if gone := reserved - alive:
             world.safety.violated("L10", f"claim {name} is reserved for {sorted(gone)}, who are gone")
         nobody = allocation_of(claim) is not None and not reserved and name not in awaited
+        made_for = owner_of(claim) if is_made(claim) else ""
+        # Another pod may name it, and an attempt that failed leaves it to the next one. One that was made after its pod
+        # had gone is for the garbage collector of a real cluster, which looks for owners that never were.
+        if made_for in pods and not reserved and made_for not in waits and named_as.get(name) != made_for:
+            world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
         if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
             world.safety.violated("L10", f"claim {name} is allocated for nobody")
     for uid in sorted(alive):
@@ -57,14 +64,18 @@ def check_claims(world: World) -> None:
 
 def _check_placed(world: World, uid: str, pod: Json) -> None:
     assert world.devices is not None and world.allocations is not None, "there are devices"
-    ours = uid in world.allocations.bound and uid not in world.allocations.robbed
+    ours = uid in world.allocations.bound and not world.allocations.is_robbed(uid)
     if not ours or not pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
         return
+    name = pod["metadata"]["name"]
+    # A patch of a status names no version: carried out late, it takes away what was told since.
+    late = world.plan.fired["failed"] or world.plan.fired["slow"]
+    if extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
+        world.safety.violated("L10", f"{name} has a node and nothing for its extended resources")
     disputed = False
     for named in named_by(pod):
         claim = world.devices.reading.claim(named.name) if named.name else None
         if claim is None or allocation_of(claim) is None or uid not in reserved_for(claim):
-            name = pod["metadata"]["name"]
             world.safety.violated(
                 "L10", f"{name} has a node, and its claim {named.name} is not reserved for it"
             )
@@ -73,7 +84,7 @@ def _check_placed(world: World, uid: str, pod: Json) -> None:
         disputed = disputed or any(device_of(each) in world.allocations.disputed for each in results)
     waits: Any = world.kubelets._claims._waits if world.kubelets._claims is not None else {}
     if uid in waits and not disputed:
-        world.safety.violated("L10", f"{pod['metadata']['name']} waits on its node for its claims")
+        world.safety.violated("L10", f"{name} waits on its node for its claims")
 
 
 def check_books(world: World, process: Process, fast_path: FastPath) -> None:

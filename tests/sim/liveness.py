@@ -24,6 +24,7 @@ import orjson
 
 from agent_scheduler.config import Configuration, load_text, to_dict
 
+from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .rules import Rules, fits, rules_of
 from .states import samples
@@ -92,7 +93,7 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
     for record in world.store.tables[PODS].scan(""):
         pod = orjson.loads(record.data)
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):
-            placed.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
+            placed.setdefault(pod["spec"].get("nodeName", ""), []).append(without_extended(pod))
     found = []
     for pod in waits:
         if not everybody and pod["spec"].get("preemptionPolicy") == "Never":
@@ -100,7 +101,7 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
         for node in nodes:
             name = node["metadata"]["name"]
             there = [each for each in placed[name] if everybody or _priority(each) >= _priority(pod)]
-            if not fits(pod, node, there, by) or not has_its_volumes(world, pod, node):
+            if not fits(without_extended(pod), node, there, by) or not has_its_volumes(world, pod, node):
                 continue
             if world.devices is None or world.devices.reading.could_have(pod, node):
                 found.append((pod, name))

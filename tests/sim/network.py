@@ -59,7 +59,7 @@ def verb_of(method: str, path: str) -> str:
         return "lease"
     if "/persistentvolume" in plain and method == "PATCH":
         return "volume"
-    if "/resourceclaims/" in plain and method == "PATCH":
+    if "/resourceclaims" in plain and method != "GET":
         return "claim"
     if method == "GET":
         return "list" if plain in ("/api/v1/pods", "/api/v1/nodes") else "get"
@@ -174,7 +174,7 @@ class SimTransport:
         elif verb in ("status", "event", "volume"):
             names.insert(0, "denied")
         elif verb == "claim":
-            names = ["claim_taken", "denied", *names]
+            names = [*(["claim_taken"] if method == "PATCH" else []), "denied", *names]
         share = 3.0 if verb == "evict" else 1.0
         shares = {"claim_taken": 2.0}
         return next((name for name in names if self._strikes(name, shares.get(name, share))), "")

@@ -31,6 +31,7 @@ from agent_scheduler.objects.quantity import resource_value
 from tests.unit.engine.world import plain_requests
 
 from .configuring import OURS
+from .device_reading import without_extended
 
 if TYPE_CHECKING:
     from .network import SimTransport
@@ -138,7 +139,9 @@ class Safety:
         if not bound and uid in self._on.get(node, {}):
             return
         pod = orjson.loads(record.data)
-        self._on.setdefault(node, {})[uid] = plain_requests(pod)
+        # Devices that a claim was made for are not the node's; whether the pod has them is looked at there.
+        told = pod["status"].get("extendedResourceClaimStatus")
+        self._on.setdefault(node, {})[uid] = plain_requests(without_extended(pod) if told else pod)
         ports = [
             (port.get("protocol", "TCP"), port["hostPort"])
             for container in pod["spec"]["containers"]

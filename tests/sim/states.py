@@ -62,7 +62,12 @@ WANTED = (
     *("claim written after another", "claim lost to another scheduler", "claim allocated by another"),
     *("reservation taken back", "claim deallocated", "claim shared", "pod names a claim of another"),
     *("gated pod woken by its own status", "pod gone while its claims are written"),
-    *("crash between claims and bind", "woken by a slice", "woken by a class"),
+    *(
+        "crash between claims and bind",
+        "extended resource met by devices",
+        "woken by a slice",
+        "woken by a class",
+    ),
 )
 
 
