@@ -1,13 +1,14 @@
 """Pods with claim templates: what narrowing the events of claims gives, beside all else that such pods cost.
 
-    python -m bench.claims [--pods 5000 --nodes 500 --runs 3]
+    python -m bench.claims [--pods 5000 --nodes 500 --runs 3 --arrival burst stream]
 
 The workload of KEP-6132 (scheduler_perf's SchedulingWithResourceClaimTemplate): every pod has a ResourceClaim of its
 own, made from a template by the cluster's claim controller, allocated by the scheduler from the simulated driver's
-devices, and written before the bind. Cluster and scheduler are processes of their own, over HTTP, the scheduler with
-its default settings; runs with the gate SchedulerPreQueueingHints on and off alternate. A run counts only if every pod
-is bound, its claim is allocated on its node and reserved for it, no device is in two allocations, and no pod was
-rescued by the flush of the pool.
+devices, and written before the bind. In a `burst` all pods are there and wait when the first claim is made: the
+template comes last, and the clock starts with it. In a `stream` claims are made while pods are still being created,
+and creating them counts. Cluster and scheduler are processes of their own, over HTTP, the scheduler with its default
+settings; runs with the gate SchedulerPreQueueingHints on and off alternate. A run counts only if every pod is bound,
+with its claim on its node and reserved for it, no device is in two allocations, and nobody was rescued by the flush.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import NamedTuple
 import uvloop
 
 from agent_scheduler.demo.asking import ask
-from agent_scheduler.demo.measure import usage
+from agent_scheduler.demo.measure import Exposition, usage
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 from bench.scheduling import Shape, create, plane, settled
@@ -54,7 +55,7 @@ _HEADER = (
 )
 
 
-async def run(shape: Shape, *, gate: bool) -> Run:
+async def run(shape: Shape, *, gate: bool, burst: bool) -> Run:
     per_node = -(-shape.pods // shape.nodes)
     async with plane(
         shape,
@@ -64,13 +65,17 @@ async def run(shape: Shape, *, gate: bool) -> Run:
         scheduler_args=(f"--feature-gates={GATE}={str(gate).lower()}",),
         all_events=False,
     ) as (transport, cluster, scheduler, port):
-        device_class = await _prepare(transport, shape)
+        device_class = await _published(transport, shape)
+        spec = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": device_class}]}
+        if burst:
+            await create(transport, shape, spec)
+            await _all_wait(port, shape.pods)
         before, server_before = usage(scheduler), usage(cluster)
         assert before is not None and server_before is not None
         began = time.monotonic()
-        await create(
-            transport, shape, {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": device_class}]}
-        )
+        await _add_template(transport, device_class)
+        if not burst:
+            await create(transport, shape, spec)
         metrics = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=1)
         try:
             exposition = await settled(metrics, shape.pods, all_events=False)
@@ -93,20 +98,36 @@ async def run(shape: Shape, *, gate: bool) -> Run:
         )
 
 
-async def _prepare(transport: Transport, shape: Shape) -> str:
-    """The template, once all nodes have published their devices. Gives its name, which is the device class's."""
+async def _published(transport: Transport, shape: Shape) -> str:
+    """Waits until all nodes have published their devices. Gives the name of their class."""
     while True:
         slices = json.loads(await ask(transport, "GET", f"{RESOURCE}/resourceslices"))["items"]
         if len(slices) >= shape.nodes:
             break
         await asyncio.sleep(0.1)
-    name: str = json.loads(await ask(transport, "GET", f"{RESOURCE}/deviceclasses"))["items"][0]["metadata"][
-        "name"
-    ]
+    classes = json.loads(await ask(transport, "GET", f"{RESOURCE}/deviceclasses"))["items"]
+    name: str = classes[0]["metadata"]["name"]
+    return name
+
+
+async def _all_wait(port: int, pods: int) -> None:
+    """Returns once all pods wait behind the gate for their claims."""
+    metrics = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=1)
+    try:
+        while True:
+            exposition = Exposition((await ask(metrics, "GET", "/metrics")).decode())
+            if exposition.by("scheduler_pending_pods", "queue").get("gated", 0) >= pods:
+                return
+            await asyncio.sleep(0.5)
+    finally:
+        await metrics.close()
+
+
+async def _add_template(transport: Transport, name: str) -> None:
+    """Named after the class whose devices it asks for."""
     request = {"name": "gpu", "exactly": {"deviceClassName": name}}
     template = {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
     await ask(transport, "POST", TEMPLATES, body=json.dumps(template).encode())
-    return name
 
 
 async def audit(transport: Transport, shape: Shape) -> None:
@@ -142,21 +163,27 @@ async def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--gate", nargs="+", default=["on", "off"], choices=["on", "off"])
+    parser.add_argument("--arrival", nargs="+", default=["burst", "stream"], choices=["burst", "stream"])
     args = parser.parse_args(argv)
     shape = Shape(args.nodes, "32", 110, args.pods, "100m")
-    results: dict[str, list[Run]] = {gate: [] for gate in args.gate}
+    results: dict[tuple[str, str], list[Run]] = {
+        (arrival, gate): [] for arrival in args.arrival for gate in args.gate
+    }
     for _ in range(args.runs):
-        for gate in results:
-            results[gate].append(await run(shape, gate=gate == "on"))
+        for (arrival, gate), runs in results.items():
+            runs.append(await run(shape, gate=gate == "on", burst=arrival == "burst"))
     print(
         f"{shape.pods:,} pods with a claim each over {shape.nodes:,} nodes; "
         f"medians of {args.runs} runs (least to most)\n"
     )
-    rows = [(gate, *map(spread, zip(*runs, strict=True))) for gate, runs in results.items()]
-    print(table((GATE, *_HEADER), rows))
-    if len(results) == 2:
-        on, off = (median(each.pods_per_second for each in results[gate]) for gate in ("on", "off"))
-        print(f"\nOn binds {on / off:.2f} times as many pods a second as off.")
+    rows = [(*variant, *map(spread, zip(*runs, strict=True))) for variant, runs in results.items()]
+    print(table(("arrival", GATE, *_HEADER), rows))
+    if len(args.gate) == 2:
+        for arrival in args.arrival:
+            on, off = (
+                median(each.pods_per_second for each in results[arrival, gate]) for gate in ("on", "off")
+            )
+            print(f"\nIn a {arrival}, on binds {on / off:.2f} times as many pods a second as off.")
     return 0
 
 

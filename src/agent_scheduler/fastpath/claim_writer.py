@@ -51,6 +51,8 @@ class ClaimWriter:
         self._patch = patch
         #: Those who write a claim or wait to, with the version that the last write of them made.
         self._turns: dict[ClaimKey, _Turn] = {}
+        #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
+        self._open: set[str] = set()
 
     async def write(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> str:
         """Give the reserved claims their allocations, and the pod its place among those that they are reserved for.
@@ -86,6 +88,8 @@ class ClaimWriter:
                             self._devices.written(part.claim, reservation.pod.uid, patched.resource_version)
                             return ""
                         continue
+                    if patched.is_open:
+                        self._open.add(reservation.pod.uid)
                 failures += failure is not None
                 if failure is not None and (failure.kind is not FailureClass.CONFLICT or failures >= _TRIES):
                     return str(failure)
@@ -96,6 +100,13 @@ class ClaimWriter:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_AGAIN):
                         await changed.wait()
+
+    def is_open(self, uid: str) -> bool:
+        """Whether a write that was given up for the pod may still be carried out. Says so once."""
+        if uid not in self._open:
+            return False
+        self._open.discard(uid)
+        return True
 
     def _newer(self, key: ClaimKey, version: str) -> str:
         """`version`, unless the watch has shown it by now."""

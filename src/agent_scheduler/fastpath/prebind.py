@@ -43,6 +43,7 @@ from agent_scheduler.engine.volumes.reservation import (
     reserve,
     written,
 )
+from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import Patched
 from agent_scheduler.kube.paths import segment
@@ -290,7 +291,10 @@ class PreBind:
             raise
         if not problem and claims is not None:
             self._written[pod.uid] = claims
-        if problem:
+        if problem and claims is not None and self._writer.is_open(pod.uid):
+            self._undo_when_settled(pod, claims)
+            self._end(job.reserved.volumes is None)
+        elif problem:
             self._undo(pod)
             try:
                 if claims is not None:
@@ -300,6 +304,23 @@ class PreBind:
         else:
             self._end(job.reserved.volumes is None)
         self._tell(job.result, job.node_name, problem)
+
+    def _undo_when_settled(self, pod: PodInfo, claims: ClaimReservation) -> None:
+        """The room is for others at once, but devices are not as long as the claim may still be written to have them:
+        a request that got no answer may be carried out after this process has turned to something else."""
+        self._cluster.forget(pod)
+        self._storage.give_back(pod.uid)
+        assumed = self._cluster.devices.assumed
+        before = {key: assumed.get(key) for key in assumed.held(pod.uid)}
+
+        async def undo() -> None:
+            await asyncio.sleep(DEFAULT_POLICY.settles)
+            # What the watch has shown meanwhile is over, and a later attempt's is not touched.
+            if any(assumed.get(key) is each for key, each in before.items()):
+                self._claims.give_back(pod.uid)
+                await self._take_back(pod, claims)
+
+        self._work.put_nowait(_Work(undo, lambda: self._claims.give_back(pod.uid)))
 
     def _drop(self, job: _Job) -> None:
         self._end(job.reserved.volumes is None)

@@ -46,6 +46,8 @@ class Patched(NamedTuple):
 
     resource_version: str
     failure: Failure | None = None
+    #: Whether it may still be made: a request for it got no answer, and nothing is asked any more.
+    is_open: bool = False
 
 
 async def patch_once(
@@ -66,10 +68,12 @@ async def patch_once(
     attempts: Attempts | None = None
     #: The last answer to the patch, if that leaves open whether it has been carried out.
     doubt: Failure | None = None
+    #: Whether a request may be carried out after all others.
+    is_open = False
     while True:
         async with budget.request():
             if not wanted():
-                return Patched("", CALLED_OFF)
+                return Patched("", CALLED_OFF, is_open)
             answer = await (
                 _patch(transport, path, body, content_type) if doubt is None else _get(transport, path)
             )
@@ -86,9 +90,10 @@ async def patch_once(
                 doubt = failure
                 continue
             if not failure.retryable:
-                return Patched("", failure)
+                return Patched("", failure, is_open)
             if failure.kind is FailureClass.UNKNOWN:
                 doubt = failure
+                is_open = True
         elif failure is not None and doubt is not None and not failure.retryable:
             if failure.kind is FailureClass.NOT_FOUND or doubt.kind is FailureClass.CONFLICT:
                 return Patched("", doubt if doubt.kind is FailureClass.CONFLICT else failure)

@@ -320,3 +320,31 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
             await until(lambda: all_placed(found, 1))
             await found.audit()
             await until(lambda: nothing_assumed(running))
+
+
+async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer_may_be_carried_out() -> None:
+    async with devices("n1", per_node=1) as found:
+        await found.add_claim("c")
+        await found.add_claim("d")
+        held: list[tuple[str, str, dict[str, Any]]] = []
+
+        class Late(Faulty):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                if path.endswith("/c/status"):
+                    if method == "PATCH":
+                        held.append((method, path, more))
+                    raise OutcomeUnknown("no answer")
+                return await self.inner.request(method, path, **more)
+
+        async with scheduling(Late(found.cluster.transport, "", "", 0, None)) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: held)
+            await found.cluster.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+            await found.add_pod("q", claim="d")
+            await until(lambda: not running.fast_path.binder.in_flight)
+            await until(lambda: found.cluster.condition("q"))
+            assert await found.cluster.placed() == {}
+            method, path, more = held[0]
+            assert (await found.cluster.transport.request(method, path, **more)).status == 200
+            await until(lambda: all_placed(found, 1))
+            await found.audit()
