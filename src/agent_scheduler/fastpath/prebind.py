@@ -111,8 +111,10 @@ class PreBind:
         patch: PatchCall,
         create: CreateCall,
         delete: DeleteCall,
+        is_pending: Callable[[PodInfo], Awaitable[bool | None]],
         clock: Callable[[], float],
     ) -> None:
+        """`is_pending` asks the API server whether a pod has no node yet; None: it does not say."""
         self._cluster = cluster
         self._storage = storage
         self._claims = claims
@@ -122,6 +124,7 @@ class PreBind:
         )
         self._profile_of = profile_of
         self._patch = patch
+        self._is_pending = is_pending
         self._clock = clock
         self._work: asyncio.Queue[_Work] = asyncio.Queue()
         self._ended: Ended | None = None
@@ -215,7 +218,9 @@ class PreBind:
         async def repeat() -> None:
             try:
                 while True:
-                    if not self._cluster.waits(uid) or await send():
+                    pending = await self._is_pending(pod) if self._cluster.waits(uid) else False
+                    # A pod that has a node, whatever the watch has shown, uses what would be given back.
+                    if pending is False or (pending and await send()):
                         return
                     await asyncio.sleep(_INSIST)
             finally:
@@ -346,6 +351,9 @@ class PreBind:
         return ""
 
     async def _take_back(self, pod: PodInfo, reservation: ClaimReservation) -> None:
+        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there."""
+        if await self._is_pending(pod) is not True:
+            return
         await self._writer.take_back(reservation, wanted=lambda: self._cluster.waits(pod.uid))
         if reservation.promise is not None:
             await self._remove_left_over(pod)

@@ -29,7 +29,7 @@ from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.snapshot import Snapshot
-from agent_scheduler.kube.bind import BindResult, Doubt, bind
+from agent_scheduler.kube.bind import BindResult, Doubt, bind, is_pending
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure
@@ -192,6 +192,7 @@ class FastPath:
             patch=self._patch,
             create=self._create,
             delete=self._delete,
+            is_pending=self._is_pending,
             clock=timing.clock,
         )
         self.binder = Binder(
@@ -383,6 +384,15 @@ class FastPath:
             budget=self._bind_budget,
             policy=self.settings.bind_policy,
             timing=self._timing,
+        )
+
+    async def _is_pending(self, pod: PodInfo) -> bool | None:
+        return await is_pending(
+            self._transport,
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            policy=self.settings.bind_policy,
         )
 
     async def _patch(

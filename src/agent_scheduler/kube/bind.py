@@ -168,6 +168,24 @@ async def bind(
     return await attempt.run()
 
 
+async def is_pending(
+    transport: Transport, *, namespace: str, name: str, uid: str, policy: BindPolicy = DEFAULT_POLICY
+) -> bool | None:
+    """Whether the pod exists and has no node, as the API server says; None if it does not say. One request."""
+    try:
+        response = await transport.request("GET", pod_path(namespace, name), timeout=policy.request_timeout)
+    except TransportError:
+        return None
+    failure = classify(response)
+    if failure is not None:
+        return False if failure.kind is FailureClass.NOT_FOUND else None
+    try:
+        pod = _decode_pod(response.body)
+    except msgspec.MsgspecError:
+        return None
+    return pod.metadata.uid == uid and not pod.spec.node_name
+
+
 #: Answers after which the pod is asked. A 404 need not be about the pod: a proxy or a server that starts says it,
 #: too, and a pod that was taken for gone would never be tried again.
 _IN_DOUBT = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
