@@ -352,21 +352,40 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
 
 async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it() -> None:
     """A bind may be refused because the watch is behind: somebody has bound the pod."""
+    shown = asyncio.Event()
+    shown.set()
+    patches: list[str] = []
     async with devices("n1") as found:
         await found.add_claim("c")
 
         class Ahead(Faulty):
             async def request(self, method: str, path: str, **more: Any) -> Response:
+                if method == "PATCH" and "resourceclaims" in path:
+                    patches.append(path)
                 if method == "POST" and path.endswith("/binding") and self.left > 0:
                     self.left -= 1
+                    shown.clear()
                     await self.inner.request(method, path, **more)
                     return Response(403, b'{"kind":"Status","reason":"Forbidden","code":403}', Headers(()))
                 return await self.inner.request(method, path, **more)
 
+            @asynccontextmanager
+            async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[Any]:
+                async with self.inner.stream(path, read_timeout=read_timeout) as batches:
+
+                    async def behind() -> AsyncIterator[Any]:
+                        async for lines in batches:
+                            if "/pods" in path:
+                                await shown.wait()
+                            yield lines
+
+                    yield behind()
+
         async with scheduling(Ahead(found.cluster.transport, "", "", 1, None)) as running:
             await found.add_pod("p", claim="c")
-            await until(lambda: all_placed(found, 1))
-            await until(lambda: not running.fast_path.binder.in_flight)
-            await asyncio.sleep(0.2)
+            await until(lambda: running.reports.problems)
             assert await found.reserved("c") == ["p"]
+            assert len(patches) == 2
+            shown.set()
+            await until(lambda: not running.fast_path.binder.in_flight)
             await found.audit()
