@@ -145,8 +145,9 @@ class Process:
             )
 
     def _check_flush(self) -> None:
-        """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody."""
-        if self.runtime is not None:
+        """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody. But a watch that
+        is half open for longer than a pod waits tells of nothing that could wake it."""
+        if self.runtime is not None and not self.world.plan.fired["stall"]:
             self.world.safety.checked["L5"] += 1
             if rescued := samples(self)["scheduler_pod_scheduled_after_flush_total"]:
                 self.world.safety.violated(
