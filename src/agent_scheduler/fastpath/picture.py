@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -19,17 +19,21 @@ from agent_scheduler.engine.labelselector import label_selector
 from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.owners import OwnerKind
 from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodReader
+from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
+from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.kube.reflector import Change, ChangeType, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import Decode
+from agent_scheduler.kube.watch_events import Decode, Object
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.policy import PodDisruptionBudget
 from agent_scheduler.objects.workloads import SelectsByLabels, SelectsByMap
 
 from .cluster import Cluster
+
+R = TypeVar("R", bound=Object)
 
 #: What the API server is asked for: a pod that finished holds nothing, so it leaves the watch as DELETED.
 _LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -63,6 +67,42 @@ class Kind:
     query: dict[str, str] | None = None
     #: Whether a server may not have it; that counts as having none.
     optional: bool = False
+
+
+def booked(
+    queue: SchedulingQueue[PodInfo],
+    kind: Resource,
+    path: str,
+    read: Decode[R],
+    known: Callable[[R], R | None],
+    put: Callable[[R], bool],
+    drop: Callable[[R], bool],
+    told: Callable[[R], None] = lambda _: None,
+    *,
+    optional: bool = False,
+) -> Kind:
+    """A kind whose objects are kept in books, and whose changes wake pods.
+
+    `known` is what the books have of an object; `put` and `drop` say whether a decision can see the change, and if so
+    the queue hears of it, and then `told`.
+    """
+    added, updated, deleted = (
+        ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
+    )
+
+    def change(new: R) -> None:
+        old = known(new)
+        if put(new):
+            queue.move_all(added if old is None else updated, old, new)
+            told(new)
+
+    def delete(gone: R) -> None:
+        old = known(gone)
+        if drop(gone):
+            queue.move_all(deleted, old, None)
+            told(gone)
+
+    return Kind(kind.value, path, read, change, delete, optional=optional)
 
 
 class Picture:

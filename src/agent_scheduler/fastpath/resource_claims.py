@@ -6,15 +6,13 @@ devices, which the queue wakes by hints, and those whose claims are being writte
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodRef
 from agent_scheduler.engine.dra.records import (
     ClaimInfo,
     ClaimKey,
-    Record,
     read_claim,
     read_device_class,
     read_slice,
@@ -24,9 +22,7 @@ from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Res
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
 from .changes import Changes
-from .picture import Kind
-
-R = TypeVar("R", bound=Record)
+from .picture import Kind, booked
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
 
@@ -55,61 +51,37 @@ class ResourceClaims:
         """What is to be watched. A cluster may not have them: they came with Kubernetes 1.34."""
         books = self.devices
         return [
-            self._kind(
+            booked(
+                self._queue,
                 Resource.DEVICE_CLASS,
-                "deviceclasses",
+                f"{GROUP}/deviceclasses",
                 read_device_class,
                 lambda each: books.classes.get(each.name),
                 books.set_class,
                 lambda each: books.delete_class(each.name),
+                optional=True,
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.RESOURCE_SLICE,
-                "resourceslices",
+                f"{GROUP}/resourceslices",
                 read_slice,
                 lambda each: books.slices.get(each.name),
                 books.set_slice,
                 lambda each: books.delete_slice(each.name),
+                optional=True,
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.RESOURCE_CLAIM,
-                "resourceclaims",
+                f"{GROUP}/resourceclaims",
                 read_claim,
                 lambda each: books.claim(each.key),
                 self._put_claim,
                 self._drop_claim,
-                lambda each: self.changes.wake(each.key),
+                optional=True,
             ),
         ]
-
-    def _kind(
-        self,
-        kind: Resource,
-        plural: str,
-        read: Callable[[Any], R],
-        known: Callable[[R], R | None],
-        put: Callable[[R], bool],
-        drop: Callable[[R], bool],
-        told: Callable[[R], None] = lambda _: None,
-    ) -> Kind:
-        """`known` is what the books have of an object, `told` is called after each version of it."""
-        added, updated, deleted = (
-            ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
-        )
-
-        def change(new: R) -> None:
-            old = known(new)
-            if put(new):
-                self._queue.move_all(added if old is None else updated, old, new)
-            told(new)
-
-        def delete(gone: R) -> None:
-            old = known(gone)
-            if drop(gone):
-                self._queue.move_all(deleted, old, None)
-            told(gone)
-
-        return Kind(kind.value, f"{GROUP}/{plural}", read, change, delete, optional=True)
 
     def _put_claim(self, new: ClaimInfo) -> bool:
         """Others may have been refused because of what was assumed of the claim and is not true any more, though the
@@ -118,6 +90,8 @@ class ResourceClaims:
         before = books.as_assumed(new.key) if books.assumed.get(new.key) is not None else None
         changed = books.set_claim(new)
         after = books.as_assumed(new.key)
+        # Whoever writes the claim waits for its version, too, which no decision reads.
+        self.changes.wake(new.key)
         if before is not None and after is not None and not _alike(before, after):
             self._queue.move_all(_CLAIM_UPDATE, before, after)
         return changed
@@ -126,6 +100,7 @@ class ResourceClaims:
         books = self.devices
         known, before = books.claim(gone.key), books.as_assumed(gone.key)
         dropped = books.delete_claim(gone.key)
+        self.changes.wake(gone.key)
         if known is not None and before is not None and not _alike(known, before):
             self._queue.move_all(_CLAIM_DELETE, before, None)
         return dropped

@@ -6,8 +6,7 @@ and those whose claims are being bound (`prebind`), each of which is told of cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
 
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
@@ -15,13 +14,11 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.podvolumes import ClaimKey
-from agent_scheduler.engine.volumes.records import ClaimInfo, Record, VolumeInfo
+from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import unreserve
 
 from .changes import Changes
-from .picture import Kind
-
-R = TypeVar("R", bound=Record)
+from .picture import Kind, booked
 
 CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 
@@ -38,7 +35,8 @@ class Storage:
         """What is to be watched. A pod without claims costs these nothing but a connection each."""
         c = self.catalogue
         return [
-            self._kind(
+            booked(
+                self._queue,
                 Resource.STORAGE_CLASS,
                 f"{GROUP}/storageclasses",
                 records.read_class,
@@ -46,7 +44,8 @@ class Storage:
                 c.set_class,
                 lambda each: c.delete_class(each.name),
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.PERSISTENT_VOLUME,
                 f"{CORE}/persistentvolumes",
                 records.read_volume,
@@ -55,7 +54,8 @@ class Storage:
                 lambda each: c.delete_volume(each.name),
                 self._volume_changed,
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.PERSISTENT_VOLUME_CLAIM,
                 f"{CORE}/persistentvolumeclaims",
                 records.read_claim,
@@ -64,7 +64,8 @@ class Storage:
                 lambda each: c.delete_claim(each.namespace, each.name),
                 lambda each: self.changes.wake(each.key),
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.CSI_NODE,
                 f"{GROUP}/csinodes",
                 records.read_csi_node,
@@ -72,7 +73,8 @@ class Storage:
                 c.set_csi_node,
                 lambda each: c.delete_csi_node(each.name),
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.CSI_DRIVER,
                 f"{GROUP}/csidrivers",
                 records.read_driver,
@@ -80,7 +82,8 @@ class Storage:
                 c.set_driver,
                 lambda each: c.delete_driver(each.name),
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.CSI_STORAGE_CAPACITY,
                 f"{GROUP}/csistoragecapacities",
                 records.read_capacity,
@@ -88,7 +91,8 @@ class Storage:
                 c.set_capacity,
                 lambda each: c.delete_capacity(each.namespace, each.name),
             ),
-            self._kind(
+            booked(
+                self._queue,
                 Resource.VOLUME_ATTACHMENT,
                 f"{GROUP}/volumeattachments",
                 records.read_attachment,
@@ -97,35 +101,6 @@ class Storage:
                 lambda each: c.delete_attachment(each.name),
             ),
         ]
-
-    def _kind(
-        self,
-        kind: Resource,
-        path: str,
-        read: Callable[[Any], R],
-        known: Callable[[R], R | None],
-        put: Callable[[R], bool],
-        drop: Callable[[R], bool],
-        told: Callable[[R], None] = lambda _: None,
-    ) -> Kind:
-        """`known` is what the catalogue has of an object, `told` is called after each change of it."""
-        added, updated, deleted = (
-            ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
-        )
-
-        def change(new: R) -> None:
-            old = known(new)
-            if put(new):
-                self._queue.move_all(added if old is None else updated, old, new)
-                told(new)
-
-        def delete(gone: R) -> None:
-            old = known(gone)
-            if drop(gone):
-                self._queue.move_all(deleted, old, None)
-                told(gone)
-
-        return Kind(kind.value, path, read, change, delete)
 
     def give_back(self, uid: str) -> None:
         """A pod no longer counts on what was reserved for it; others may have what nobody has written."""
