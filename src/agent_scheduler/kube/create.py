@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
-from agent_scheduler.kube.patch import CALLED_OFF, says
+from agent_scheduler.kube.errors import Failure, FailureClass, classify
+from agent_scheduler.kube.patch import CALLED_OFF, object_of, says, send
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.transport import Response, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport
 
 _BACKOFF = Backoff(initial=0.5, cap=10.0)
-_REQUEST_TIMEOUT = 10.0
 #: Of a deletion; whoever gives up on one finds the object again.
 _ATTEMPTS = 5
 
@@ -59,12 +58,12 @@ async def create_once(
             if not wanted():
                 return Made({}, CALLED_OFF)
             if conflict is None:
-                answer = await _send(transport, "POST", collection, body)
+                answer = await send(transport, "POST", collection, body)
             else:
-                answer = await _send(transport, "GET", f"{collection}/{name}", None)
+                answer = await send(transport, "GET", f"{collection}/{name}")
         failure = classify(answer) if isinstance(answer, Response) else answer
         if isinstance(answer, Response) and failure is None:
-            found = _object(answer)
+            found = object_of(answer)
             ours = conflict is None or (doubt and says(found, _decode(body), strategic=False))
             return Made(found, None if ours else conflict)
         assert failure is not None
@@ -98,7 +97,7 @@ async def delete_once(
         async with budget.request():
             if not wanted():
                 return CALLED_OFF
-            answer = await _send(transport, "DELETE", path, body)
+            answer = await send(transport, "DELETE", path, body)
         failure = classify(answer) if isinstance(answer, Response) else answer
         # 409: the name stands for another object by now.
         if failure is None or failure.kind in (FailureClass.NOT_FOUND, FailureClass.CONFLICT):
@@ -106,17 +105,3 @@ async def delete_once(
         if not failure.retryable or attempts.made + 1 >= _ATTEMPTS:
             return failure
         await attempts.wait(failure.retry_after)
-
-
-async def _send(transport: Transport, method: str, path: str, body: bytes | None) -> Response | Failure:
-    try:
-        return await transport.request(method, path, body=body, timeout=_REQUEST_TIMEOUT)
-    except TransportError as error:
-        return classify_error(error)
-
-
-def _object(response: Response) -> dict[str, Any]:
-    try:
-        return _decode(response.body)
-    except msgspec.MsgspecError:
-        return {}

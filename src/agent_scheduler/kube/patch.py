@@ -75,11 +75,13 @@ async def patch_once(
             if not wanted():
                 return Patched("", CALLED_OFF, is_open)
             answer = await (
-                _patch(transport, path, body, content_type) if doubt is None else _get(transport, path)
+                send(transport, "PATCH", path, body, content_type)
+                if doubt is None
+                else send(transport, "GET", path)
             )
         failure = classify(answer) if isinstance(answer, Response) else answer
         if failure is None and isinstance(answer, Response):
-            if doubt is None or says(_object(answer), _decode(body), strategic=strategic):
+            if doubt is None or says(object_of(answer), _decode(body), strategic=strategic):
                 return Patched(_version(answer))
             if doubt.kind is FailureClass.CONFLICT:
                 return Patched("", doubt)
@@ -103,23 +105,24 @@ async def patch_once(
         await attempts.wait(failure.retry_after if failure is not None else None)
 
 
-async def _patch(transport: Transport, path: str, body: bytes, content_type: str) -> Response | Failure:
+async def send(
+    transport: Transport,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    content_type: str = "application/json",
+) -> Response | Failure:
+    """One request. Never raises for what network or server do."""
     try:
         return await transport.request(
-            "PATCH", path, body=body, content_type=content_type, timeout=_REQUEST_TIMEOUT
+            method, path, body=body, content_type=content_type, timeout=_REQUEST_TIMEOUT
         )
     except TransportError as error:
         return classify_error(error)
 
 
-async def _get(transport: Transport, path: str) -> Response | Failure:
-    try:
-        return await transport.request("GET", path, timeout=_REQUEST_TIMEOUT)
-    except TransportError as error:
-        return classify_error(error)
-
-
-def _object(response: Response) -> dict[str, Any]:
+def object_of(response: Response) -> dict[str, Any]:
+    """The object in an answer; empty where there is none."""
     try:
         return _decode(response.body)
     except msgspec.MsgspecError:
