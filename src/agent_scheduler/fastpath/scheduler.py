@@ -126,6 +126,7 @@ class FastPath:
         self._gate = Gate()
         self.ledger = Ledger()
         devices = self._devices = Devices(self.ledger.touch)
+        self._show_devices(profiles)
         self._feed = Feed()
         self._deadline_moved = asyncio.Event()
         self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
@@ -269,12 +270,15 @@ class FastPath:
     def _profile(self, name: str) -> Profile:
         return self._profiles[name]
 
-    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
-        """What keeps pods out of the queue, by profile. From now on these profiles' plugins see the devices."""
+    def _show_devices(self, profiles: Mapping[str, Profile]) -> None:
+        """From now on the plugins of these profiles see the devices. The queue asks them as soon as it has them."""
         for profile in profiles.values():
             for plugin in profile.filters:
                 if isinstance(plugin, DynamicResources | NodeResourcesFit):
                     plugin.devices = self._devices
+
+    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
+        """What keeps pods out of the queue, by profile."""
         return {
             name: (*profile.pre_enqueue, *((self._gate,) if profile.preemption is not None else ()))
             for name, profile in profiles.items()
@@ -290,6 +294,7 @@ class FastPath:
         """
         profiles = {profile.scheduler_name: profile for profile in settings.profiles}
         # Whatever can fail comes first.
+        self._show_devices(profiles)
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
         pre_enqueue = self._pre_enqueue(profiles)
         backoff, views = _backoff(settings), self._views(profiles)
