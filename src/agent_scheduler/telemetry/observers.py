@@ -20,16 +20,6 @@ from agent_scheduler.telemetry.series import Counter, Histogram
 
 _LOG_SECONDS = 60.0
 
-#: How kube-scheduler's event labels end.
-_CHANGE_WORDS = {"added": "Add", "modified": "Update", "deleted": "Delete"}
-
-
-class _Change(Protocol):
-    """What is read of a reflector's change: `type` is added, modified or deleted."""
-
-    @property
-    def type(self) -> Enum: ...
-
 
 class QueueRecorder:
     """What the scheduling queue reports about itself (`engine.queueing.record.QueueRecorder`)."""
