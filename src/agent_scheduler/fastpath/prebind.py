@@ -294,19 +294,18 @@ class PreBind:
         except asyncio.CancelledError:
             self._drop(job)
             raise
-        if not problem and claims is not None:
-            self._written[pod.uid] = claims
-        if problem and claims is not None and self._writer.is_open(pod.uid):
-            self._undo_when_settled(pod, claims)
-            self._end(job.reserved.volumes is None)
-        elif problem:
-            self._undo(pod)
-            try:
-                if claims is not None:
-                    await self._take_back(pod, claims)
-            finally:
-                self._end(job.reserved.volumes is None)
-        else:
+        try:
+            if claims is None:
+                if problem:
+                    self._undo(pod)
+            elif not problem:
+                self._written[pod.uid] = claims
+            elif self._writer.is_open(pod.uid):
+                self._undo_when_settled(pod, claims)
+            else:
+                self._undo(pod)
+                await self._take_back(pod, claims)
+        finally:
             self._end(job.reserved.volumes is None)
         self._tell(job.result, job.node_name, problem)
 
