@@ -322,6 +322,34 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
             await until(lambda: nothing_assumed(running))
 
 
+async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_for_a_second_claim() -> None:
+    """The API server would take it. Whoever allocates from the same pools is seen before the last write, or never."""
+    async with devices("n1", "n2", per_node=1) as found:
+        await found.add_claim("c")
+        await found.add_claim("theirs")
+        taken: list[str] = []
+
+        class Rival(Faulty):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                answer = await self.inner.request(method, path, **more)
+                if method == "PATCH" and path.endswith("/c") and not taken:
+                    books = running.fast_path.cluster.devices
+                    assumed = books.assumed.get(("default", "c"))
+                    assert assumed is not None and assumed.allocation is not None
+                    taken.append(assumed.allocation.uses[0].id.pool)
+                    await _keep_allocated(found, "theirs", taken[0])
+                    await until(lambda: books.allocation(("default", "theirs")))
+                return answer
+
+        async with scheduling(Rival(found.cluster.transport, "", "", 0, None)) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: all_placed(found, 1))
+            assert taken and (await found.cluster.placed())["p"] != taken[0]
+            await found.audit()
+            assert len(await found.devices_in_use()) == 2
+            await until(lambda: nothing_assumed(running))
+
+
 async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer_may_be_carried_out() -> None:
     async with devices("n1", per_node=1) as found:
         await found.add_claim("c")

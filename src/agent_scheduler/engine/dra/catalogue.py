@@ -130,6 +130,24 @@ class Devices:
         allocation = None if self.is_given_back(key) else claim.allocation or assumed.allocation
         return msgspec.structs.replace(claim, allocation=allocation, reserved_for=reserved)
 
+    def is_overtaken(self, key: ClaimKey) -> bool:
+        """Whether what is assumed for the claim, and not seen, could no longer be assumed: others, who allocate from
+        the same pools, have been faster, or the driver has taken it out."""
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if (
+            assumed is None
+            or assumed.allocation is None
+            or (claim is not None and claim.allocation is not None)
+        ):
+            return False
+        mine = [(self._pools[PoolId(use.id.driver, use.id.pool)], use) for use in assumed.allocation.uses]
+        for pool, use in mine:
+            pool.give_back(use)
+        overtaken = not has_room(assumed.allocation, self._pools)
+        for pool, use in mine:
+            pool.take(use)
+        return overtaken
+
     def is_withdrawn(self, key: ClaimKey, holder: str) -> bool:
         """Whether its reservation was taken back, which the watch has not shown yet."""
         assumed = self.assumed.get(key)

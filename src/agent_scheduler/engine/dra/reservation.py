@@ -139,6 +139,9 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
         return Write(part.claim, True, True, _body(claim, version, status=status))
     if claim.allocation is not None and claim.allocation != part.holding:
         return Lost(f"resourceclaim {name} was allocated by somebody else")
+    if devices.is_overtaken(part.claim):
+        # The API server would take it: it does not compare claims.
+        return Lost(f"devices for resourceclaim {name} were given to others")
     if not claim.protected and not version:
         return Write(part.claim, False, True, _body(claim, None, finalizers=[FINALIZER]))
     status = {"allocation": part.allocation.status(part.uid), "reservedFor": [_consumer(pod)]}
