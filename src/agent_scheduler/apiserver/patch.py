@@ -1,7 +1,8 @@
 """JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386), with the answers of a real API server.
 
 `strategic_merge_patch` is re-exported, so that callers find every patch type here. All functions take plain JSON
-objects, leave them as they were, and return a new object that shares nothing with them.
+objects and make the outcome of them, in place as far as may be: whoever calls has decoded them for this and does not
+use them again.
 """
 
 from __future__ import annotations
@@ -36,13 +37,12 @@ def json_patch(doc: Object, operations: object) -> Object:
             "RequestEntityTooLarge",
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}",
         )
-    result: Object = copy_json(doc)
     for operation in operations:
         apply = _OPERATIONS.get(operation.get("op", ""))
         if apply is None:
             raise _does_not_apply()
-        apply(result, operation)
-    return result
+        apply(doc, operation)
+    return doc
 
 
 def merge_patch(doc: Object, patch: object) -> Object:
@@ -52,9 +52,8 @@ def merge_patch(doc: Object, patch: object) -> Object:
             f"error decoding patch: json: cannot unmarshal {json_name(patch)}"
             " into Go value of type map[string]interface {}"
         )
-    result: Object = copy_json(doc)
-    _merge(result, copy_json(patch))
-    return result
+    _merge(doc, patch)
+    return doc
 
 
 def copy_json(value: Any) -> Any:

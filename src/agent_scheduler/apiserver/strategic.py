@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
-
 from . import schema_source as source
 from .errors import ApiError, bad_request
 from .resource import Object, Resource
@@ -26,7 +24,7 @@ Identity = Callable[[Any], Any]
 
 
 def strategic_merge_patch(doc: Object, patch: object, resource: Resource) -> Object:
-    """Merge `patch` into a copy of `doc`, by the merge keys of the built-in type.
+    """Merge `patch` into `doc`, by the merge keys of the built-in type. Both are used up.
 
     Raises 415 for custom resources, 400 for a patch that is no object or has a directive of the wrong form, 500
     (as the real server does) for an unknown directive and for a list item without its merge key.
@@ -42,10 +40,7 @@ def strategic_merge_patch(doc: Object, patch: object, resource: Resource) -> Obj
         raise bad_request("invalid JSON document")
     model = source.model_name(resource.group, resource.version, resource.kind)
     root = source.Type("struct", struct=model) if model else source.Type("map", item=source.Type(source.RAW))
-    original: Object
-    change: Object
-    original, change = orjson.loads(orjson.dumps([doc, patch]))
-    return _merge_map(original, change, root)
+    return _merge_map(doc, patch, root)
 
 
 def _merge_map(original: Object, patch: Object, type_: source.Type) -> Object:
