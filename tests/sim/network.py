@@ -21,10 +21,12 @@ from agent_scheduler.apiserver.requests import Stream
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import (
+    Answered,
     NotSent,
     OutcomeUnknown,
     Response,
     StreamRefused,
+    TransportError,
     split_lines,
 )
 
@@ -94,6 +96,55 @@ class SimTransport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
+        answer = self._send(method, path, body, content_type, timeout)
+        self.under_way += 1
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s") from None
+        finally:
+            self.under_way -= 1
+
+    def start(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,
+        answered: Answered,
+    ) -> bool:
+        """Some requests find a warm connection, others do not."""
+        if self._rng.random() < 0.4:
+            return False
+        try:
+            answer = self._send(method, path, body, content_type, timeout)
+        except NotSent:
+            return False
+        self.under_way += 1
+
+        def expire() -> None:
+            if not answer.done():
+                answer.set_exception(OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s"))
+
+        def over(_: asyncio.Future[Response]) -> None:
+            self.under_way -= 1
+            patience.cancel()
+            error = answer.exception()
+            # Nobody is told in a process that is dead.
+            if not self.closed:
+                answered(error if isinstance(error, TransportError) else answer.result())
+
+        patience = asyncio.get_running_loop().call_later(timeout, expire)
+        answer.add_done_callback(over)
+        return True
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float
+    ) -> asyncio.Future[Response]:
+        """The request is on its way. Raises NotSent."""
         world, verb = self._world, verb_of(method, path)
         self._watch_states()
         if verb == "bind":
@@ -123,14 +174,7 @@ class SimTransport:
             world.plan.lasts(loop.time() + timeout + DEFAULT_POLICY.settles)
         exchange = _Exchange(self, answer, asked, fate, after=after)
         loop.call_later(before, exchange.arrive, context=world.context)
-        self.under_way += 1
-        try:
-            async with asyncio.timeout(timeout):
-                return await answer
-        except TimeoutError:
-            raise OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s") from None
-        finally:
-            self.under_way -= 1
+        return answer
 
     def _watch_states(self) -> None:
         """Before the first list is answered: what is rare happens early, too."""

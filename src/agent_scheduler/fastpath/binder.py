@@ -6,9 +6,11 @@
 A pod with claims is judged with the volumes of its candidates, and has its claims bound before it is (`prebind`).
 
 Judging and assuming happen in one step without an await, in the order in which the results came, so of two pods
-that want the last room exactly one gets it. Binds are sent by a fixed number of tasks; results wait for a free
-one, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
-of decided ones. A bind in doubt that time alone can clear up waits beside them: its room stays taken, its task not.
+that want the last room exactly one gets it. A fixed number of binds is under way at a time; results wait for their
+turn, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
+of decided ones. Most binds are one request that succeeds, for which no task is made; one that is not begun so, or
+fails, becomes a task. A bind in doubt that time alone can clear up waits beside them: its room stays taken, its turn
+not.
 
 Invariant: every result taken in ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
@@ -25,7 +28,7 @@ from agent_scheduler.engine.decide import Candidate, CompiledFilter, Placement
 from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import DEFAULT_POLICY, Begun, BindOutcome, BindResult, Doubt
 
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
@@ -65,12 +68,23 @@ class Choice(NamedTuple):
 class BindCall(Protocol):
     """Sends one bind and finds out what became of it; never raises for what network or server do.
 
-    `doubt`: what an earlier call for this pod and node left open; the answer must cover that bind, too.
+    `begun`: a bind for this pod and node that has been sent and failed. `doubt`: what an earlier call for them left
+    open. The answer must cover that bind, too.
     """
 
     def __call__(
-        self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
     ) -> Awaitable[BindResult]: ...
+
+
+class BeginCall(Protocol):
+    """Sends one bind at once, if it can, and tells `ended` later how it went. False: nothing was sent."""
+
+    def __call__(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool: ...
+
+
+def _never(pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+    return False
 
 
 class BinderObserver(Protocol):
@@ -100,6 +114,7 @@ class Binder:
         failures: FailureHandler,
         messenger: Messenger,
         bind: BindCall,
+        begin: BeginCall = _never,
         policy: ConflictPolicy,
         concurrency: int,
         clock: Callable[[], float],
@@ -114,6 +129,7 @@ class Binder:
         self._failures = failures
         self._messenger = messenger
         self._bind = bind
+        self._begin = begin
         self._policy = policy
         self._concurrency = concurrency
         self._clock = clock
@@ -122,12 +138,15 @@ class Binder:
         self._nominations = nominations
         self._prebind = prebind
         self._results: deque[ScheduleResult] = deque()
-        self._accepted: asyncio.Queue[tuple[ScheduleResult, str]] = asyncio.Queue()
+        #: Those accepted, with their nodes, whose bind is not under way.
+        self._accepted: deque[tuple[ScheduleResult, str]] = deque()
+        #: Binds under way. Invariant: at most `concurrency`, and nothing is accepted and waits while there are fewer.
+        self._sending = 0
+        #: What `run` runs binds in; None while nobody is in it.
+        self._tasks: asyncio.TaskGroup | None = None
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        #: Results accepted whose bind has not ended, without those in doubt.
-        self._open = 0
         #: Results whose bind may still be carried out, though nothing is sent for them any more.
         self._in_doubt = 0
 
@@ -143,13 +162,13 @@ class Binder:
 
     def has_room(self) -> bool:
         """Whether another result may be submitted. When it becomes true again, the feed is woken."""
-        return len(self._results) + self._accepted.qsize() < _WAITING_PER_SLOT * self._concurrency
+        return len(self._results) + len(self._accepted) < _WAITING_PER_SLOT * self._concurrency
 
     @property
     def in_flight(self) -> int:
         """Results that are not yet bound, refused or requeued."""
         claims = 0 if self._prebind is None else self._prebind.under_way
-        return len(self._results) + self._open + self._in_doubt + claims
+        return len(self._results) + len(self._accepted) + self._sending + self._in_doubt + claims
 
     async def drained(self) -> None:
         """Returns once nothing is under way but what can only be waited for: binds in doubt, up to a minute, and
@@ -159,11 +178,14 @@ class Binder:
     async def run(self) -> None:
         """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._concurrency):
-                tasks.create_task(self._send(tasks))
-            if self._prebind is not None:
-                tasks.create_task(self._prebind.run(self._claims_ended))
-            await self._judge()
+            self._tasks = tasks
+            try:
+                if self._prebind is not None:
+                    tasks.create_task(self._prebind.run(self._claims_ended))
+                self._send()
+                await self._judge()
+            finally:
+                self._tasks = None
 
     # ---- judging
 
@@ -211,9 +233,9 @@ class Binder:
             self._accept(result, choice.candidate.node_name)
 
     def _accept(self, result: ScheduleResult, node_name: str) -> None:
-        self._open += 1
         self._idle.clear()
-        self._accepted.put_nowait((result, node_name))
+        self._accepted.append((result, node_name))
+        self._send()
 
     def _choose(self, result: ScheduleResult) -> Choice | None:
         """The first candidate that is still good, and what was reserved there. The caller assumes it at once."""
@@ -273,34 +295,79 @@ class Binder:
 
     # ---- binding
 
-    async def _send(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            result, node_name = await self._accepted.get()
-            self._feed.wake()
+    def _send(self) -> None:
+        """Have as many binds under way as may be."""
+        if self._tasks is None or not self._accepted:
+            return
+        while self._accepted and self._sending < self._concurrency:
+            result, node_name = self._accepted.popleft()
+            self._sending += 1
+            if not self._begun(result, node_name):
+                self._tasks.create_task(self._carry_out(result, node_name, None))
+        self._feed.wake()
+
+    def _begun(self, result: ScheduleResult, node_name: str) -> bool:
+        ended = partial(self._ended, result, node_name, self._clock())
+        try:
+            return self._begin(result.pod, node_name, ended)
+        except Exception as error:
+            # Nothing was sent. The other way fails alike, and is there to report it.
+            self._observer.bind_failed(result.pod, node_name, f"{type(error).__name__}: {error}")
+            return False
+
+    def _ended(
+        self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | Begun
+    ) -> None:
+        """What was begun has ended, or has to be gone on with. Called from the event loop."""
+        if self._tasks is None:
+            # All was left as it is when `run` was cancelled.
+            self._sending -= 1
+        elif isinstance(answer, Begun):
+            self._tasks.create_task(self._carry_out(result, node_name, answer))
+        else:
+            self._observer.bound(answer.outcome, self._clock() - began, result.pod.scheduler_name)
             try:
-                answer = await self._bind_while_it_helps(result, node_name)
-                if self._is_open(result.pod, answer):
-                    self._in_doubt += 1
-                    tasks.create_task(self._wait_in_doubt(result, node_name, answer))
-                else:
-                    self._finish(result, node_name, answer)
-            finally:
-                self._open -= 1
-                self._check_idle()
+                self._finish(result, node_name, answer)
+            except Exception as error:
+                # Nobody awaits this call, so it is raised where it ends the run.
+                self._tasks.create_task(_raise(error))
+            self._over()
+
+    async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
+        try:
+            answer = await self._bind_while_it_helps(result, node_name, begun)
+            if self._is_open(result.pod, answer) and self._tasks is not None:
+                self._in_doubt += 1
+                self._tasks.create_task(self._wait_in_doubt(result, node_name, answer))
+            else:
+                self._finish(result, node_name, answer)
+        except asyncio.CancelledError:
+            # With `run`: what ends from now on begins nothing.
+            self._tasks = None
+            raise
+        finally:
+            self._over()
+
+    def _over(self) -> None:
+        self._sending -= 1
+        self._send()
+        self._check_idle()
 
     def _check_idle(self) -> None:
         writing = 0 if self._prebind is None else self._prebind.writing
-        if not (self._results or self._open or writing):
+        if not (self._results or self._accepted or self._sending or writing):
             self._idle.set()
 
-    async def _bind_while_it_helps(self, result: ScheduleResult, node_name: str) -> BindResult:
+    async def _bind_while_it_helps(
+        self, result: ScheduleResult, node_name: str, begun: Begun | None
+    ) -> BindResult:
         """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait."""
-        answer = await self._try(result.pod, node_name, None)
+        answer = await self._try(result.pod, node_name, begun=begun)
         while self._is_open(result.pod, answer) and not (answer.doubt and answer.doubt.then):
             # No answer came from anywhere, so another pod's bind would fare no better. Binding to the same node once
             # more cannot do harm: the server accepts one bind a pod, and the UID keeps a namesake out.
             await self._sleep(_ASK_AGAIN)
-            answer = await self._try(result.pod, node_name, answer.doubt)
+            answer = await self._try(result.pod, node_name, doubt=answer.doubt)
         return answer
 
     async def _wait_in_doubt(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
@@ -308,15 +375,17 @@ class Binder:
             while self._is_open(result.pod, answer):
                 await self._sleep(_ASK_AGAIN)
                 if answer.doubt is None or self._clock() >= answer.doubt.settles:
-                    answer = await self._try(result.pod, node_name, answer.doubt)
+                    answer = await self._try(result.pod, node_name, doubt=answer.doubt)
             self._finish(result, node_name, answer)
         finally:
             self._in_doubt -= 1
 
-    async def _try(self, pod: PodInfo, node_name: str, doubt: Doubt | None) -> BindResult:
-        began = self._clock()
+    async def _try(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
+        began = self._clock() if begun is None else begun.at
         try:
-            answer = await self._bind(pod, node_name, doubt=doubt)
+            answer = await self._bind(pod, node_name, begun=begun, doubt=doubt)
         except Exception as error:
             # Whatever broke, the request may have gone out.
             self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
@@ -376,3 +445,7 @@ class Binder:
         self._observer.attempted(pod.scheduler_name, "scheduled", result.started)
         self._failures.history.scheduled(pod.uid, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)
+
+
+async def _raise(error: Exception) -> None:
+    raise error

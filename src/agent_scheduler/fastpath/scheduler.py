@@ -29,7 +29,7 @@ from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.snapshot import Snapshot
-from agent_scheduler.kube.bind import BindResult, Doubt, bind, is_pending
+from agent_scheduler.kube.bind import Begun, BindResult, Doubt, begin, bind, is_pending
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure
@@ -38,7 +38,7 @@ from agent_scheduler.kube.patch import Patched, patch_once
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.status import PodKey, StatusWriter
-from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.transport import Transport, start_of
 
 from . import picture
 from .binder import Binder, BinderObserver
@@ -92,6 +92,7 @@ class FastPath:
     ) -> None:
         self.settings = settings
         self._transport = transport
+        self._start = start_of(transport)
         self._observer = observer
         self._timing = timing
         profiles = {profile.scheduler_name: profile for profile in settings.profiles}
@@ -202,6 +203,7 @@ class FastPath:
             failures=failures,
             messenger=messenger,
             bind=self._bind,
+            begin=self._begin,
             policy=settings.policy,
             concurrency=settings.binds.concurrency,
             clock=timing.clock,
@@ -378,13 +380,29 @@ class FastPath:
         self._grace = grace
         self.queue.close()
 
-    async def _bind(self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+    def _begin(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+        return begin(
+            self._start,
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            node=node_name,
+            ended=ended,
+            budget=self._bind_budget,
+            policy=self.settings.bind_policy,
+            timing=self._timing,
+        )
+
+    async def _bind(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
         return await bind(
             self._transport,
             namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
             node=node_name,
+            begun=begun,
             doubt=doubt,
             budget=self._bind_budget,
             policy=self.settings.bind_policy,

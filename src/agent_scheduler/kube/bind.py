@@ -21,7 +21,7 @@ from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
 from agent_scheduler.kube.paths import pod_path
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.transport import Response, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Start, Transport, TransportError
 
 
 class BindOutcome(Enum):
@@ -51,8 +51,7 @@ class BindOutcome(Enum):
         return self not in (BindOutcome.BOUND, BindOutcome.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class BindResult:
+class BindResult(msgspec.Struct, frozen=True):
     """`node` is where the pod is, if that is known; `attempts` counts POSTs; `failure` the last one, if any.
 
     `confirmed` says that the outcome was read from the pod, not from the answer to the bind. `doubt` comes with
@@ -67,8 +66,7 @@ class BindResult:
     doubt: Doubt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(msgspec.Struct, frozen=True):
     """What an UNKNOWN outcome leaves open, for the call that clears it up.
 
     `settles`: when a bind that was sent can no longer be carried out, on the clock of the call's `timing`.
@@ -133,6 +131,46 @@ def binding(
     )
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A bind whose POST has failed: when it went out, on the clock of `timing`, and how it failed."""
+
+    at: float
+    failure: Failure
+
+
+def begin(
+    start: Start,
+    *,
+    namespace: str,
+    name: str,
+    uid: str,
+    node: str,
+    ended: Callable[[BindResult | Begun], None],
+    budget: Budget = UNLIMITED,
+    policy: BindPolicy = DEFAULT_POLICY,
+    timing: Timing = REAL,
+) -> bool:
+    """Sends the bind at once and without a task, if it can be; False: nothing was sent, and `bind` is the way.
+
+    `ended` is told once: of a pod that is bound, or what `bind` has to go on from.
+    """
+    if not budget.is_unlimited:
+        return False
+    began = timing.clock()
+
+    def answered(answer: Response | TransportError) -> None:
+        failure = classify(answer) if isinstance(answer, Response) else classify_error(answer)
+        ended(BindResult(BindOutcome.BOUND, node) if failure is None else Begun(began, failure))
+
+    return start(
+        "POST",
+        f"{pod_path(namespace, name)}/binding",
+        body=binding(namespace, name, uid, node),
+        timeout=policy.request_timeout,
+        answered=answered,
+    )
+
+
 async def bind(
     transport: Transport,
     *,
@@ -141,6 +179,7 @@ async def bind(
     uid: str,
     node: str,
     annotations: Mapping[str, str] | None = None,
+    begun: Begun | None = None,
     doubt: Doubt | None = None,
     budget: Budget = UNLIMITED,
     policy: BindPolicy = DEFAULT_POLICY,
@@ -149,9 +188,10 @@ async def bind(
 ) -> BindResult:
     """Binds the pod and does not return before the outcome is known or `policy.deadline` has passed.
 
-    `doubt` is what an earlier call for this pod and node left open, and the outcome covers that call, too: the pod is
-    asked before anything is sent. `count(what)` is told of: post, get, retry. A caller that cancels this learns
-    nothing: it must treat the pod as after UNKNOWN. Raises nothing for what the network or the server does.
+    `begun` is a bind that `begin` has sent, from which this goes on. `doubt` is what an earlier call for this pod and
+    node left open, and the outcome covers that call, too: the pod is asked before anything is sent. `count(what)` is
+    told of: post, get, retry. A caller that cancels this learns nothing: it must treat the pod as after UNKNOWN. Raises
+    nothing for what the network or the server does.
     """
     attempt = _Bind(
         transport,
@@ -159,6 +199,7 @@ async def bind(
         body=binding(namespace, name, uid, node, annotations=annotations),
         uid=uid,
         node=node,
+        begun=begun,
         doubt=doubt,
         budget=budget,
         policy=policy,
@@ -209,6 +250,7 @@ class _Bind:
     body: bytes
     uid: str
     node: str
+    begun: Begun | None
     doubt: Doubt | None
     budget: Budget
     policy: BindPolicy
@@ -230,11 +272,15 @@ class _Bind:
                 return state
             if self.doubt.then is not None:
                 return self._if_settled(self.doubt.then)
+        failure: Failure | None = None
+        if self.begun is not None:
+            self.posts, self.began, failure = 1, self.begun.at, self.begun.failure
         while True:
-            response = await self._exchange("POST")
-            failure = classify(response) if isinstance(response, Response) else response
             if failure is None:
-                return self._result(BindOutcome.BOUND, node=self.node)
+                response = await self._exchange("POST")
+                failure = classify(response) if isinstance(response, Response) else response
+                if failure is None:
+                    return self._result(BindOutcome.BOUND, node=self.node)
             self.failure = failure
             if _may_go_on(failure):
                 self.settles = self.timing.clock() + self.policy.settles
@@ -247,6 +293,7 @@ class _Bind:
             self.count("retry")
             if not await self._wait(failure):
                 return self._if_settled(self._result(BindOutcome.UNAVAILABLE))
+            failure = None
 
     async def _ask(self) -> BindResult | None:
         """GETs the pod until it answers. None means that it is pending and free to be bound: try again.

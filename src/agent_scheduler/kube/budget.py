@@ -60,6 +60,11 @@ class TokenBucket:
         self._tokens -= 1
         return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether there is nothing to take."""
+        return not self._qps
+
     async def _pay(self, seconds: float) -> None:
         try:
             await self._timing.sleep(seconds)
@@ -95,6 +100,11 @@ class Budget:
     def set_rate(self, qps: float | None, burst: int | None = None) -> None:
         """As `TokenBucket.set_rate`. How many may be under way stays as it is."""
         self._bucket.set_rate(qps, burst)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether a request need not ask."""
+        return self._slots is None and self._bucket.is_free
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""

@@ -17,7 +17,7 @@ import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import httptools
 
@@ -38,6 +38,18 @@ class Broken(Exception):
     def __init__(self, reason: str, *, unanswered: bool = False) -> None:
         super().__init__(reason)
         self.unanswered = unanswered
+
+
+class Answer(Protocol):
+    """Where an answer goes: an `asyncio.Future`, or what stands in for one."""
+
+    def done(self) -> bool:
+        """Whether nobody wants it any more."""
+        ...
+
+    def set_result(self, response: Response, /) -> None: ...
+
+    def set_exception(self, error: Broken, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +98,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answer", "_body", "_create_future", "_descriptor", "_fault", "_head_done", "_head_only", "_headers", "_held",
-        "_keep", "_limits", "_lost", "_opened", "_parser", "_poll", "_received", "_transport", "_unframed",
+        "_answer", "_body", "_descriptor", "_fault", "_head_done", "_head_only", "_headers", "_held", "_keep",
+        "_limits", "_lost", "_opened", "_parser", "_poll", "_received", "_transport", "_unframed", "_whole",
         "closed", "deadline", "idle_since", "served",
     )  # fmt: skip
 
@@ -101,13 +113,14 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._opened = opened
         self._lost = lost
-        self._create_future = asyncio.get_running_loop().create_future
         self._transport: asyncio.Transport | None = None
         self._parser: Any = httptools.HttpResponseParser(self)
         self._poll: Any = None
         self._descriptor = -1
         #: Set from `send` until the answer is whole or the connection broken. Invariant: at most one exchange.
-        self._answer: asyncio.Future[Response] | None = None
+        self._answer: Answer | None = None
+        #: Of an exchange that has ended: where its answer goes as soon as the bytes that came with it are judged.
+        self._whole: tuple[Answer, Response] | None = None
         #: Why the answer being parsed is not acceptable. Parser callbacks only note it, `data_received` acts on it.
         self._fault: str | None = None
         self._keep = True
@@ -129,11 +142,11 @@ class Connection(asyncio.Protocol):
 
     # -- the owner's side
 
-    def send(self, message: bytes, deadline: float, *, head_only: bool = False) -> asyncio.Future[Response]:
-        """Writes a request; the future has its answer, or `Broken`. `head_only`: the answer has no body (HEAD).
+    def send(self, message: bytes, deadline: float, answer: Answer, *, head_only: bool = False) -> None:
+        """Writes a request; `answer` gets what comes, or `Broken`. `head_only`: the answer has no body (HEAD).
 
-        A cancelled future leaves the connection unfit for reuse: an answer may still come. Ending the exchange at
-        its deadline is the pool's business.
+        An answer that nobody wants any more leaves the connection unfit for reuse, as it may still come. Ending the
+        exchange at its deadline is the pool's business.
         """
         assert self._transport is not None
         assert self._answer is None
@@ -144,10 +157,8 @@ class Connection(asyncio.Protocol):
         self._head_done = False
         self._headers = []
         self._body = []
-        answer: asyncio.Future[Response] = self._create_future()
         self._answer = answer
         self._transport.write(message)
-        return answer
 
     def alive(self) -> bool:
         """Whether a request may be written: nothing has come from the peer since the last answer, not even a FIN
@@ -208,12 +219,20 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # Behind a whole answer this ends the connection and leaves the answer alone.
-            self.fail(f"the answer is not HTTP/1.1: {str(error) or type(error).__name__}")
-            return
-        if self._answer is not None and self._unframed > self._limits.head:
-            self._fault = self._fault or f"the answer's head is larger than {self._limits.head} bytes"
+            self._fault = f"the answer is not HTTP/1.1: {str(error) or type(error).__name__}"
+        else:
+            if self._answer is not None and self._unframed > self._limits.head:
+                self._fault = self._fault or f"the answer's head is larger than {self._limits.head} bytes"
         if self._fault is not None:
             self.fail(self._fault)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Whoever gets an answer may send the next request at once, so all that came with it has been looked at."""
+        if self._whole is not None:
+            (answer, response), self._whole = self._whole, None
+            if not answer.done():
+                answer.set_result(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -223,6 +242,7 @@ class Connection(asyncio.Protocol):
         how = f"broke: {exc}" if exc is not None else "was closed by the server"
         when = "in the middle of the answer" if self._received else "before an answer came"
         self._end(Broken(f"the connection {how} {when}", unanswered=not self._received))
+        self._deliver()
         # The parser holds this connection's methods: without it there is no cycle to collect.
         self._parser = None
         self._lost(self)
@@ -286,6 +306,5 @@ class Connection(asyncio.Protocol):
             self._poll.modify(self._descriptor, _HANGUP | select.POLLIN)
         self.served += 1
         body = self._body
-        if not answer.done():
-            content = body[0] if len(body) == 1 else b"".join(body)
-            answer.set_result(Response(self._parser.get_status_code(), content, Headers(self._headers)))
+        content = body[0] if len(body) == 1 else b"".join(body)
+        self._whole = answer, Response(self._parser.get_status_code(), content, Headers(self._headers))

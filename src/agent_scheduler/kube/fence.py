@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
-from agent_scheduler.kube.transport import NotSent, Response, Transport
+from agent_scheduler.kube.transport import Answered, NotSent, Response, Transport, start_of
 
 _READS = frozenset({"GET", "HEAD"})
 
@@ -20,6 +20,7 @@ class FencedTransport:
     def __init__(self, transport: Transport, allowed: Callable[[], bool]) -> None:
         self._transport = transport
         self._allowed = allowed
+        self._start = start_of(transport)
 
     async def request(
         self,
@@ -34,6 +35,22 @@ class FencedTransport:
             raise NotSent(f"{method} {path}: this process does not lead")
         return await self._transport.request(
             method, path, body=body, content_type=content_type, timeout=timeout
+        )
+
+    def start(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,
+        answered: Answered,
+    ) -> bool:
+        if method not in _READS and not self._allowed():
+            return False
+        return self._start(
+            method, path, body=body, content_type=content_type, timeout=timeout, answered=answered
         )
 
     def stream(

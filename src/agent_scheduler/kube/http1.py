@@ -20,11 +20,12 @@ from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from agent_scheduler.kube.connection import Broken, Limits
+from agent_scheduler.kube.connection import Broken, Connection, Limits
 from agent_scheduler.kube.connection_pool import Address, ConnectionPool, NoConnection
 from agent_scheduler.kube.transport import (
     KEEPALIVE_SECONDS,
     AiohttpTransport,
+    Answered,
     Endpoint,
     NotSent,
     OutcomeUnknown,
@@ -37,6 +38,8 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 #: Requests that change nothing, so that sending one twice does no harm.
 _SAFE = frozenset({"GET", "HEAD"})
+#: So long a started request takes the credentials of the last awaited one. Asking for them may have to wait.
+_CREDENTIALS_SECONDS = 1.0
 #: Methods whose requests say their length even if it is zero (RFC 9110, 8.6).
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})
 
@@ -123,6 +126,8 @@ class Http1Transport:
         }
         #: The head's lines of the credentials given last. Invariant: `_lines` is what `_render` makes of `_given`.
         self._given: dict[str, str] = {}
+        #: In the loop's time: how long they may be used without asking for them. Not after they were refused.
+        self._given_until = 0.0
         self._lines = self._render(self._given)
         self._pool = ConnectionPool(
             address,
@@ -175,7 +180,8 @@ class Http1Transport:
         while True:
             repeat = False
             reused = connection.served > 0
-            answer = connection.send(message, deadline, head_only=method == "HEAD")
+            answer: asyncio.Future[Response] = self._loop.create_future()
+            connection.send(message, deadline, answer, head_only=method == "HEAD")
             if deadline < pool.alarm_at:
                 pool.set_alarm(deadline)
             try:
@@ -206,6 +212,7 @@ class Http1Transport:
             )
         try:
             given = await self._endpoint.headers()
+            self._given_until = self._loop.time() + _CREDENTIALS_SECONDS
             message = self._message(method, path, body, content_type, given)
             response = await self._exchange(method, message, timeout)
         except TransportError:
@@ -220,8 +227,39 @@ class Http1Transport:
         self._seen(method, response.status)
         return response
 
+    def start(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,
+        answered: Answered,
+    ) -> bool:
+        """As `kube.transport.Start`: where the credentials given last are fresh and a connection is idle.
+
+        A request that may be repeated is left to `request`, which knows how."""
+        now = self._loop.time()
+        if method in _SAFE or self._proxied or now >= self._given_until:
+            return False
+        message = self._message(method, path, body, content_type, self._given)
+        connection = self._pool.take()
+        if connection is None:
+            return False
+        deadline = now + timeout
+        connection.send(message, deadline, _Started(self, connection, method, path, timeout, answered))
+        if deadline < self._pool.alarm_at:
+            self._pool.set_alarm(deadline)
+        return True
+
+    def _ended(self, connection: Connection, method: str, status: int) -> None:
+        self._pool.release(connection)
+        self._seen(method, status)
+
     def _seen(self, method: str, status: int) -> None:
         if status == 401:
+            self._given_until = 0.0
             self._endpoint.refused()
         if self._observe is not None:
             self._observe(method, status)
@@ -236,3 +274,37 @@ class Http1Transport:
             await self._pool.close()
         finally:
             await self._general.close()
+
+
+class _Started:
+    """Stands in for the future of a request that nobody awaits."""
+
+    __slots__ = ("_answered", "_client", "_connection", "_method", "_path", "_timeout")
+
+    def __init__(
+        self,
+        client: Http1Transport,
+        connection: Connection,
+        method: str,
+        path: str,
+        timeout: float,
+        answered: Answered,
+    ) -> None:
+        self._client = client
+        self._connection = connection
+        self._method = method
+        self._path = path
+        self._timeout = timeout
+        self._answered = answered
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, response: Response, /) -> None:
+        self._client._ended(self._connection, self._method, response.status)
+        self._answered(response)
+
+    def set_exception(self, error: Broken, /) -> None:
+        self._client._ended(self._connection, self._method, 0)
+        what = f"{self._method} {self._path}: {error} (timeout {self._timeout:g} s)"
+        self._answered(OutcomeUnknown(what))

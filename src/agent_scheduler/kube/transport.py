@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 #: Shorter than the 90 s after which a kube-apiserver closes an idle connection, so that ours gives up first and a
@@ -46,8 +47,7 @@ class OutcomeUnknown(TransportError):
     """The request went out and no whole answer came back (reset, timeout, cut body): it may have been carried out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """An answer. `headers` is case-insensitive."""
 
     status: int
@@ -61,6 +61,48 @@ class StreamRefused(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__(f"the server answered {response.status} to a watch")
         self.response = response
+
+
+#: Is told what came of a request: its answer, or what `request` would have raised. Called once, from the event loop.
+Answered = Callable[["Response | TransportError"], None]
+
+
+def _never(
+    method: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    content_type: str = "application/json",
+    timeout: float,
+    answered: Answered,
+) -> bool:
+    """The `start` of a transport that has none."""
+    return False
+
+
+class Start(Protocol):
+    """Sends a request at once and without a task, which a request to a warm connection does not need.
+
+    False if that cannot be done just now: then nothing was sent, and `request` is the way. Else `answered` is told,
+    never before this has returned. Raises what `request` raises for arguments that cannot be sent.
+    """
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,
+        answered: Answered,
+    ) -> bool: ...
+
+
+def start_of(transport: Transport) -> Start:
+    """The `start` of a transport; transports need not have one."""
+    start: Start = getattr(transport, "start", _never)
+    return start
 
 
 class Transport(Protocol):

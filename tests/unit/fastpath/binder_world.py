@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +28,8 @@ from agent_scheduler.fastpath.failure import FailureHandler
 from agent_scheduler.fastpath.feed import Feed
 from agent_scheduler.fastpath.history import History
 from agent_scheduler.fastpath.worker import Worker
-from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.objects import wire
 from tests.unit.engine.ledger_model import PODS, TAKES, Json, Picture, Placed, node_json
 from tests.unit.engine.world import read_pod
@@ -206,6 +208,9 @@ class World:
         self.now = 1000.0
         self.server = Server()
         self.sent: list[Sent] = []
+        self._begins = itertools.cycle((True, False))
+        #: What came of binds that were begun and failed, by the pod's UID.
+        self._begun: dict[str, asyncio.Future[BindResult]] = {}
         self.sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self.reports = Reports()
         messages = self.messages = Messages(self)
@@ -238,6 +243,7 @@ class World:
             failures=failures,
             messenger=messages,
             bind=self.bind,
+            begin=self.begin,
             policy=policy,
             concurrency=concurrency,
             clock=self.clock,
@@ -279,7 +285,29 @@ class World:
         self.sleepers.append((self.now + seconds, waiter))
         await waiter
 
-    async def bind(self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+    def begin(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+        """Every other bind is begun without a task. If it comes to anything but a bound pod, `bind` says to what."""
+        if not next(self._begins):
+            return False
+        sent = Sent(pod, node_name, None, self.loop.create_future())
+        self.sent.append(sent)
+
+        def answered(answer: asyncio.Future[BindResult]) -> None:
+            failed = answer.exception() is not None
+            if not failed and answer.result().outcome is BindOutcome.BOUND:
+                ended(answer.result())
+            else:
+                self._begun[pod.uid] = answer
+                ended(Begun(self.now, Failure(FailureClass.UNKNOWN)))
+
+        sent.answer.add_done_callback(answered)
+        return True
+
+    async def bind(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
+        if begun is not None:
+            return self._begun.pop(pod.uid).result()
         if doubt is not None and doubt.then is not None and self.now < doubt.settles:
             # Told, not raised: the binder lives on after whatever a bind raises.
             self.reports.failures.append(AssertionError("it is asked before it can know"))

@@ -18,7 +18,7 @@ from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.fastpath.binder import Binder
 from agent_scheduler.fastpath.cluster import Cluster
 from agent_scheduler.fastpath.settings import RateLimit
-from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.engine.world import pod_json, read_pod
 
@@ -35,13 +35,16 @@ class Answers:
         self.nodes: list[str] = []
         self.doubts: list[bool] = []
         binder._bind = self  # type: ignore[assignment]
+        binder._begin = lambda *_: False
 
-    async def __call__(self, pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+    async def __call__(
+        self, pod: Any, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
         self.nodes.append(node_name)
         self.doubts.append(doubt is not None)
         outcome = next(self._script, None)
         if outcome is None:
-            return await self._real(pod, node_name, doubt=doubt)
+            return await self._real(pod, node_name, begun=begun, doubt=doubt)
         if isinstance(outcome, Exception):
             raise outcome
         return BindResult(outcome, doubt=Doubt(0.0) if outcome is BindOutcome.UNKNOWN else None)
@@ -140,9 +143,9 @@ async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bi
         real, now = answers._real, running.fast_path.binder._clock
         too_early: list[bool] = []
 
-        async def lost(pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+        async def lost(pod: Any, node_name: str, *, begun: Begun | None, doubt: Doubt | None) -> BindResult:
             if pod.name != "a":
-                return await real(pod, node_name, doubt=doubt)
+                return await real(pod, node_name, begun=begun, doubt=doubt)
             if doubt is not None and doubt.then is not None:
                 too_early.append(now() < doubt.settles)
                 return doubt.then
@@ -203,10 +206,12 @@ async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
         held = asyncio.Event()
 
         class Slow(Answers):
-            async def __call__(self, pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+            async def __call__(
+                self, pod: Any, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+            ) -> BindResult:
                 if pod.name == "a":
                     await held.wait()
-                return await self._real(pod, node_name, doubt=doubt)
+                return await self._real(pod, node_name, begun=begun, doubt=doubt)
 
         Slow(running)
         await cluster.add_node("n1", cpu="1")
@@ -229,7 +234,9 @@ class Held(Answers):
         super().__init__(running, *outcomes)
         self.go = asyncio.Event()
 
-    async def __call__(self, pod: Any, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+    async def __call__(
+        self, pod: Any, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
         await self.go.wait()
         return await super().__call__(pod, node_name, doubt=doubt)
 

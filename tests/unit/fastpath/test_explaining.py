@@ -171,6 +171,9 @@ class _Refusing:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
+    def start(self, *_: Any, **__: Any) -> bool:
+        return False
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 

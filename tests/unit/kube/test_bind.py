@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Doubt, bind
+from agent_scheduler.kube.bind import Begun, BindOutcome, BindPolicy, BindResult, Doubt, begin, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Backoff, Timing
-from agent_scheduler.kube.transport import NotSent, Response, Transport
+from agent_scheduler.kube.transport import Answered, NotSent, Response, Start, Transport, TransportError
 
 from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, status
 
@@ -63,8 +64,39 @@ async def bound(
     async with connected(script) as (server, transport):
         hangs = any(isinstance(action, Hang) for action in posts + (gets or []))
         options = {"policy": IMPATIENT if hangs else POLICY, "timing": time.timing} | options
-        result = await bind(transport, namespace="t", name="p", uid="u", node="n1", **options)
+        whom = {"namespace": "t", "name": "p", "uid": "u", "node": "n1"}
+        if _BEGINS.get() and options.keys() == {"policy", "timing"}:
+            told: asyncio.Future[BindResult | Begun] = asyncio.get_running_loop().create_future()
+            assert begin(_starting(transport), ended=told.set_result, **whom, **options)
+            begun = await told
+            if isinstance(begun, BindResult):
+                return begun, server.requests, time
+            options["begun"] = begun
+        result = await bind(transport, **whom, **options)
         return result, server.requests, time
+
+
+_BEGINS: ContextVar[bool] = ContextVar("begins", default=False)
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["awaited", "begun"])
+def _begins(request: pytest.FixtureRequest) -> None:
+    """Whatever becomes of the first request, it is the same whether that was awaited or only begun."""
+    _BEGINS.set(request.param)
+
+
+def _starting(transport: Transport) -> Start:
+    """A `start` that finds a warm connection, whatever the transport."""
+
+    def start(method: str, path: str, *, answered: Answered, **more: Any) -> bool:
+        def over(done: asyncio.Task[Response]) -> None:
+            error = done.exception()
+            answered(error if isinstance(error, TransportError) else done.result())
+
+        asyncio.create_task(transport.request(method, path, **more)).add_done_callback(over)
+        return True
+
+    return start
 
 
 def methods(requests: list[Request]) -> list[str]:

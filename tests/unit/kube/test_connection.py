@@ -45,6 +45,12 @@ def opened(limits: Limits | None = None) -> tuple[Connection, Wire]:
     return connection, wire
 
 
+def sent(connection: Connection, message: bytes, *, head_only: bool = False) -> asyncio.Future[Response]:
+    answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    connection.send(message, 0.0, answer, head_only=head_only)
+    return answer
+
+
 async def exchanged(
     pieces: Iterable[bytes],
     *,
@@ -54,7 +60,7 @@ async def exchanged(
 ) -> tuple[Response | Broken, Connection]:
     """What one request on a connection leads to if these pieces arrive; `ends`: and then the peer closes."""
     connection, wire = opened(limits)
-    answer = connection.send(b"a request", 0.0, head_only=head_only)
+    answer = sent(connection, b"a request", head_only=head_only)
     assert wire.written == [b"a request"]
     for piece in pieces:
         if not wire.aborted:
@@ -185,11 +191,11 @@ async def test_a_second_answer_or_its_beginning_ends_the_connection(more: bytes)
 async def test_the_answer_to_head_has_no_body_whatever_it_announces(head: bytes) -> None:
     connection, _ = opened()
     for _ in range(2):
-        answer = connection.send(b"HEAD / HTTP/1.1\r\n\r\n", 0.0, head_only=True)
+        answer = sent(connection, b"HEAD / HTTP/1.1\r\n\r\n", head_only=True)
         connection.data_received(head)
         assert (await answer).body == b""
         assert connection.reusable
-    answer = connection.send(b"GET / HTTP/1.1\r\n\r\n", 0.0)
+    answer = sent(connection, b"GET / HTTP/1.1\r\n\r\n")
     connection.data_received(OK)
     assert (await answer).body == b"ok"
 
