@@ -14,7 +14,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.fastpath.binder import ScheduleResult
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.bind import BindResult, Doubt
+from agent_scheduler.kube.bind import Begun, BindResult, Doubt
 from tests.embedded import EmbeddedCluster, until
 
 
@@ -53,12 +53,15 @@ class HeldBinds:
         self._bind = binder._bind
         self._released = asyncio.Event()
         binder._bind = self
+        binder._begin = lambda *_: False
 
-    async def __call__(self, pod: PodInfo, node_name: str, *, doubt: Doubt | None = None) -> BindResult:
+    async def __call__(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
         if self._only(pod) and not self._released.is_set():
             self.nodes[pod.name] = node_name
             await self._released.wait()
-        return await self._bind(pod, node_name, doubt=doubt)
+        return await self._bind(pod, node_name, begun=begun, doubt=doubt)
 
     def release(self) -> None:
         self._released.set()
