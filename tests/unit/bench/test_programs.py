@@ -8,7 +8,7 @@ import pytest
 from bench.__main__ import BENCHMARKS, Benchmark, Result, main, report, run
 from bench.tables import spread, table
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+BENCH = Path(__file__).resolve().parents[3] / "bench"
 
 
 def test_every_benchmark_is_run_with_the_others_and_documented() -> None:

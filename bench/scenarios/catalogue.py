@@ -1,0 +1,57 @@
+"""All scenarios by name, and what the options make of their cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .agents import ARRIVALS, BURSTS
+from .curves import CURVES, WORKERS
+from .existing import fitted
+from .model import Case, Scenario
+from .options import Options
+from .replay import trace
+from .shapes import SHAPES
+
+SCENARIOS: tuple[Scenario, ...] = (*SHAPES, *BURSTS, *ARRIVALS, *CURVES, *WORKERS)
+#: The one that has to be told what it replays.
+TRACE = "trace"
+
+
+def names() -> list[str]:
+    return [scenario.name for scenario in SCENARIOS] + [TRACE]
+
+
+def find(name: str, options: Options) -> Scenario:
+    """Raises KeyError for an unknown name, TraceError for a trace that cannot be read, ValueError without one."""
+    if name == TRACE:
+        if not options.trace:
+            raise ValueError("the scenario `trace` needs --trace KIND:FILES")
+        return trace(options.trace, speedup=options.speedup)
+    return {scenario.name: scenario for scenario in SCENARIOS}[name]
+
+
+def cases(scenario: Scenario, options: Options) -> list[Case]:
+    """The cases as they are to be run: the first and the last if it has to be quick. Raises NotHereError."""
+    chosen: Sequence[Case] = scenario.cases
+    if options.quick and len(chosen) > 2:
+        chosen = (chosen[0], chosen[-1])
+    made = [case.scaled(options.factor) for case in chosen]
+    if options.events is not None:
+        made = [
+            replace(
+                case,
+                name=f"{_without_events(case.name)}, events {'on' if events else 'off'}",
+                tuning=replace(case.tuning, events=events),
+            )
+            for case in made
+            for events in options.events
+        ]
+    if options.kubeconfig is not None:
+        made = [fitted(case, options) for case in made]
+    # What differed in what the options override is one case now.
+    return list({case.name: case for case in made}.values())
+
+
+def _without_events(name: str) -> str:
+    return name.removesuffix(", events on").removesuffix(", events off")

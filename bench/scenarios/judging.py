@@ -1,0 +1,176 @@
+"""Which runs must not count. A figure that was reached by losing pods, or by giving nodes more than they have, is none.
+
+`reasons` is pure and knows the rules; `audit` reads the API's own objects at the end of a run. What nodes hold is
+reckoned twice and never by the scheduler: from event to event by `watching.Books`, and from the last state here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from agent_scheduler.demo.asking import ask
+from agent_scheduler.demo.audit import fetch, judge
+from agent_scheduler.kube.transport import Transport
+
+from .model import Fate
+from .site import NODES, RESOURCE
+
+#: A page of a list: large enough to be quick, small enough for any server.
+_PAGE = 2000
+#: Sentences of one sort that a refusal quotes.
+_QUOTED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What became of a batch: pods that were to be made, were made, were seen bound, are bound at the end, and were
+    asked to be deleted by the benchmark itself."""
+
+    name: str
+    fate: Fate
+    wanted: int
+    created: int
+    bound: int
+    there: int
+    deleted: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """What is known at the end of a run."""
+
+    tallies: Sequence[Tally] = ()
+    #: Sentences: nodes over their allocatable, pods whose node changed, devices given twice.
+    over: Sequence[str] = ()
+    rebound: Sequence[str] = ()
+    doubled: Sequence[str] = ()
+    #: Pods that are not bound although a node has room for them.
+    left_out: Sequence[str] = ()
+    #: Pods that were scheduled because a timeout woke them; None if the scheduler does not say.
+    flushed: float | None = None
+
+
+def reasons(evidence: Evidence) -> list[str]:
+    """Why the run is refused; empty if it counts."""
+    found: list[str] = []
+    for tally in evidence.tallies:
+        found += _of_batch(tally)
+    for what, sentences in (
+        ("over", evidence.over),
+        ("moved", evidence.rebound),
+        ("given twice", evidence.doubled),
+        ("left out", evidence.left_out),
+    ):
+        if sentences:
+            more = len(sentences) - _QUOTED
+            quoted = "; ".join(sentences[:_QUOTED])
+            found.append(f"{what}: {quoted}" + (f"; and {more} more" if more > 0 else ""))
+    if evidence.flushed:
+        found.append(f"{evidence.flushed:g} pods were rescued by a flush: no event had woken them")
+    return found
+
+
+def _of_batch(tally: Tally) -> list[str]:
+    if tally.fate is Fate.ANY:
+        return []
+    name, wanted = tally.name, tally.wanted
+    if tally.created != wanted:
+        return [f"{name}: {tally.created:,} of {wanted:,} pods were created"]
+    if tally.fate in (Fate.WAITS, Fate.GATED):
+        return [f"{name}: {tally.bound:,} pods were bound that fit nowhere"] if tally.bound else []
+    if tally.bound != wanted:
+        return [f"{name}: {wanted - tally.bound:,} of {wanted:,} pods were never bound"]
+    lost = wanted - tally.there - tally.deleted
+    if tally.fate is Fate.BOUND and lost > 0:
+        return [f"{name}: {lost:,} of {wanted:,} pods were bound and are lost"]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The last state. `there` counts bound pods by batch."""
+
+    there: Counter[str] = field(default_factory=Counter)
+    over: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+    doubled: Sequence[str] = ()
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Page(msgspec.Struct):
+    metadata: _Metadata
+    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+
+
+async def audit(transport: Transport, namespace: str, *, devices: bool) -> Audit:
+    """Judges what the API server holds now. Raises RequestFailed."""
+    there: Counter[str] = Counter()
+    kept: list[bytes] = []
+    async for raw in _pods(transport):
+        pod = _decode_pod(raw)
+        if pod.metadata.namespace == namespace:
+            if pod.spec.node_name:
+                there[pod.metadata.name.rpartition("-")[0]] += 1
+        elif not pod.spec.node_name:
+            # Another's pod, for another scheduler perhaps.
+            continue
+        kept.append(bytes(raw))
+    # Decoded one by one: all at once, a large cluster's pods would take gigabytes.
+    verdict = judge(await fetch(transport, NODES), (orjson.loads(raw) for raw in kept))
+    doubled: list[str] = []
+    if devices:
+        path = f"{RESOURCE}/namespaces/{namespace}/resourceclaims"
+        doubled = devices_given_twice(await fetch(transport, path))
+    return Audit(there=there, over=verdict.overcommitted, left_out=verdict.left_out, doubled=doubled)
+
+
+async def _pods(transport: Transport) -> Any:
+    token = ""
+    while True:
+        path = f"/api/v1/pods?limit={_PAGE}" + (f"&continue={quote(token)}" if token else "")
+        page = _decode_page(await ask(transport, "GET", path, within=120.0))
+        for raw in page.items:
+            yield raw
+        token = page.metadata.continue_
+        if not token:
+            return
+
+
+def devices_given_twice(claims: Iterable[dict[str, Any]]) -> list[str]:
+    """Devices that more than one claim holds."""
+    holders: dict[tuple[str, str, str], list[str]] = {}
+    for claim in claims:
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        for result in (allocation.get("devices") or {}).get("results") or ():
+            device = (result["driver"], result["pool"], result["device"])
+            holders.setdefault(device, []).append(claim["metadata"]["name"])
+    return [
+        f"device {device[2]} of {device[1]} is held by {', '.join(sorted(names))}"
+        for device, names in holders.items()
+        if len(names) > 1
+    ]

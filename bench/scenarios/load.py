@@ -1,0 +1,195 @@
+"""Creates a batch's pods and deletes them again: in a closed loop, or in an open one that nothing slows down.
+
+A create that got no answer, or was told to come back, is repeated; its pod is there if the server says that it
+exists. Anything else that the server refuses ends the run: a load that was not carried out is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from agent_scheduler.demo.asking import PATIENCE, first_of
+from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, classify, classify_error
+from agent_scheduler.kube.transport import Transport, TransportError
+
+from .manifests import encode, pod_maker
+from .model import Batch
+from .watching import Track
+
+T = TypeVar("T")
+
+#: Requests of an open loop under way at a time; what waits for one of them is late, and that is reported.
+OPEN_LOOP_REQUESTS = 128
+#: How often a request is repeated that was surely or perhaps not carried out.
+_ATTEMPTS = 20
+#: Every pod that is made or bound in bulk, and not measured.
+_BULK = 32
+#: At once, whatever the object asks for.
+NOW = encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
+
+
+async def insist(
+    transport: Transport, method: str, path: str, body: bytes | None = None, *, ignore: int = 0
+) -> None:
+    """Sends a request until it is carried out; a repetition may find that it was. The status `ignore` is a success.
+
+    Raises RequestFailed.
+    """
+    failure: Failure | None = None
+    for attempt in range(_ATTEMPTS):
+        try:
+            response = await transport.request(method, path, body=body, timeout=PATIENCE)
+            failure = classify(response)
+        except TransportError as error:
+            failure = classify_error(error)
+        if failure is None or (failure.status and failure.status == ignore):
+            return
+        if attempt and method == "POST" and failure.status == 409 and failure.reason == "AlreadyExists":
+            return
+        if attempt and method == "DELETE" and failure.kind is FailureClass.NOT_FOUND:
+            return
+        if not failure.retryable:
+            break
+        await asyncio.sleep(failure.retry_after or min(1.0, 0.02 * 2**attempt))
+    assert failure is not None
+    raise RequestFailed(f"{method} {path}", failure)
+
+
+async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[object]], *, parallel: int) -> None:
+    """Does it for every item, so many at a time. Raises the first exception."""
+    left = iter(items)
+
+    async def one() -> None:
+        for item in left:
+            await do(item)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(parallel):
+                tasks.create_task(one())
+    except* Exception as errors:
+        raise first_of(errors) from None
+
+
+async def create_all(transport: Transport, path: str, bodies: Iterable[bytes], *, ignore: int = 0) -> None:
+    """Creates objects in bulk."""
+
+    async def send(body: bytes) -> None:
+        await insist(transport, "POST", path, body, ignore=ignore)
+
+    await for_each(bodies, send, parallel=_BULK)
+
+
+class Load:
+    """Makes one batch's pods, and keeps the moments of each in its track."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        namespace: str,
+        track: Track,
+        scheduler_name: str,
+        selector: dict[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._track = track
+        self._clock = clock
+        self._makers = [
+            pod_maker(template, scheduler_name=scheduler_name, selector=selector)
+            for template in track.batch.templates
+        ]
+        #: How late the latest pod of an open loop was sent, seconds.
+        self.latest = 0.0
+
+    @property
+    def batch(self) -> Batch:
+        return self._track.batch
+
+    async def create(self, number: int) -> None:
+        """Makes one pod."""
+        track = self._track
+        body = self._makers[number % len(self._makers)](track.name(number))
+        track.sent[number] = self._clock()
+        await insist(self._transport, "POST", self._path, body)
+        track.answered[number] = self._clock()
+        track.created += 1
+
+    async def run(self) -> None:
+        """Makes all of them, as the batch's arrival says. Raises RequestFailed."""
+        schedule = self.batch.schedule
+        if schedule is None:
+            creators = self.batch.arrival.creators  # type: ignore[union-attr]
+            await for_each(range(self.batch.count), self.create, parallel=creators)
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                queue: asyncio.Queue[int] = asyncio.Queue()
+                for _ in range(min(OPEN_LOOP_REQUESTS, self.batch.count)):
+                    tasks.create_task(self._sender(queue))
+                await self._release(schedule.due(self.batch.count), queue)
+                for _ in range(min(OPEN_LOOP_REQUESTS, self.batch.count)):
+                    queue.put_nowait(-1)
+        except* RequestFailed as errors:
+            raise first_of(errors) from None
+
+    async def _release(self, due: Sequence[float], queue: asyncio.Queue[int]) -> None:
+        """Hands each number over when its time has come."""
+        start = self._clock()
+        for number, offset in enumerate(due):
+            at = self._track.due[number] = start + offset
+            wait = at - self._clock()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            elif number % 64 == 0:
+                # Pods that are due at one instant must not keep the senders from the loop.
+                await asyncio.sleep(0)
+            queue.put_nowait(number)
+
+    async def _sender(self, queue: asyncio.Queue[int]) -> None:
+        while (number := await queue.get()) >= 0:
+            await self.create(number)
+            self.latest = max(self.latest, self._track.sent[number] - self._track.due[number])
+
+
+class Ends:
+    """Deletes pods whose life is over, until cancelled.
+
+    Of the pods whose life has `begun`, so many were `asked` to be deleted, and for so many that has `ended`.
+    """
+
+    def __init__(self, transport: Transport, namespace: str, track: Track) -> None:
+        self._transport = transport
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        lives = track.batch.lives
+        self._lives: Sequence[float | None] = lives.seconds(track.batch.count) if lives else ()
+        self._track = track
+        self._due: asyncio.Queue[str] = asyncio.Queue()
+        self.begun = 0
+        self.asked = 0
+        self.ended = 0
+
+    def bound(self, name: str, track: Track, number: int) -> None:
+        """Its life begins."""
+        if track is self._track and self._lives:
+            life = self._lives[number]
+            if life is not None:
+                self.begun += 1
+                asyncio.get_running_loop().call_later(life, self._due.put_nowait, name)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_BULK):
+                tasks.create_task(self._deleter())
+
+    async def _deleter(self) -> None:
+        while True:
+            name = await self._due.get()
+            self.asked += 1
+            await insist(self._transport, "DELETE", f"{self._path}/{name}", NOW, ignore=404)
+            self.ended += 1

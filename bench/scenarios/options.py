@@ -1,0 +1,169 @@
+"""What a user may say of a run, whatever the scenario: where it runs, how often, and what is left out."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+#: `--make-nodes` without a number: as many as the case wants.
+AS_THE_CASE_WANTS = 0
+QUICK_SCALE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`kubeconfig` None is the embedded cluster, started for each run."""
+
+    runs: int = 5
+    scale: float = 1.0
+    quick: bool = False
+    #: Events of the scheduler on and off, of which each case has a run; None is as the case says.
+    events: tuple[bool, ...] | None = None
+    #: Seconds after which no further run is begun.
+    limit: float | None = None
+    #: Whether the rate of binds alone is measured, too.
+    bare: bool = True
+    trace: str = ""
+    speedup: float = 1.0
+    scheduler_name: str = "agent-scheduler"
+    kubeconfig: Path | None = None
+    make_nodes: int | None = None
+    node_selector: tuple[tuple[str, str], ...] = ()
+    metrics_url: str = ""
+    metrics_token: str = ""
+    metrics_insecure: bool = False
+    scheduler_pids: tuple[int, ...] = ()
+    server_pids: tuple[int, ...] = ()
+
+    @property
+    def factor(self) -> float:
+        return self.scale * (QUICK_SCALE if self.quick else 1.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that `options_of` reads."""
+    parser.add_argument("--runs", type=_at_least_1, metavar="N", help="runs of each case (default: 5)")
+    parser.add_argument(
+        "--quick", action="store_true", help="small and one run each: whether it works, not what it says"
+    )
+    parser.add_argument(
+        "--scale", type=_positive, default=1.0, metavar="X", help="X times the nodes and pods (default: 1)"
+    )
+    parser.add_argument(
+        "--events", nargs="+", choices=["on", "off"],
+        help="run every case with the scheduler's events like this (default: as the case says, mostly on)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", type=_positive, metavar="SECONDS",
+        help="of each scenario: no further run is begun after so long",
+    )  # fmt: skip
+    parser.add_argument("--no-bare", action="store_true", help="do not measure the rate of binds alone")
+    parser.add_argument(
+        "--trace", default="", metavar="KIND:FILES", help="what the scenario `trace` replays, as for the demo"
+    )
+    parser.add_argument(
+        "--speedup", type=_positive, default=1.0, metavar="X",
+        help="a trace's arrivals and lives X times as fast (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scheduler-name", default="agent-scheduler", metavar="NAME",
+        help="spec.schedulerName of the pods: which scheduler is measured (default: %(default)s)",
+    )  # fmt: skip
+    other = parser.add_argument_group("another cluster")
+    other.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE",
+        help="run on this cluster, with the scheduler that runs there, and start none",
+    )  # fmt: skip
+    other.add_argument(
+        "--make-nodes", type=_count, nargs="?", const=AS_THE_CASE_WANTS, metavar="N",
+        help="make N nodes that nothing runs on, or without N as many as the case wants; they are removed at the end "
+        "(default: use the nodes that are there)",
+    )  # fmt: skip
+    other.add_argument(
+        "--node-selector", nargs="+", type=_label, default=[], metavar="LABEL=VALUE",
+        help="use only nodes with these labels",
+    )  # fmt: skip
+    other.add_argument("--metrics-url", default="", metavar="URL", help="the scheduler's /metrics")
+    other.add_argument(
+        "--metrics-token-file", type=Path, metavar="FILE", help="a bearer token for --metrics-url"
+    )
+    other.add_argument(
+        "--metrics-insecure", action="store_true", help="do not verify the certificate of --metrics-url"
+    )
+    other.add_argument(
+        "--scheduler-pid", nargs="+", type=_at_least_1, default=[], metavar="PID",
+        help="the scheduler's processes on this machine, for CPU and memory (default: what /metrics says)",
+    )  # fmt: skip
+    other.add_argument(
+        "--server-pid", nargs="+", type=_at_least_1, default=[], metavar="PID",
+        help="processes of the API server and its store on this machine, for CPU",
+    )  # fmt: skip
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """Raises ValueError for flags that contradict one another, or a file that cannot be read."""
+    if args.kubeconfig is None:
+        given = {
+            "--make-nodes": args.make_nodes is not None,
+            "--node-selector": args.node_selector,
+            "--metrics-url": args.metrics_url,
+            "--scheduler-pid": args.scheduler_pid,
+            "--server-pid": args.server_pid,
+        }
+        for flag, value in given.items():
+            if value:
+                raise ValueError(f"{flag} is for another cluster: give its --kubeconfig, too")
+    elif args.events:
+        raise ValueError("--events sets up a scheduler that is started here; with --kubeconfig none is")
+    if args.make_nodes is not None and args.node_selector:
+        raise ValueError("--make-nodes and --node-selector: nodes are made, or chosen")
+    token = ""
+    if args.metrics_token_file is not None:
+        try:
+            token = args.metrics_token_file.read_text().strip()
+        except OSError as error:
+            raise ValueError(f"--metrics-token-file {args.metrics_token_file}: {error.strerror}") from None
+    return Options(
+        runs=args.runs or (1 if args.quick else 5),
+        scale=args.scale,
+        quick=args.quick,
+        events=tuple(dict.fromkeys(each == "on" for each in args.events)) if args.events else None,
+        limit=args.limit,
+        bare=not args.no_bare,
+        trace=args.trace,
+        speedup=args.speedup,
+        scheduler_name=args.scheduler_name,
+        kubeconfig=args.kubeconfig,
+        make_nodes=args.make_nodes,
+        node_selector=tuple(args.node_selector),
+        metrics_url=args.metrics_url,
+        metrics_token=token,
+        metrics_insecure=args.metrics_insecure,
+        scheduler_pids=tuple(args.scheduler_pid),
+        server_pids=tuple(args.server_pid),
+    )
+
+
+def _at_least_1(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+_count = _at_least_1
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"must be more than 0, not {text}")
+    return value
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"expected LABEL=VALUE, not {text!r}")
+    return key, value

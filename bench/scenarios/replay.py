@@ -1,0 +1,48 @@
+"""A workload that others recorded, replayed: `--trace`, in any of the forms that the demo reads."""
+
+from __future__ import annotations
+
+from agent_scheduler.demo.manifests import quantity
+from agent_scheduler.demo.specs import PodSpec, compressed
+from agent_scheduler.demo.traces import read_trace
+
+from .arrivals import Given, GivenLives
+from .model import Batch, Case, Fate, Nodes, Scenario, Template
+
+#: For a trace that names no nodes.
+_NODES = Nodes(count=1_000)
+
+
+def template(pod: PodSpec) -> Template:
+    """The pod but for its name, arrival and life."""
+    spec = {}
+    if pod.affinity:
+        expressions = [
+            {"key": label, "operator": "In", "values": list(values)} for label, values in pod.affinity.items()
+        ]
+        required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    requests = {name: quantity(name, amount) for name, amount in pod.requests.items()}
+    return Template(requests=requests, labels=pod.labels, spec=spec)
+
+
+def trace(text: str, *, speedup: float) -> Scenario:
+    """Raises TraceError."""
+    workload = read_trace(text)
+    pods = compressed(workload.pods, speedup)
+    load = Batch(
+        name="replayed",
+        count=len(pods),
+        templates=tuple(map(template, pods)),
+        arrival=Given(tuple(pod.arrival for pod in pods)),
+        lives=GivenLives(tuple(pod.life for pod in pods)),
+        fate=Fate.ANY,
+    )
+    nodes = Nodes(count=len(workload.nodes), given=workload.nodes) if workload.nodes else _NODES
+    case = Case(
+        name=f"{workload.name}, {speedup:g} times as fast",
+        nodes=nodes,
+        load=load,
+        patience=pods[-1].arrival + 600.0,
+    )
+    return Scenario(name="trace", group="traces", measures=" ".join(workload.notes), cases=(case,))

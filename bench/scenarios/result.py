@@ -1,0 +1,126 @@
+"""What one run of a case gave, as figures: pure functions of the moments that were seen, and their form as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RANKS = (50, 90, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds; None if nothing was measured."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    most: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """None is what could not be measured, or has no meaning for the case."""
+
+    pods: int = 0
+    pods_per_second: float | None = None
+    #: From the create's answer to the bind as the watch shows it.
+    latency: Latency = field(default_factory=Latency)
+    #: From the moment that an open loop's pod was due, which is before its create was sent if the server is behind.
+    from_due: Latency = field(default_factory=Latency)
+    #: CPU milliseconds a pod: the scheduler's, the cluster's, and the benchmark's own.
+    cpu_ms: float | None = None
+    server_cpu_ms: float | None = None
+    driver_cpu_ms: float | None = None
+    #: The scheduler's memory at the end and at its peak, MB.
+    rss_mb: float | None = None
+    peak_mb: float | None = None
+    conflicts: float | None = None
+    revalidations: float | None = None
+    urgent: float | None = None
+    flushed: float | None = None
+    #: The longest time that something kept the scheduler's event loop busy, ms, rounded up to a bucket's bound.
+    stall_ms: float | None = None
+    #: How late the benchmark's own event loop was at worst, ms: latency is known no better.
+    driver_lag_ms: float | None = None
+    #: How late an open loop's pod was sent at worst, ms.
+    sent_late_ms: float | None = None
+    #: Binds a second by a minimal client on the same cluster, and the share of them that the scheduler reached.
+    bare_per_second: float | None = None
+    of_bare: float | None = None
+    setup_seconds: float = 0.0
+    measured_seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run: its figures, or why it is refused."""
+
+    scenario: str
+    case: str
+    number: int
+    at: float = 0.0
+    series: str = ""
+    nodes: int = 0
+    seconds: float = 0.0
+    refused: list[str] = field(default_factory=list)
+    figures: Figures | None = None
+
+
+def percentiles(values: Sequence[float]) -> Latency:
+    """Of seconds, in milliseconds."""
+    if not len(values):
+        return Latency()
+    p50, p90, p99 = (float(value) for value in np.percentile(values, RANKS))
+    return Latency(p50 * 1000, p90 * 1000, p99 * 1000, float(max(values)) * 1000)
+
+
+def waits(since: Sequence[float], bound: Sequence[float]) -> list[float]:
+    """Seconds from each moment to the bind, of pods that have both; a bind seen before the answer took none."""
+    return [max(0.0, end - start) for start, end in zip(since, bound, strict=True) if start and end]
+
+
+def rate(bound: Sequence[float], *, since: float | None) -> float | None:
+    """Binds a second up to the last one: from `since` on, or from the first one, which then does not count."""
+    times = [moment for moment in bound if moment]
+    if not times:
+        return None
+    start, count = (since, len(times)) if since is not None else (min(times), len(times) - 1)
+    seconds = max(times) - start
+    return count / seconds if seconds > 0 and count else None
+
+
+def write_runs(file: Path, runs: Sequence[Run]) -> None:
+    """One JSON object a line."""
+    file.write_text("".join(json.dumps(asdict(run)) + "\n" for run in runs))
+
+
+def read_runs(file: Path) -> list[Run]:
+    return [run_of(json.loads(line)) for line in file.read_text().splitlines() if line.strip()]
+
+
+def run_of(data: Mapping[str, Any]) -> Run:
+    """As `asdict` made it."""
+    figures = data.get("figures")
+    if figures is not None:
+        figures = Figures(
+            **{
+                **figures,
+                "latency": Latency(**figures["latency"]),
+                "from_due": Latency(**figures["from_due"]),
+            }
+        )
+    return Run(**{**data, "figures": figures})
+
+
+def per_pod(seconds: float | None, pods: int) -> float | None:
+    """CPU seconds of all pods as milliseconds of one."""
+    if seconds is None or not pods or math.isnan(seconds):
+        return None
+    return seconds / pods * 1000

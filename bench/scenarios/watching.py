@@ -1,0 +1,239 @@
+"""What a watch of the benchmark's namespace shows: when each pod was bound, and whether any node was ever over.
+
+Times are those at which an event arrived in this process, by the clock that also took the creates' answers. A
+node's room is reckoned with from event to event, in the API's own order, so that a node that was over for a moment
+is seen, too. `Observer` runs until it is cancelled, and resumes watches that end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from agent_scheduler.demo.asking import ask
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
+
+from .manifests import amounts
+from .model import Batch
+
+#: Seconds without a word after which a watch is opened anew; a quiet server sends a bookmark about every minute.
+_SILENCE = 150.0
+_FINAL = ("Succeeded", "Failed")
+#: So many sentences about nodes that are over are kept; more say nothing new.
+_MOST_SENTENCES = 20
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Pod
+
+
+class _List(msgspec.Struct):
+    metadata: _Metadata
+    items: list[_Pod] = msgspec.field(default_factory=list)
+
+
+_ERROR = b'{"type":"ERROR"'
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_list = msgspec.json.Decoder(_List).decode
+
+
+class Track:
+    """The moments of a batch's pods, by number; 0 for what has not happened. Shared by load and observer."""
+
+    __slots__ = ("amounts", "answered", "batch", "bound", "bound_count", "created", "due", "gone", "sent")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.due, self.sent, self.answered, self.bound = (
+            array("d", bytes(8 * batch.count)) for _ in range(4)
+        )
+        self.created = 0
+        self.bound_count = 0
+        #: Pods that were bound and are no more.
+        self.gone = 0
+        self.amounts = [amounts(template) for template in batch.templates]
+
+    def name(self, number: int) -> str:
+        return f"{self.batch.name}-{number:06d}"
+
+
+class Books:
+    """What is left of every node's allocatable. `over` says where it was not enough."""
+
+    def __init__(self, room: Mapping[str, Mapping[str, int]]) -> None:
+        self._room = {name: dict(has) for name, has in room.items()}
+        self.over: list[str] = []
+
+    def take(self, pod: str, node: str, wanted: Mapping[str, int]) -> None:
+        room = self._room.get(node)
+        if room is None:
+            self._say(f"{pod} was bound to {node}, which is none of the benchmark's nodes")
+            return
+        for resource, amount in wanted.items():
+            left = room.get(resource, 0) - amount
+            room[resource] = left
+            if left < 0 < amount:
+                self._say(f"{node}: {resource} was {-left} over its allocatable when {pod} was bound to it")
+
+    def give_back(self, node: str, wanted: Mapping[str, int]) -> None:
+        room = self._room.get(node)
+        if room is not None:
+            for resource, amount in wanted.items():
+                room[resource] = room.get(resource, 0) + amount
+
+    def _say(self, sentence: str) -> None:
+        if len(self.over) < _MOST_SENTENCES:
+            self.over.append(sentence)
+
+
+class Observer:
+    """Follows one namespace's pods. `ready` is set once nothing can be missed any more."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        namespace: str,
+        tracks: Sequence[Track],
+        books: Books,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._tracks = {track.batch.name: track for track in tracks}
+        self._books = books
+        self._clock = clock
+        #: Of bound pods that have not ended.
+        self._nodes: dict[str, str] = {}
+        self._ended: set[str] = set()
+        self.ready = asyncio.Event()
+        #: When an event came last.
+        self.last_event = clock()
+        #: Pods whose node changed once they had one.
+        self.rebound: list[str] = []
+        self.resumed = 0
+        #: Told of a pod's name, its batch and number as it is bound.
+        self.on_bound: Callable[[str, Track, int], None] | None = None
+
+    async def run(self) -> None:
+        """Lists and watches, until cancelled."""
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._relist()
+                path = f"{self._path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}"
+                async with self._transport.stream(path, read_timeout=_SILENCE) as batches:
+                    self.ready.set()
+                    async for lines in batches:
+                        version = self._take(lines) or version
+            except _ExpiredError:
+                version = ""
+            except (RequestFailed, StreamRefused, TransportError) as error:
+                if isinstance(error, StreamRefused) and error.response.status == 410:
+                    version = ""
+                await asyncio.sleep(0.1)
+            self.resumed += 1
+
+    async def _relist(self) -> str:
+        listed = _decode_list(await ask(self._transport, "GET", self._path, within=120.0))
+        now = self._clock()
+        there = {pod.metadata.name for pod in listed.items}
+        for name in [name for name in self._nodes.keys() | self._ended if name not in there]:
+            self._gone(name)
+        for pod in listed.items:
+            self._see(pod, now)
+        return listed.metadata.resource_version
+
+    def _take(self, lines: Sequence[bytes]) -> str:
+        now = self._clock()
+        version = ""
+        for line in lines:
+            if line.startswith(_ERROR):
+                # Its object is a Status, not a pod.
+                raise _ExpiredError
+            event = _decode_event(line)
+            pod = event.object
+            version = pod.metadata.resource_version
+            if event.type == "DELETED":
+                self._gone(pod.metadata.name)
+            elif event.type != "BOOKMARK":
+                self._see(pod, now)
+        if lines:
+            self.last_event = now
+        return version
+
+    def _see(self, pod: _Pod, now: float) -> None:
+        node = pod.spec.node_name
+        if not node:
+            return
+        name = pod.metadata.name
+        known = self._nodes.get(name)
+        if known is None and name not in self._ended:
+            self._bind(name, node, now)
+        elif known is not None and known != node:
+            self.rebound.append(f"{name}: {known} -> {node}")
+        if pod.status.phase in _FINAL and name not in self._ended:
+            self._give_back(name)
+            self._ended.add(name)
+
+    def _place(self, name: str) -> tuple[Track, int] | None:
+        batch, _, number = name.rpartition("-")
+        track = self._tracks.get(batch)
+        return None if track is None else (track, int(number))
+
+    def _bind(self, name: str, node: str, now: float) -> None:
+        self._nodes[name] = node
+        place = self._place(name)
+        if place is None:
+            return
+        track, number = place
+        self._books.take(name, node, track.amounts[number % len(track.amounts)])
+        if not track.bound[number]:
+            track.bound[number] = now
+            track.bound_count += 1
+            if self.on_bound is not None:
+                self.on_bound(name, track, number)
+
+    def _give_back(self, name: str) -> None:
+        node = self._nodes.pop(name, "")
+        place = self._place(name)
+        if node and place is not None:
+            track, number = place
+            self._books.give_back(node, track.amounts[number % len(track.amounts)])
+
+    def _gone(self, name: str) -> None:
+        place = self._place(name)
+        if place is not None and place[0].bound[place[1]]:
+            place[0].gone += 1
+        self._give_back(name)
+        self._ended.discard(name)
+
+
+class _ExpiredError(Exception):
+    """The watch cannot go on from where it was."""

@@ -1,0 +1,209 @@
+"""Runs that must not count are refused, and say why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bench.scenarios.judging import Evidence, Tally, audit, devices_given_twice, reasons
+from bench.scenarios.model import Batch, Fate, Template
+from bench.scenarios.watching import Books, Observer, Track
+
+from agent_scheduler.kube.transport import OutcomeUnknown, Transport
+from tests.embedded import PODS, embedded_cluster, until
+
+
+def tally(fate: Fate = Fate.BOUND, **more: Any) -> Tally:
+    return Tally(**{"name": "b", "fate": fate, "wanted": 10, "created": 10, "bound": 10, "there": 10, **more})
+
+
+def test_a_run_without_faults_counts() -> None:
+    assert reasons(Evidence(tallies=[tally()], flushed=0.0)) == []
+    assert reasons(Evidence(tallies=[tally()], flushed=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [
+        (tally(created=9), "b: 9 of 10 pods were created"),
+        (tally(bound=8), "b: 2 of 10 pods were never bound"),
+        (tally(there=7), "b: 3 of 10 pods were bound and are lost"),
+        (tally(there=3, deleted=6), "b: 1 of 10 pods were bound and are lost"),
+        (tally(Fate.PREEMPTED, bound=9), "b: 1 of 10 pods were never bound"),
+        (tally(Fate.WAITS, bound=1, there=1), "b: 1 pods were bound that fit nowhere"),
+        (tally(Fate.GATED, created=9, bound=0, there=0), "b: 9 of 10 pods were created"),
+    ],
+)
+def test_pods_that_did_not_end_as_they_had_to_refuse_it(batch: Tally, why: str) -> None:
+    assert reasons(Evidence(tallies=[batch])) == [why]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        tally(there=4, deleted=6),
+        tally(Fate.PREEMPTED, there=0),
+        tally(Fate.WAITS, bound=0, there=0),
+        tally(Fate.ANY, created=3, bound=1, there=0),
+    ],
+)
+def test_what_may_become_of_pods_does_not(batch: Tally) -> None:
+    assert reasons(Evidence(tallies=[batch])) == []
+
+
+def test_faults_of_nodes_pods_and_devices_are_quoted() -> None:
+    many = [f"n{number}: cpu" for number in range(5)]
+    evidence = Evidence(over=many, rebound=["p: a -> b"], doubled=["d"], left_out=["p fits n"], flushed=2.0)
+    assert reasons(evidence) == [
+        "over: n0: cpu; n1: cpu; n2: cpu; and 2 more",
+        "moved: p: a -> b",
+        "given twice: d",
+        "left out: p fits n",
+        "2 pods were rescued by a flush: no event had woken them",
+    ]
+
+
+def test_a_device_that_two_claims_hold_is_found() -> None:
+    def claim(name: str, device: str) -> dict[str, Any]:
+        results = [{"driver": "d", "pool": "n", "device": device}]
+        return {"metadata": {"name": name}, "status": {"allocation": {"devices": {"results": results}}}}
+
+    free: dict[str, Any] = {"metadata": {"name": "free"}, "status": {}}
+    assert devices_given_twice([claim("a", "0"), claim("b", "1"), free]) == []
+    assert devices_given_twice([claim("b", "0"), claim("a", "0")]) == ["device 0 of n is held by a, b"]
+
+
+def test_books_say_where_room_was_not_enough_even_for_a_moment() -> None:
+    books = Books({"n": {"cpu": 1000, "pods": 5}})
+    books.take("p1", "n", {"cpu": 600, "pods": 1})
+    books.give_back("n", {"cpu": 600, "pods": 1})
+    books.take("p2", "n", {"cpu": 600, "pods": 1})
+    assert books.over == []
+    books.take("p3", "n", {"cpu": 600, "pods": 1})
+    books.give_back("n", {"cpu": 600, "pods": 1})
+    assert books.over == ["n: cpu was 200 over its allocatable when p3 was bound to it"]
+
+
+def test_a_pod_on_a_node_of_others_is_told() -> None:
+    books = Books({})
+    books.take("p", "elsewhere", {"pods": 1})
+    assert books.over == ["p was bound to elsewhere, which is none of the benchmark's nodes"]
+
+
+BATCH = Batch(name="b", count=3, templates=(Template(requests={"cpu": "600m"}),))
+
+
+async def test_the_observer_sees_binds_ends_and_a_node_that_is_over() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n", cpu="1")
+        track, books = Track(BATCH), Books({"n": {"cpu": 1000, "pods": 110}})
+        observer = Observer(cluster.transport, "default", [track], books)
+        told: list[tuple[str, int]] = []
+        observer.on_bound = lambda name, _, number: told.append((name, number))
+        running = asyncio.create_task(observer.run())
+        try:
+            await observer.ready.wait()
+            for number in range(3):
+                await cluster.add_pod(track.name(number), cpu="600m")
+            await cluster.bind(track.name(1), "n")
+            await until(lambda: track.bound_count == 1)
+            assert books.over == []
+            await cluster.ask(
+                "DELETE", f"/api/v1/namespaces/default/pods/{track.name(1)}?gracePeriodSeconds=0"
+            )
+            await cluster.bind(track.name(0), "n")
+            # The API server does not look at capacity.
+            await cluster.bind(track.name(2), "n")
+            await until(lambda: track.bound_count == 3)
+        finally:
+            running.cancel()
+        assert told == [("b-000001", 1), ("b-000000", 0), ("b-000002", 2)]
+        assert track.gone == 1
+        assert [bool(moment) for moment in track.bound] == [True] * 3
+        assert books.over == ["n: cpu was 200 over its allocatable when b-000002 was bound to it"]
+        assert observer.rebound == []
+
+
+class Cutting:
+    """A transport whose watches end after one batch each: first as `ends` says, then not any more."""
+
+    EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","code":410}}'
+
+    def __init__(self, inner: Transport, ends: list[str]) -> None:
+        self.inner, self.ends = inner, ends
+        self.request = inner.request
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        async with self.inner.stream(path, read_timeout=read_timeout) as batches:
+            yield self._some(batches)
+
+    async def _some(self, batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
+        async for lines in batches:
+            yield lines
+            end = self.ends.pop(0) if self.ends else ""
+            if end == "cut":
+                raise OutcomeUnknown("cut")
+            if end == "expired":
+                yield [self.EXPIRED]
+            if end == "ended":
+                return
+
+
+async def test_a_watch_that_ends_is_taken_up_and_nothing_is_seen_twice_or_missed() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n", cpu="8")
+        track, books = Track(replace(BATCH, count=20)), Books({"n": {"cpu": 8000, "pods": 110}})
+        cutting = Cutting(cluster.transport, ["cut", "expired", "ended", "expired", "cut"])
+        observer = Observer(cutting, "default", [track], books)  # type: ignore[arg-type]
+        told: list[int] = []
+        observer.on_bound = lambda _name, _track, number: told.append(number)
+        running = asyncio.create_task(observer.run())
+        try:
+            for number in range(20):
+                await cluster.add_pod(track.name(number), cpu="600m")
+                await cluster.bind(track.name(number), "n")
+                await until(lambda number=number: track.bound[number])
+                # Four of them would not fit if it missed that one has gone.
+                if number >= 10:
+                    path = f"{PODS}/{track.name(number)}?gracePeriodSeconds=0"
+                    await cluster.ask("DELETE", path)
+        finally:
+            running.cancel()
+        assert not cutting.ends
+        assert observer.resumed >= 5
+        assert told == list(range(20))
+        assert books.over == []
+        assert observer.rebound == []
+
+
+async def test_the_audit_finds_lost_pods_and_nodes_that_are_over_and_minds_no_others() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n", cpu="1")
+        await cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "others"}})
+        other = {"metadata": {"name": "waits"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        await cluster.ask("POST", "/api/v1/namespaces/others/pods", other)
+        for number in range(2):
+            await cluster.add_pod(f"b-{number:06d}", cpu="600m")
+        await cluster.bind("b-000000", "n")
+        verdict = await audit(cluster.transport, "default", devices=False)
+        assert dict(verdict.there) == {"b": 1}
+        assert not verdict.over
+        # The second asks for more than is left, and the other's pod, which would fit, is not ours.
+        assert not verdict.left_out
+        await cluster.bind("b-000001", "n")
+        verdict = await audit(cluster.transport, "default", devices=False)
+        assert dict(verdict.there) == {"b": 2}
+        assert list(verdict.over) == ["n: cpu requested 1200, allocatable 1000"]
+
+
+async def test_the_audit_finds_a_pod_that_was_left_out() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n", cpu="1")
+        await cluster.add_pod("b-000000", cpu="600m")
+        verdict = await audit(cluster.transport, "default", devices=False)
+        assert list(verdict.left_out) == ["b-000000 is not bound, but fits n"]
