@@ -13,7 +13,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvloop
@@ -48,9 +48,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def play(
-    scenario: Scenario, chosen: Sequence[Case], options: Options, *, file: Path | None
+    scenario: Scenario, chosen: Sequence[Case], options: Options, *, keep: Callable[[Run], None]
 ) -> list[Run]:
-    """All runs of a scenario, one of each case in turn."""
+    """All runs of a scenario, one of each case in turn; `keep` is given each when it is over."""
     runs: list[Run] = []
     began = time.monotonic()
     for number in range(1, options.runs + 1):
@@ -62,9 +62,8 @@ async def play(
                 return runs
             run = await run_once(case, scenario=scenario.name, number=number, options=options)
             runs.append(run)
+            keep(run)
             _say(_told(run, of=min(options.runs, case.most_runs)))
-            if file is not None:
-                write_runs(file, runs)
             gc.collect()
     return runs
 
@@ -92,6 +91,12 @@ async def _main(args: argparse.Namespace, options: Options) -> int:
         return 0
     refused = False
     everything: list[Run] = []
+
+    def keep(run: Run) -> None:
+        everything.append(run)
+        if args.json is not None:
+            write_runs(args.json, everything)
+
     for name in args.names:
         scenario = find(name, options)
         try:
@@ -99,10 +104,7 @@ async def _main(args: argparse.Namespace, options: Options) -> int:
         except NotHereError as error:
             _say(f"{name}: cannot be run on this cluster: {error}")
             continue
-        runs = await play(scenario, chosen, options, file=None)
-        everything += runs
-        if args.json is not None:
-            write_runs(args.json, everything)
+        runs = await play(scenario, chosen, options, keep=keep)
         refused = refused or any(run.refused for run in runs)
         print(f"## {name}\n\n{scenario.measures}\n\n{text_of(scenario, runs)}\n", flush=True)
     return 1 if refused else 0

@@ -62,6 +62,8 @@ def fitted(case: Case, options: Options) -> Case:
     """The case on the nodes that there will be. Raises NotHereError if it cannot be run on them."""
     if isinstance(case.load.arrival, Backlog):
         raise NotHereError("pods cannot be there before a scheduler that runs already")
+    if case.tuning.strategy is not None:
+        raise NotHereError("it compares settings of a scheduler that is started here")
     made, pods = options.make_nodes, f"{case.load.count:,} pods"
     if made is None:
         if case.nodes.given or case.nodes.devices or case.zones:

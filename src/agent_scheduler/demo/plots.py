@@ -21,7 +21,8 @@ from .outcome import Outcome
 
 #: Stands for the page's colour in what matplotlib draws; replaced in the text.
 _INK = "#010203"
-_COLORS = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#a855f7", "#6b7280")
+#: Of series, in their order.
+COLORS = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#a855f7", "#6b7280")
 #: More points than this are not told apart at the plots' size.
 _POINTS = 1200
 
@@ -59,7 +60,8 @@ def _thinned(*series: np.ndarray) -> list[np.ndarray]:
     return [values[chosen] for values in series]
 
 
-def _svg(name: str, draw: Callable[[Any], None]) -> str:
+def svg(name: str, draw: Callable[[Any], None]) -> str:
+    """What `draw` draws on the axes it is given, as an SVG element; `name` is what it is called to those who listen."""
     # The salt keeps the ids of two plots in one page apart, and the same from run to run.
     settings: dict[str, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(settings):  # type: ignore[arg-type]
@@ -79,7 +81,8 @@ def _svg(name: str, draw: Callable[[Any], None]) -> str:
     return re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', head, text, count=1)
 
 
-def _bare(axes: Any, text: str) -> None:
+def bare(axes: Any, text: str) -> None:
+    """A plot without anything to show says why."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
 
@@ -92,8 +95,8 @@ def over_time(outcome: Outcome) -> str:
         sent = np.sort([t.answered - outcome.start for t in outcome.load.times.values() if t.answered])
         bound = np.asarray(outcome.observation.bound_at) - outcome.start
         if not len(sent) and not len(bound):
-            return _bare(axes, "no pod was created")
-        for label, times, color in (("created", sent, _COLORS[1]), ("bound", bound, _COLORS[0])):
+            return bare(axes, "no pod was created")
+        for label, times, color in (("created", sent, COLORS[1]), ("bound", bound, COLORS[0])):
             if len(times):
                 x, y = _thinned(times, np.arange(1, len(times) + 1))
                 axes.plot(x, y, label=label, color=color, drawstyle="steps-post")
@@ -103,7 +106,7 @@ def over_time(outcome: Outcome) -> str:
         axes.legend(loc="lower right")
         return None
 
-    return _svg("pods over time", draw)
+    return svg("pods over time", draw)
 
 
 def bind_rate(outcome: Outcome) -> str:
@@ -113,16 +116,16 @@ def bind_rate(outcome: Outcome) -> str:
         axes.set_title("Rate of binding")
         bound = np.asarray(outcome.observation.bound_at) - outcome.start
         if not len(bound):
-            return _bare(axes, "no pod was bound")
+            return bare(axes, "no pod was bound")
         width = max(0.5, float(bound[-1]) / 120)
         edges = np.arange(0, bound[-1] + width, width)
         counts, _ = np.histogram(bound, bins=edges if len(edges) > 1 else [0, width])
-        axes.bar(edges[: len(counts)], counts / width, width=width * 0.9, align="edge", color=_COLORS[0])
+        axes.bar(edges[: len(counts)], counts / width, width=width * 0.9, align="edge", color=COLORS[0])
         axes.set_xlabel("seconds")
         axes.set_ylabel("pods bound a second")
         return None
 
-    return _svg("rate of binding", draw)
+    return svg("rate of binding", draw)
 
 
 def latency_distribution(outcome: Outcome) -> str:
@@ -132,14 +135,14 @@ def latency_distribution(outcome: Outcome) -> str:
         axes.set_title("Create sent to bound: distribution")
         values = np.sort(np.asarray(outcome.observation.created_to_bound)) * 1000
         if not len(values):
-            return _bare(axes, "no pod was bound")
+            return bare(axes, "no pod was bound")
         x, y = _thinned(np.maximum(values, 0.01), np.arange(1, len(values) + 1) / len(values))
-        axes.plot(x, y, color=_COLORS[0])
+        axes.plot(x, y, color=COLORS[0])
         axes.set_xscale("log")
         axes.set_ylim(0, 1.02)
         low, high = x[0], max(float(x[-1]), float(x[0]) * 1.01)
         axes.set_xlim(low / 1.3, high * 1.6)
-        for rank, color in ((50, _COLORS[2]), (90, _COLORS[1]), (99, _COLORS[3])):
+        for rank, color in ((50, COLORS[2]), (90, COLORS[1]), (99, COLORS[3])):
             at = float(np.percentile(values, rank))
             axes.axvline(at, color=color, linewidth=1.2, linestyle="--", label=f"p{rank}  {at:,.1f} ms")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -148,7 +151,7 @@ def latency_distribution(outcome: Outcome) -> str:
         axes.legend(loc="best")
         return None
 
-    return _svg("latency distribution", draw)
+    return svg("latency distribution", draw)
 
 
 def latency_over_time(outcome: Outcome) -> str:
@@ -161,7 +164,7 @@ def latency_over_time(outcome: Outcome) -> str:
         values = np.asarray(outcome.observation.created_to_bound) * 1000
         count = min(len(at), len(values))
         if not count:
-            return _bare(axes, "no pod was bound")
+            return bare(axes, "no pod was bound")
         at, values = at[:count], values[:count]
         width = max(0.25, float(at[-1]) / 80)
         slices = (at / width).astype(int)
@@ -171,15 +174,15 @@ def latency_over_time(outcome: Outcome) -> str:
             x.append((number + 0.5) * width)
             medians.append(np.percentile(inside, 50))
             tails.append(np.percentile(inside, 99))
-        axes.plot(x, tails, color=_COLORS[3], label="p99", marker=".", markersize=4)
-        axes.plot(x, medians, color=_COLORS[0], label="p50", marker=".", markersize=4)
+        axes.plot(x, tails, color=COLORS[3], label="p99", marker=".", markersize=4)
+        axes.plot(x, medians, color=COLORS[0], label="p50", marker=".", markersize=4)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("seconds")
         axes.set_ylabel("milliseconds")
         axes.legend()
         return None
 
-    return _svg("latency over time", draw)
+    return svg("latency over time", draw)
 
 
 def queue_depth(outcome: Outcome) -> str:
@@ -189,17 +192,17 @@ def queue_depth(outcome: Outcome) -> str:
         axes.set_title("Queue depth")
         samples = [sample for sample in outcome.samples if sample.queues]
         if not samples:
-            return _bare(axes, "the scheduler publishes no queue depths")
+            return bare(axes, "the scheduler publishes no queue depths")
         names = sorted({name for sample in samples for name in sample.queues})
         x = [sample.at for sample in samples]
-        for name, color in zip(names, _COLORS, strict=False):
+        for name, color in zip(names, COLORS, strict=False):
             axes.plot(x, [sample.queues.get(name, 0.0) for sample in samples], label=name, color=color)
         _lower(axes, samples)
         axes.set_ylabel("pods")
         axes.legend()
         return None
 
-    return _svg("queue depth", draw)
+    return svg("queue depth", draw)
 
 
 def processor_time(outcome: Outcome) -> str:
@@ -209,11 +212,11 @@ def processor_time(outcome: Outcome) -> str:
         axes.set_title("CPU in use")
         samples = [sample for sample in outcome.samples if sample.scheduler and sample.server]
         if len(samples) < 2:
-            return _bare(axes, "not measured")
+            return bare(axes, "not measured")
         x = np.asarray([sample.at for sample in samples])
         for label, color, which in (
-            ("API server", _COLORS[1], "server"),
-            ("scheduler", _COLORS[0], "scheduler"),
+            ("API server", COLORS[1], "server"),
+            ("scheduler", COLORS[0], "scheduler"),
         ):
             used = np.asarray([getattr(sample, which).cpu_seconds for sample in samples])
             axes.plot(x[1:], np.diff(used) / np.maximum(np.diff(x), 1e-9), label=label, color=color)
@@ -222,7 +225,7 @@ def processor_time(outcome: Outcome) -> str:
         axes.legend()
         return None
 
-    return _svg("cpu in use", draw)
+    return svg("cpu in use", draw)
 
 
 def _lower(axes: Any, samples: Sequence[Sample]) -> None:
@@ -237,9 +240,9 @@ def node_fill(outcome: Outcome) -> str:
     def draw(axes: Any) -> None:
         axes.set_title("Node fill at the end")
         bins = np.linspace(0, 100, 21)
-        series = [("CPU", outcome.audit.cpu_fill, _COLORS[0])]
+        series = [("CPU", outcome.audit.cpu_fill, COLORS[0])]
         if outcome.audit.gpu_fill:
-            series.append(("GPU, of nodes that have any", outcome.audit.gpu_fill, _COLORS[2]))
+            series.append(("GPU, of nodes that have any", outcome.audit.gpu_fill, COLORS[2]))
         width = 5 * 0.9 / len(series)
         for number, (label, shares, color) in enumerate(series):
             counts, _ = np.histogram(np.minimum(np.asarray(shares) * 100, 100), bins=bins)
@@ -251,7 +254,7 @@ def node_fill(outcome: Outcome) -> str:
         axes.set_xlim(0, 100)
         axes.legend()
 
-    return _svg("node fill", draw)
+    return svg("node fill", draw)
 
 
 def all_plots(outcome: Outcome) -> list[str]:

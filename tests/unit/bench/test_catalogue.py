@@ -89,9 +89,13 @@ def test_events_double_the_cases_and_are_named() -> None:
 def test_on_nodes_that_are_there_cases_differ_by_their_pods_alone() -> None:
     options = Options(kubeconfig=Path("file"))
     assert [case.name for case in cases(find("nodes", options), options)] == ["10,000 pods"]
-    assert [case.name for case in cases(find("basic", options), options)] == [
-        "1,000 pods, events on", "1,000 pods, events off", "10,000 pods, events on", "10,000 pods, events off",
-    ]  # fmt: skip
+    assert [case.name for case in cases(find("basic", options), options)] == ["1,000 pods", "10,000 pods"]
+
+
+def test_settings_of_a_scheduler_that_runs_already_are_not_compared() -> None:
+    options = Options(kubeconfig=Path("file"), make_nodes=5)
+    with pytest.raises(NotHereError, match="started here"):
+        cases(find("workers", options), options)
 
 
 def test_made_nodes_are_as_many_as_asked_for_or_as_the_case_wants() -> None:

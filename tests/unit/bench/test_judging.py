@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -167,7 +168,7 @@ async def test_a_watch_that_ends_is_taken_up_and_nothing_is_seen_twice_or_missed
             for number in range(20):
                 await cluster.add_pod(track.name(number), cpu="600m")
                 await cluster.bind(track.name(number), "n")
-                await until(lambda number=number: track.bound[number])
+                await until(partial(track.bound.__getitem__, number))
                 # Four of them would not fit if it missed that one has gone.
                 if number >= 10:
                     path = f"{PODS}/{track.name(number)}?gracePeriodSeconds=0"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.__main__ import BENCHMARKS, Benchmark, Result, main, report, run
+from bench.__main__ import chosen, command_of, known, main, parser, passed_on
+from bench.parts import Part, read_parts, run_part, write_part
+from bench.programs import BENCHMARKS
+from bench.scenarios.catalogue import SCENARIOS, names
 from bench.tables import spread, table
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
@@ -24,42 +27,110 @@ def test_every_benchmark_is_run_with_the_others_and_documented() -> None:
     assert [b.module for b in BENCHMARKS if f"python -m {b.module}" not in page] == []
 
 
+def test_every_scenario_is_documented() -> None:
+    page = (BENCH / "README.md").read_text()
+    assert [name for name in names() if f"`{name}`" not in page] == []
+
+
+def test_no_scenario_is_called_as_a_program_is() -> None:
+    assert {scenario.name for scenario in SCENARIOS}.isdisjoint(each.name for each in BENCHMARKS)
+
+
 def test_they_can_be_listed_without_being_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "--only", "queue"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("queue ")
+    assert main(["--list"]) == 0
+    told = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert told == {*names(), *(each.name for each in BENCHMARKS)}
 
 
 def test_an_unknown_benchmark_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "speed"])
-    assert "invalid choice: 'speed' (choose from 'apiserver'" in capsys.readouterr().err
+    assert "invalid choice: 'speed' (choose from 'agents'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["--make-nodes", "5"], "--make-nodes is for another cluster"),
+        (["--kubeconfig", "f", "--events", "on"], "--events sets up a scheduler that is started here"),
+        (
+            ["--kubeconfig", "f", "--only", "queue"],
+            "nothing to run: single parts do not run on another cluster",
+        ),
+        (["--kubeconfig", "f", "--make-nodes", "--node-selector", "a=b"], "nodes are made, or chosen"),
+        (["--only", "trace"], "needs --trace"),
+        (["--runs", "0"], "must be at least 1, not 0"),
+        (["--scale", "0"], "must be more than 0, not 0"),
+        (["--kubeconfig", "f", "--node-selector", "a"], "expected LABEL=VALUE, not 'a'"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    argv: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    assert main(["--out", str(tmp_path / "file" / "bench.md")]) == 2
-    assert "bench.md: cannot be written: " in capsys.readouterr().err
+    assert main(["--out", str(tmp_path / "file" / "bench")]) == 2
+    assert "bench: cannot be written: " in capsys.readouterr().err
 
 
-def test_a_benchmark_that_fails_is_in_the_report_with_its_last_words() -> None:
-    broken = Benchmark(name="broken", module="bench.no_such", measures="nothing", limits="none")
-    result = run(broken, quick=True)
-    assert result.code == 1
-    text = report([result], facts=[("load average before", "1.00")])
-    assert "- load average before: 1.00" in text
-    assert "## broken" in text
-    assert "**Failed** with exit code 1" in text
-    assert "No module named bench.no_such" in text
+def test_a_group_stands_for_its_members_in_their_order() -> None:
+    args = parser().parse_args(["--only", "agents", "--only", "tight", "--only", "basic"])
+    assert chosen(args) == ["basic", "waves", "churn", "tight"]
+    assert set(known()["parts"]) == {each.name for each in BENCHMARKS}
 
 
-def test_the_report_says_how_each_was_called() -> None:
-    tight = next(benchmark for benchmark in BENCHMARKS if benchmark.name == "tight")
-    command = tight.command(quick=True)
-    text = report([Result(benchmark=tight, command=command, code=0, text="| a |", seconds=1.4)], facts=[])
-    assert "`python -m bench.scheduling --tight --runs 1` (1 s)\n\n| a |\n" in text
+def test_everything_is_run_but_a_trace_that_is_not_there() -> None:
+    every = chosen(parser().parse_args([]))
+    assert every == [name for name in names() if name != "trace"] + [each.name for each in BENCHMARKS]
+    assert "trace" in chosen(parser().parse_args(["--trace", "azure-llm:f"]))
+    assert chosen(parser().parse_args(["--kubeconfig", "f"]))[-1] == "workers"
+
+
+def test_scenarios_are_given_their_own_arguments_and_programs_theirs() -> None:
+    argv = [
+        "--only",
+        "basic",
+        "--out=x",
+        "--runs",
+        "3",
+        "--events",
+        "on",
+        "off",
+        "--only",
+        "tight",
+        "--quick",
+    ]
+    given = passed_on(argv)
+    assert given == ["--runs", "3", "--events", "on", "off", "--quick"]
+    args = parser().parse_args(argv)
+    assert command_of("basic", args, given) == ["python", "-m", "bench.scenarios", "basic", *given]
+    assert command_of("tight", args, given) == ["python", "-m", "bench.scheduling", "--tight", "--runs", "1"]
+
+
+def test_what_fails_is_kept_with_its_last_words(capsys: pytest.CaptureFixture[str]) -> None:
+    part = run_part("broken", ["python", "-m", "bench.no_such"])
+    assert not part.ok
+    assert part.code == 1
+    assert "No module named bench.no_such" in part.text
+    # Whoever waits for it sees it at once.
+    assert "No module named bench.no_such" in capsys.readouterr().err
+
+
+def test_parts_that_were_run_apart_are_found_together(tmp_path: Path) -> None:
+    parts = [Part(name="b", command=["python"], text="| b |"), Part(name="a", command=["python"], code=1)]
+    for part in parts:
+        write_part(tmp_path / "parts", part)
+    write_part(tmp_path / "parts", Part(name="a", command=["python"], text="again"))
+    found = read_parts(tmp_path / "parts")
+    assert {name: part.text for name, part in found.items()} == {"a": "again", "b": "| b |"}
 
 
 def test_a_median_is_shown_with_its_range() -> None:

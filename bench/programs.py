@@ -1,0 +1,83 @@
+"""The benchmarks of single parts: each a program of its own that prints Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """One program with its arguments. `limits` is what its figures are held to."""
+
+    name: str
+    module: str
+    measures: str
+    limits: str
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+
+    def command(self, *, quick: bool) -> list[str]:
+        return ["python", "-m", self.module, *(self.quick if quick else self.full)]
+
+
+BENCHMARKS = (
+    Benchmark(
+        name="apiserver",
+        module="bench.apiserver_cost",
+        measures="server CPU a request of the embedded API server, nearly empty and with 100,000 pods",
+        limits="create <= 150 us, bind <= 80 us, also at 100,000 objects; an event <= 10 us a watcher",
+        full=("--objects", "100000", "--requests", "5000"),
+        quick=("--objects", "5000", "--requests", "1000"),
+    ),
+    Benchmark(
+        name="queue",
+        module="bench.queue_moves",
+        measures="the scheduling queue: adding, popping and failing pods, and what one event costs while pods wait",
+        limits="none",
+        quick=("--runs", "1"),
+    ),
+    Benchmark(
+        name="events",
+        module="bench.events_waiting",
+        measures="hints and CPU an event while 1,000, 10,000 and 100,000 pods wait, with pre-hints and as a full scan",
+        limits="own claim: at 100,000 at most 2 times what it is at 1,000; at 10,000 at least 100 times faster",
+        quick=("--waiting", "200,400", "--batches", "2"),
+    ),
+    Benchmark(
+        name="watch",
+        module="bench.watch_decode",
+        measures="scheduler CPU a watch event, from its bytes to a change that was handed over",
+        limits="none",
+        quick=("--pods", "500", "--repeat", "2"),
+    ),
+    Benchmark(
+        name="transport",
+        module="bench.transport_cost",
+        measures="client CPU a request, beside a general HTTP client and beside the floor",
+        limits="none",
+        quick=("--requests", "400", "--runs", "2", "--in-flight", "16"),
+    ),
+    Benchmark(
+        name="scheduling",
+        module="bench.scheduling",
+        measures="scheduler CPU a pod, end to end over HTTP: 10,000 pods over 1,000 nodes",
+        limits="CPU <= 0.5 ms a pod, with 1 and with 8 workers; all bound, no node over its allocatable",
+        full=("--pods", "10000", "--nodes", "1000", "--workers", "1", "8"),
+        quick=("--pods", "1000", "--nodes", "100", "--workers", "1", "8", "--runs", "1"),
+    ),
+    Benchmark(
+        name="claims",
+        module="bench.claims",
+        measures="pods a second with a claim each, with SchedulerPreQueueingHints on and off",
+        limits=">= 711 pods/s with the gate on, >= 2.4 times as many as with it off",
+        quick=("--pods", "300", "--nodes", "30", "--runs", "1"),
+    ),
+    Benchmark(
+        name="tight",
+        module="bench.scheduling",
+        measures="the same where 2,000 pods exactly fill 10 nodes and 8 workers race for them",
+        limits="all bound, no node over its allocatable, whatever the policy",
+        full=("--tight",),
+        quick=("--tight", "--runs", "1"),
+    ),
+)
