@@ -290,8 +290,12 @@ class Allocations:
     def check_books(self, process: Process, fast_path: FastPath) -> None:
         """What a process has booked; of devices that others give away, too, it may see two owners."""
         for problem in fast_path.cluster.devices.check():
-            device = problem.partition(" is had ")[0].partition(": ")[0]
-            if device not in self._contested:
+            # A device or, for the counters that its devices share, a pool.
+            where = problem.partition(" is had ")[0].partition(": ")[0]
+            shared = problem.endswith(" in use") and any(
+                each.startswith(f"{where}/") for each in self._contested
+            )
+            if where not in self._contested and not shared:
                 self._wrong("S7", process, problem)
 
     def is_robbed(self, pod: str) -> bool:

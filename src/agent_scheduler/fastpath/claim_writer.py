@@ -80,7 +80,10 @@ class ClaimWriter:
                     return step.reason
                 failure = None
                 if isinstance(step, Write):
-                    patched = await self._send(step, wanted)
+                    # A request that is put off may be overtaken meanwhile.
+                    patched = await self._send(
+                        step, lambda: wanted() and not self._devices.is_overtaken(part.claim)
+                    )
                     failure = patched.failure
                     if failure is None:
                         turn.version = patched.resource_version
