@@ -33,7 +33,9 @@ def find(name: str, options: Options) -> Scenario:
 
 def cases(scenario: Scenario, options: Options) -> list[Case]:
     """The cases as they are to be run: the first and the last if it has to be quick. Raises NotHereError."""
-    chosen: Sequence[Case] = scenario.cases
+    chosen: Sequence[Case] = [case for case in scenario.cases if options.case in case.name]
+    if options.patience is not None:
+        chosen = [replace(case, patience=options.patience) for case in chosen]
     if options.quick and len(chosen) > 2:
         chosen = (chosen[0], chosen[-1])
     made = [case.scaled(options.factor) for case in chosen]

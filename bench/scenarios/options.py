@@ -22,6 +22,10 @@ class Options:
     events: tuple[bool, ...] | None = None
     #: Seconds after which no further run is begun.
     limit: float | None = None
+    #: Seconds after which a run is given up, instead of the case's own.
+    patience: float | None = None
+    #: Only cases whose name contains this.
+    case: str = ""
     #: Whether the rate of binds alone is measured, too.
     bare: bool = True
     trace: str = ""
@@ -58,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=_positive, metavar="SECONDS",
         help="of each scenario: no further run is begun after so long",
     )  # fmt: skip
+    parser.add_argument(
+        "--patience", type=_positive, metavar="SECONDS",
+        help="of each run: it is given up and refused after so long (default: as the case says, mostly 600)",
+    )  # fmt: skip
+    parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose name contains this")
     parser.add_argument("--no-bare", action="store_true", help="do not measure the rate of binds alone")
     parser.add_argument(
         "--trace", default="", metavar="KIND:FILES", help="what the scenario `trace` replays, as for the demo"
@@ -130,6 +139,8 @@ def options_of(args: argparse.Namespace) -> Options:
         quick=args.quick,
         events=tuple(dict.fromkeys(each == "on" for each in args.events)) if args.events else None,
         limit=args.limit,
+        patience=args.patience,
+        case=args.case,
         bare=not args.no_bare,
         trace=args.trace,
         speedup=args.speedup,

@@ -1,0 +1,153 @@
+"""The benchmarks as a user runs them: on a cluster of their own, and on one that is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.scenarios.manifests import MARK
+
+from .plane import ControlPlane
+from .processes import Scheduler
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIOS = (sys.executable, "-m", "bench.scenarios")
+#: What benchmarks make beside pods, which are in their namespaces.
+MADE = (
+    "/api/v1/nodes",
+    "/api/v1/namespaces",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/resource.k8s.io/v1/deviceclasses",
+    "/apis/resource.k8s.io/v1/resourceslices",
+)
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*SCENARIOS, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = await asyncio.to_thread(process.communicate, timeout=110)
+    return process.returncode, out, err
+
+
+async def made(plane: ControlPlane) -> list[str]:
+    """The names of what benchmarks have made and not removed; a namespace may take its time to go."""
+    found: list[str] = []
+    for path in MADE:
+        answer = await plane.ask("GET", f"{path}?labelSelector={MARK}%3Dtrue")
+        found += [
+            item["metadata"]["name"]
+            for item in answer["items"]
+            if not item["metadata"].get("deletionTimestamp")
+        ]
+    return found
+
+
+def runs(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+async def test_a_scenario_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    code, out, err = await ended(
+        start("steady", "--case", "20,000", "--scale", "0.005", "--runs", "1", "--json", file)
+    )
+    assert code == 0, err
+    (run,) = runs(file)
+    figures = run["figures"]
+    assert (figures["pods"], run["nodes"], run["refused"]) == (30, 5, [])
+    assert 0 < figures["latency"]["p50"] <= figures["latency"]["p99"] <= figures["latency"]["most"]
+    assert figures["flushed"] == 0
+    assert figures["bare_per_second"] > 0
+    assert figures["peak_mb"] > 10
+    assert "| 20,000 waiting (x 0.005) | 1 | 30 |" in out
+
+
+async def test_a_scenario_runs_on_a_cluster_that_is_there_and_leaves_nothing(
+    plane: ControlPlane, scheduler: Scheduler, e2e_kubeconfig: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    there = ("--kubeconfig", e2e_kubeconfig, "--scheduler-name", plane.run.scheduler_name)
+    metrics = ("--metrics-url", f"http://127.0.0.1:{scheduler.port}/metrics")
+    # Without controllers nobody makes claims from templates.
+    name = "claim-templates" if plane.run.embedded else "topology-spreading"
+    process = start(name, *there, *metrics, "--make-nodes", "--scale", "0.01", "--runs", "1", "--json", file)
+    code, _, err = await ended(process)
+    assert code == 0, err
+    assert [(run["nodes"], run["figures"]["pods"]) for run in runs(file)] == [(5, 10), (50, 50)]
+    assert [run["case"] for run in runs(file)] == ["500 nodes (x 0.01)", "5,000 nodes (x 0.01)"]
+    assert all(run["figures"]["flushed"] == 0 for run in runs(file))
+    assert await made(plane) == []
+
+
+async def test_pods_that_nobody_binds_are_refused_in_time_and_removed(
+    plane: ControlPlane, e2e_kubeconfig: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    nobody = ("--kubeconfig", e2e_kubeconfig, "--scheduler-name", "nobody", "--make-nodes")
+    process = start(
+        "rates",
+        "--case",
+        "100/s",
+        *nobody,
+        "--scale",
+        "0.01",
+        "--patience",
+        "3",
+        "--runs",
+        "1",
+        "--json",
+        file,
+    )
+    code, out, err = await ended(process)
+    assert code == 1, err
+    (run,) = runs(file)
+    assert run["figures"] is None
+    assert run["refused"] == ["not through after 3 s: arriving: 20 of 20 created, 0 bound"]
+    assert "**Refused**: 100/s (x 0.01), run 1: not through after 3 s" in out
+    assert await made(plane) == []
+
+
+async def test_a_scenario_that_is_interrupted_removes_what_it_made(
+    plane: ControlPlane, e2e_kubeconfig: Path
+) -> None:
+    process = start(
+        "rates",
+        "--case",
+        "100/s",
+        "--kubeconfig",
+        e2e_kubeconfig,
+        "--scheduler-name",
+        "nobody",
+        "--make-nodes",
+        "20",
+    )
+    try:
+        for _ in range(600):
+            if len(await made(plane)) > 20:
+                break
+            await asyncio.sleep(0.1)
+        assert len(await made(plane)) > 20
+        process.send_signal(signal.SIGINT)
+        code, _, err = await ended(process)
+    finally:
+        process.kill()
+    assert code == 130, err
+    assert "Traceback" not in err
+    assert await made(plane) == []
