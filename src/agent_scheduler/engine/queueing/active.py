@@ -6,6 +6,8 @@ the pod was last queued, so that a pod just tried goes behind its peers. Equal i
 
 from __future__ import annotations
 
+from heapq import heappush
+
 from .entry import PodT, QueuedPodInfo
 from .heap import EntryHeap
 
@@ -17,7 +19,11 @@ class ActiveQueue(EntryHeap[PodT]):
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
         """`entry` may be tried from now on."""
-        self.push(entry, (-entry.urgent, -entry.pod.priority, entry.timestamp))
+        # As `push` does; every pod comes by here.
+        self._sequence = sequence = self._sequence + 1
+        item = (-entry.urgent, -entry.pod.priority, entry.timestamp, sequence, entry)
+        self._live[entry.uid] = item
+        heappush(self._heap, item)
 
     def update(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
         """`pod` is what `entry`, which waits here, has become. It loses its place only where its priority changed."""

@@ -82,21 +82,20 @@ _NODE_UPDATES = {
 }
 
 
-class ClusterEvent(Struct, frozen=True):
+class ClusterEvent(Struct, frozen=True, cache_hash=True):
     """`action` happened to an object of kind `resource`. `label` names it in metrics; left empty, it is derived."""
 
     resource: Resource
     action: ActionType
     label: str = ""
+    #: Follows from the others: True for an event that may concern every pod, whatever refused it.
+    is_wildcard: bool = False
 
     def __post_init__(self) -> None:
         if not self.label:
             force_setattr(self, "label", _derived_label(self.resource, self.action))
-
-    @property
-    def is_wildcard(self) -> bool:
-        """True for an event that may concern every pod, whatever refused it."""
-        return self.resource is Resource.WILDCARD and self.action == ActionType.ALL
+        wildcard = self.resource is Resource.WILDCARD and self.action == ActionType.ALL
+        force_setattr(self, "is_wildcard", wildcard)
 
     def matches(self, happened: ClusterEvent) -> bool:
         """Whether whoever registered this event wants to hear of `happened`.

@@ -8,8 +8,8 @@ from typing import Generic
 from . import events as ev
 from .entry import PodT
 from .places import Places
-from .requeue import Strategy
-from .views import Place
+from .requeue import AFTER_BACKOFF
+from .views import ACTIVE, BACKOFF
 from .waking import Waker
 
 
@@ -45,10 +45,10 @@ class QueueFlushing(Generic[PodT]):
         ready = False
         for entry in places.pool.stale(now):
             entry.flush_timestamp = now
-            place = places.requeue(entry, Strategy.AFTER_BACKOFF, label=label, now=now)
+            place = places.requeue(entry, AFTER_BACKOFF, label=label, now=now)
             ready = ready or places.poppable(entry, place)
             # The flag finds events that hints missed; the one that lifts a gate later will not have been missed.
-            entry.was_flushed = place in (Place.ACTIVE, Place.BACKOFF)
+            entry.was_flushed = place in (ACTIVE, BACKOFF)
             moved += entry.was_flushed
         if ready:
             self._on_ready()

@@ -32,7 +32,12 @@ class Gatekeeper:
         if unknown:
             raise ValueError(f"pre_enqueue names profiles {unknown}: known profiles are {sorted(hint_maps)}")
         self._hint_maps = hint_maps
-        self._plugins = {profile: tuple(plugins) for profile, plugins in pre_enqueue.items() if plugins}
+        #: By profile: each plugin's name and question.
+        self._gates = {
+            profile: tuple((plugin.name, plugin.pre_enqueue) for plugin in plugins)
+            for profile, plugins in pre_enqueue.items()
+            if plugins
+        }
         self._recorder = recorder
 
     def lets_in(self, entry: QueuedPodInfo[Any]) -> bool:
@@ -40,23 +45,21 @@ class Gatekeeper:
 
         The plugin that gated the pod before is asked first, since it most likely still does.
         """
-        profile = entry.pod.scheduler_name
-        plugins = self._plugins.get(profile, ())
+        pod = entry.pod
+        profile = pod.scheduler_name
+        gates = self._gates.get(profile, ())
         previous = entry.gating_plugin
-        if not plugins and not previous:
-            return True
         if previous:
-            plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != previous))
-        for plugin in plugins:
+            gates = tuple(sorted(gates, key=lambda gate: gate[0] != previous))
+        for name, pre_enqueue in gates:
             try:
-                message = plugin.pre_enqueue(entry.pod)
+                message = pre_enqueue(pod)
             except Exception as error:
                 # A pod whose gate cannot be read waits behind it: events and the leftover flush ask again.
                 message = f"{type(error).__name__}: {error}"
-                self._recorder.plugin_raised(plugin.name, "PreEnqueue", error)
+                self._recorder.plugin_raised(name, "PreEnqueue", error)
             if message is not None:
-                events = self._hint_maps[profile].events_of(plugin.name)
-                entry.gate(plugin.name, events=events, message=message)
+                entry.gate(name, events=self._hint_maps[profile].events_of(name), message=message)
                 return False
         if previous:
             entry.ungate()

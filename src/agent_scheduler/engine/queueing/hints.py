@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -21,6 +21,11 @@ class QueueingHint(Enum):
 
     SKIP = "QueueSkip"
     QUEUE = "Queue"
+
+
+#: The members, for whoever asks often (see `requeue`).
+SKIPS: Final = QueueingHint.SKIP
+QUEUE: Final = QueueingHint.QUEUE
 
 
 #: Histogram label of a hint that raised; it counts as QUEUE, so that a faulty plugin delays nobody.

@@ -5,35 +5,27 @@ have seen it. So events are kept while any pod is in flight, and a pod that fail
 after it was popped.
 
 kube-scheduler interleaves pods and events in one linked list. Here an event has a position in one log and a pod
-remembers the position at which it was popped; pods popped between the same two events share one `_Mark`. The
-log is pruned up to the oldest mark that still has a pod, so popping and finishing a pod costs no list surgery.
+remembers the position at which it was popped. The log is pruned up to the oldest pod that is still in flight; pods
+that are done leave the line when they come to its head, so popping and finishing a pod costs no list surgery.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, KeysView, Mapping
-from typing import Generic, NamedTuple
+from typing import Generic
 
 from msgspec import Struct
 
 from .entry import PodT, QueuedPodInfo
 from .events import POD_POPPED, ClusterEvent
 
+#: An event, and the object that it is about before and after: the three values that a hint function gets.
+InFlightEvent = tuple[ClusterEvent, object | None, object | None]
 
-class InFlightEvent(NamedTuple):
-    """An event and the object that it is about; the same three values that a hint function gets."""
-
-    event: ClusterEvent
-    old: object | None
-    new: object | None
-
-
-class _Mark(Struct, eq=False, gc=False):
-    """A position in the log and how many pods in flight were popped there."""
-
-    position: int
-    pods: int
+#: Pods that are done, in the line behind one that is not, and events that nobody needs: as many are not worth a pass
+#: over the rest.
+_SLACK = 64
 
 
 class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
@@ -41,17 +33,20 @@ class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
 
     entry: QueuedPodInfo[PodT]
     newest: PodT
-    mark: _Mark
+    #: That of the next event when it was popped.
+    position: int
     #: What happened to this very pod: updates and activations. Nobody else is asked about them.
     own: tuple[InFlightEvent, ...] = ()
     deleted: bool = False
+    done: bool = False
 
 
 class InFlight(Generic[PodT]):
     """Owner of the pods in flight and of the event log.
 
-    Invariants: marks are in order of position and each has at least one pod; the log begins at the first mark,
-    or later where events were forgotten; without pods both are empty.
+    Invariants: the line has every pod in flight, in the order in which they were popped and so by position, and its
+    head is one of them; the log begins at that one's position, or later where events were forgotten; without pods
+    both are empty.
     """
 
     def __init__(self, *, max_events: int, forgotten: Callable[[int], None] = lambda count: None) -> None:
@@ -62,10 +57,10 @@ class InFlight(Generic[PodT]):
             raise ValueError(f"max_events is {max_events}: it must be at least 1")
         self._max_events = max_events
         self._pods: dict[str, InFlightPod[PodT]] = {}
-        # By position. Ordered, because the first of a plain dict is found slowly once its head was deleted.
-        self._marks: OrderedDict[int, _Mark] = OrderedDict()
-        # By position, from `begin` to `end`.
-        self._log: dict[int, InFlightEvent] = {}
+        self._line: deque[InFlightPod[PodT]] = deque()
+        # Those from `_first` to `end`; what is before `begin` is there because cutting it off was not worth it yet.
+        self._log: list[InFlightEvent] = []
+        self._first = 0
         # Positions of events that may concern every pod, whatever refused it. They are few.
         self._wildcards: list[int] = []
         #: Position of the first event in the log, and of the next one that comes.
@@ -93,22 +88,18 @@ class InFlight(Generic[PodT]):
     @property
     def events(self) -> int:
         """How many events are kept, those of single pods not counted."""
-        return len(self._log)
+        return self.end - self.begin
 
     def counts(self) -> Mapping[str, int]:
         """What is kept, by label, as kube-scheduler counts it: a pod in flight is an event, too."""
-        labels = Counter(event.label for event, _, _ in self._log.values())
-        labels.update(own.event.label for pod in self._pods.values() for own in pod.own)
+        labels = Counter(event.label for event, _, _ in self.events_from(self.begin))
+        labels.update(event.label for pod in self._pods.values() for event, _, _ in pod.own)
         return {POD_POPPED: len(self._pods), **labels}
 
     def start(self, entry: QueuedPodInfo[PodT]) -> None:
         """`entry` was popped; it must not be in flight yet."""
-        end = self.end
-        mark = self._marks.get(end)
-        if mark is None:
-            mark = self._marks[end] = _Mark(end, 0)
-        mark.pods += 1
-        self._pods[entry.uid] = InFlightPod(entry, entry.pod, mark)
+        self._pods[entry.uid] = pod = InFlightPod(entry, entry.pod, self.end)
+        self._line.append(pod)
 
     def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
         """`event` happened. Kept only while a pod is in flight; the caller knows that some plugin wants it."""
@@ -116,43 +107,48 @@ class InFlight(Generic[PodT]):
             return
         if event.is_wildcard:
             self._wildcards.append(self.end)
-        self._log[self.end] = InFlightEvent(event, old, new)
-        self.end += 1
-        if len(self._log) > self._max_events:
+        self._log.append((event, old, new))
+        self.end = end = self.end + 1
+        if end - self.begin > self._max_events:
             self._forgotten(1)
-            self._drop(1)
+            self._begin_at(self.begin + 1)
 
     def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:
         """`event` happened to `uid` itself, which is in flight."""
-        self._pods[uid].own += (InFlightEvent(event, old, new),)
+        self._pods[uid].own += ((event, old, new),)
 
     def since(self, uid: str) -> int | None:
         """From which position on events came since `uid` was popped; None when it is not in flight or some of them
         were forgotten."""
         pod = self._pods.get(uid)
-        return None if pod is None or pod.mark.position < self.begin else pod.mark.position
+        return None if pod is None or pod.position < self.begin else pod.position
 
     def at(self, position: int) -> InFlightEvent:
         """The event at a position from `begin` to `end`."""
-        return self._log[position]
+        return self._log[position - self._first]
 
     def wildcards_from(self, position: int) -> Iterator[InFlightEvent]:
-        return (self._log[each] for each in self._wildcards if each >= position)
+        return (self.at(each) for each in self._wildcards if each >= position)
 
     def events_from(self, position: int) -> Iterator[InFlightEvent]:
-        return (self._log[each] for each in range(position, self.end))
+        return (self.at(each) for each in range(position, self.end))
 
     def done(self, uid: str) -> None:
         """`uid` is no longer being tried. Unknown is fine: an attempt may end on more than one path."""
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
-        pod.mark.pods -= 1
-        if pod.mark.pods == 0:
-            del self._marks[pod.mark.position]
-            if self._log:
-                oldest = next(iter(self._marks), self.end)
-                self._drop(oldest - self.begin)
+        pod.done = True
+        line = self._line
+        if line[0] is not pod:
+            if len(line) > 2 * len(self._pods) + _SLACK:
+                self._line = deque(self._pods.values())
+            return
+        while line and line[0].done:
+            line.popleft()
+        begin = line[0].position if line else self.end
+        if begin > self.begin:
+            self._begin_at(begin)
 
     def timeline(self) -> list[str | ClusterEvent]:
         """UIDs and events, interleaved as they came: for a debug page and for tests."""
@@ -160,30 +156,31 @@ class InFlight(Generic[PodT]):
         position = self.begin
         log = self.events_from(position)
         for uid, pod in self._pods.items():
-            while position < pod.mark.position:
-                line.append(next(log).event)
+            while position < pod.position:
+                line.append(next(log)[0])
                 position += 1
             line.append(uid)
         line.extend(event for event, _, _ in log)
         return line
 
     def check_invariants(self) -> None:
-        pods: dict[int, int] = {}
-        for pod in self._pods.values():
-            position = pod.mark.position
-            assert self._marks.get(position) is pod.mark, f"{pod.entry.uid} has a mark that was dropped"
-            pods[position] = pods.get(position, 0) + 1
-        assert pods == {position: mark.pods for position, mark in self._marks.items()}, "marks miscount pods"
-        assert list(self._marks) == sorted(self._marks), "marks are out of order"
-        assert self._pods or not self._log, "events are kept for nobody"
-        oldest = next(iter(self._marks), self.begin)
+        assert [pod for pod in self._line if not pod.done] == list(self._pods.values()), (
+            "the line misses pods"
+        )
+        assert not (self._line and self._line[0].done), "a pod that is done heads the line"
+        positions = [pod.position for pod in self._line]
+        assert positions == sorted(positions), "the line is out of order"
+        assert self._pods or self.begin == self.end, "events are kept for nobody"
+        oldest = positions[0] if positions else self.begin
         assert oldest <= self.begin, "the log is not pruned up to the oldest pod"
-        assert list(self._log) == list(range(self.begin, self.end)), "the log has gaps"
+        assert self._first <= self.begin <= self.end == self._first + len(self._log), "the log has gaps"
+        assert self.begin - self._first <= _SLACK, "the log keeps what nobody needs"
 
-    def _drop(self, count: int) -> None:
-        """Forget the `count` oldest events; negative where more than that is forgotten already."""
-        for _ in range(count):
-            del self._log[self.begin]
-            self.begin += 1
-        if self._wildcards and self._wildcards[0] < self.begin:
-            self._wildcards = [each for each in self._wildcards if each >= self.begin]
+    def _begin_at(self, position: int) -> None:
+        """Nobody needs the events before `position`, or they are forgotten."""
+        self.begin = position
+        if position - self._first > _SLACK:
+            del self._log[: position - self._first]
+            self._first = position
+        if self._wildcards and self._wildcards[0] < position:
+            self._wildcards = [each for each in self._wildcards if each >= position]

@@ -15,7 +15,7 @@ from .hints import ClusterEventWithHint, HintFn, PluginHints
 from .podindex import Group
 from .prehints import ALL_PODS, ByKeys, PreHintFn
 from .record import PRE_HINT, QueueRecorder
-from .requeue import RequeueJudge, Strategy
+from .requeue import AFTER_BACKOFF, IMMEDIATELY, SKIP, RequeueJudge, Strategy
 from .unschedulable import Bucket, UnschedulablePool
 
 
@@ -71,7 +71,7 @@ class Narrowing(Generic[PodT]):
             (entry, strategy)
             for entry in asked
             if (pre_check is None or pre_check(entry.pod))
-            and (strategy := judge.after(entry, event, old, new, hints=hints)) is not Strategy.SKIP
+            and (strategy := judge.after(entry, event, old, new, hints=hints)) is not SKIP
         ]
         woken.sort(key=lambda each: pool.sequence(each[0].uid))
         return woken
@@ -90,7 +90,7 @@ class Narrowing(Generic[PodT]):
         stayed: list[tuple[str, QueuedPodInfo[PodT]]] = []
         passes = (True, False) if self._pool.pending else (False,)
         for of_pending in passes:
-            strategy = Strategy.IMMEDIATELY if of_pending else Strategy.AFTER_BACKOFF
+            strategy = IMMEDIATELY if of_pending else AFTER_BACKOFF
             for plugin, hint_fn, entries in questions:
                 for uid, entry in entries.items():
                     if uid in found or (plugin in entry.pending_plugins) is not of_pending:

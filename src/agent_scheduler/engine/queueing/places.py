@@ -19,9 +19,9 @@ from .events import POP_FROM_BACKOFF
 from .gating import Gatekeeper
 from .inflight import InFlight
 from .record import PRE_HINT, QueueRecorder
-from .requeue import Strategy
+from .requeue import AFTER_BACKOFF, SKIP, Strategy
 from .unschedulable import IndexesOf, UnschedulablePool
-from .views import PendingCounts, Place, PodView, view
+from .views import ACTIVE, BACKOFF, GATED, UNSCHEDULABLE, PendingCounts, Place, PodView, view
 
 
 class Places(Generic[PodT]):
@@ -96,7 +96,7 @@ class Places(Generic[PodT]):
             entry = self.backoff.pop_early()
             if entry is None:
                 return None
-            self._recorder.incoming(Place.ACTIVE, POP_FROM_BACKOFF)
+            self._recorder.incoming(ACTIVE, POP_FROM_BACKOFF)
         entry.attempts += 1
         entry.backoff_expiration = 0.0
         if entry.counted:
@@ -115,19 +115,20 @@ class Places(Generic[PodT]):
 
         PreEnqueue has the last word: a pod that it refuses stays in, or goes to, the pool.
         """
-        if strategy is Strategy.SKIP or not self._gatekeeper.lets_in(entry):
+        if strategy is SKIP or not self._gatekeeper.lets_in(entry):
             self._to_pool(entry, label=label)
-            return Place.GATED if entry.gating_plugin else Place.UNSCHEDULABLE
-        self.pool.remove(entry.uid)
-        if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(entry, now):
+            return GATED if entry.gating_plugin else UNSCHEDULABLE
+        if entry.uid in self.pool:
+            self.pool.remove(entry.uid)
+        if strategy is AFTER_BACKOFF and self.backoff.is_backing_off(entry, now):
             self._to_backoff(entry, label=label)
-            return Place.BACKOFF
+            return BACKOFF
         self.to_active(entry, label=label, now=now)
-        return Place.ACTIVE
+        return ACTIVE
 
     def poppable(self, entry: QueuedPodInfo[PodT], place: Place) -> bool:
         """Whether `entry`, which is in `place`, could be popped right now."""
-        return place is Place.ACTIVE or (place is Place.BACKOFF and self.backoff.may_leave_early(entry))
+        return place is ACTIVE or (place is BACKOFF and self.backoff.may_leave_early(entry))
 
     def to_active(self, entry: QueuedPodInfo[PodT], *, label: str, now: float) -> None:
         """`entry`, which waits nowhere any more and which PreEnqueue let in, may be tried."""
@@ -136,12 +137,12 @@ class Places(Generic[PodT]):
         self.active.add(entry)
         if entry.counted != entry.rejectors:
             self._count(entry, entry.rejectors)
-        self._recorder.incoming(Place.ACTIVE, label)
+        self._recorder.incoming(ACTIVE, label)
 
     def _to_pool(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
         if entry.uid not in self.pool:
             self.before_pool()
-            self._recorder.incoming(Place.UNSCHEDULABLE, label)
+            self._recorder.incoming(UNSCHEDULABLE, label)
         stale_at = max(entry.timestamp, entry.flush_timestamp) + self._max_in_unschedulable
         self.pool.put(entry, stale_at=stale_at)
         self._count(entry, entry.rejectors)
@@ -150,7 +151,7 @@ class Places(Generic[PodT]):
     def _to_backoff(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
         self.backoff.push(entry)
         self._count(entry, entry.rejectors)
-        self._recorder.incoming(Place.BACKOFF, label)
+        self._recorder.incoming(BACKOFF, label)
         self._tell_deadline(entry.backoff_expiration)
 
     def _count(self, entry: QueuedPodInfo[PodT], plugins: tuple[str, ...]) -> None:

@@ -31,12 +31,13 @@ from .nominator import Nominator
 from .places import Places
 from .pod_events import pod_change_events
 from .record import NullRecorder, QueueRecorder
-from .requeue import Strategy
+from .requeue import IMMEDIATELY
 from .unschedulable import no_indexes
-from .views import Place
+from .views import ACTIVE, Place
 from .waking import Waker
 
 _NONE: frozenset[str] = frozenset()
+_ADDED = ev.UNSCHEDULED_POD_ADD.label
 
 
 class QueueError(ValueError):
@@ -158,8 +159,8 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             self.nominator.add(pod)
         now = self._clock()
         entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=now)
-        label = ev.UNSCHEDULED_POD_ADD.label
-        if self._places.requeue(entry, Strategy.IMMEDIATELY, label=label, now=now) is Place.ACTIVE:
+        label = _ADDED
+        if self._places.requeue(entry, IMMEDIATELY, label=label, now=now) is ACTIVE:
             self._on_ready()
 
     def update(self, old: PodT | None, new: PodT) -> None:
@@ -175,7 +176,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         """`uid` is gone, or on `node_name`. Unknown is fine. An attempt in flight goes on, but cannot requeue it."""
         self._waker.settle()
         kept = self.nominator.node_of(uid)
-        nominated = self.nominator.delete(uid)
+        nominated = self.nominator.delete(uid) if kept else None
         flying = self._places.in_flight.get(uid)
         if flying is not None:
             flying.deleted = True
@@ -215,20 +216,22 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         """Until it ends, events are gathered and then put to the pool one after the other, in one go: `on_ready` is
         called once, and the same change told twice asks once. The same pods are woken as without; `move_all` answers 0
         meanwhile. Bursts may be nested."""
-        return self._waker.burst()
+        return self._waker
 
     def assigned_pod_added(self, pod: object) -> int:
         """A pod that has a node appeared. Returns how many pods left the pool."""
-        return self.move_all(ev.ASSIGNED_POD_ADD, None, pod)
+        return self._waker.move_all(ev.ASSIGNED_POD_ADD, None, pod, None)
 
     def assigned_pod_updated(self, old: PodT, new: PodT) -> int:
         """A pod that has a node changed, in one or more properties. Returns how many pods left the pool."""
-        changes = pod_change_events(new, old, resource=ev.Resource.ASSIGNED_POD)
-        return sum(self.move_all(event, old, new) for event in changes)
+        moved = 0
+        for event in pod_change_events(new, old, assigned=True):
+            moved += self._waker.move_all(event, old, new, None)
+        return moved
 
     def assigned_pod_deleted(self, pod: object) -> int:
         """A pod that had a node is gone. Returns how many pods left the pool."""
-        return self.move_all(ev.ASSIGNED_POD_DELETE, pod, None)
+        return self._waker.move_all(ev.ASSIGNED_POD_DELETE, pod, None, None)
 
     # -- the scheduling loop's side ------------------------------------------------------------------------
 
@@ -285,8 +288,8 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         entry.urgent = 1
         entry.refused_by(unschedulable=_NONE, pending=_NONE)
         now = self._clock()
-        place = self._places.requeue(entry, Strategy.IMMEDIATELY, label=ev.URGENT_RETRY, now=now)
-        ready = place is Place.ACTIVE
+        place = self._places.requeue(entry, IMMEDIATELY, label=ev.URGENT_RETRY, now=now)
+        ready = place is ACTIVE
         # A pod that a gate stopped on the way comes back like any other.
         entry.urgent = int(ready)
         self._places.in_flight.done(entry.uid)
@@ -310,8 +313,8 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             if flying is not None:
                 places.in_flight.record_own(uid, ev.FORCE_ACTIVATE, None, flying.newest)
             elif (refused := places.pool.get(uid)) is not None:
-                place = places.requeue(refused, Strategy.IMMEDIATELY, label=label, now=now)
-                activated += place is Place.ACTIVE
+                place = places.requeue(refused, IMMEDIATELY, label=label, now=now)
+                activated += place is ACTIVE
             elif (waiting := places.backoff.remove(uid)) is not None:
                 places.to_active(waiting, label=label, now=now)
                 activated += 1

@@ -14,7 +14,7 @@ from .eventindex import EventIndex
 from .hints import HintFn, HintMap
 from .inflight import InFlight
 from .record import PRE_HINT, QueueRecorder
-from .requeue import RequeueJudge, Strategy
+from .requeue import AFTER_BACKOFF, IMMEDIATELY, RequeueJudge, Strategy
 
 
 class Replay(Generic[PodT]):
@@ -43,7 +43,7 @@ class Replay(Generic[PodT]):
         flying = in_flight.get(entry.uid)
         assert flying is not None, f"{entry.uid} is not in flight"
         found = judge.after_all(entry, flying.own)
-        if found is Strategy.IMMEDIATELY or (found and not entry.pending_plugins):
+        if found is IMMEDIATELY or (found and not entry.pending_plugins):
             return found
         if since == in_flight.end:
             return found
@@ -57,7 +57,7 @@ class Replay(Generic[PodT]):
             if found and not pending:
                 break
             if self._index(profile, plugin).helps(entry.pod, since):
-                return Strategy.IMMEDIATELY if pending else Strategy.AFTER_BACKOFF
+                return IMMEDIATELY if pending else AFTER_BACKOFF
         return found
 
     def _index(self, profile: str, plugin: str) -> EventIndex:

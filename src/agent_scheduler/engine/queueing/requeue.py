@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from .entry import QueuedPodInfo
 from .events import ClusterEvent
-from .hints import ERROR, HintFn, HintMap, PluginHints, QueueingHint
+from .hints import ERROR, QUEUE, SKIPS, HintFn, HintMap, PluginHints
 from .inflight import InFlightEvent
 from .record import QueueRecorder
 
@@ -26,6 +26,12 @@ class Strategy(IntEnum):
     AFTER_BACKOFF = 1
     #: To activeQ.
     IMMEDIATELY = 2
+
+
+# A member is looked up on its class by a method of Python's, which costs thirty times what a global does.
+SKIP: Final = Strategy.SKIP
+AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
+IMMEDIATELY: Final = Strategy.IMMEDIATELY
 
 
 class RequeueJudge:
@@ -62,11 +68,11 @@ class RequeueJudge:
     ) -> Strategy:
         """What `event` means for `entry`. `hints`: what `lookup` gives for the event, or a part of it."""
         if not entry.rejectors:
-            return Strategy.AFTER_BACKOFF
+            return AFTER_BACKOFF
         if event.is_wildcard:
             # A wildcard that carries a pod is meant for that pod alone.
             elsewhere = type(new) is type(entry.pod) and getattr(new, "uid", entry.uid) != entry.uid
-            return Strategy.SKIP if elsewhere else Strategy.AFTER_BACKOFF
+            return SKIP if elsewhere else AFTER_BACKOFF
         pending = entry.pending_plugins
         # What is held back by its gate is let in by nobody else.
         for plugin in (entry.gating_plugin,) if entry.gating_plugin else entry.rejectors:
@@ -75,19 +81,19 @@ class RequeueJudge:
                 if hint_fn is not None and not self.queues(plugin, hint_fn, entry.pod, event, old, new):
                     continue
                 if plugin in pending:
-                    return Strategy.IMMEDIATELY
+                    return IMMEDIATELY
                 # Pending plugins come first among the rejectors, so none is left that could say Immediately.
-                return Strategy.AFTER_BACKOFF
-        return Strategy.SKIP
+                return AFTER_BACKOFF
+        return SKIP
 
     def after_all(self, entry: QueuedPodInfo[Any], events: Iterable[InFlightEvent]) -> Strategy:
         """What the best of `events`, which happened while `entry` was in flight, means for it."""
-        strategy = Strategy.SKIP
+        strategy: Strategy = SKIP
         hint_map = self._hint_maps[entry.pod.scheduler_name]
         for event, old, new in events:
             found = self.after(entry, event, old, new, hints=hint_map.lookup(event))
             strategy = max(strategy, found)
-            if strategy is Strategy.IMMEDIATELY or (strategy and not entry.pending_plugins):
+            if strategy is IMMEDIATELY or (strategy and not entry.pending_plugins):
                 break
         return strategy
 
@@ -104,10 +110,10 @@ class RequeueJudge:
         started = self._clock()
         try:
             hint = hint_fn(pod, old, new)
-            label = hint.value
+            label = "Queue" if hint is QUEUE else "QueueSkip" if hint is SKIPS else hint.value
         except Exception as error:
             # A plugin's bug must not leave a pod waiting for an event that has passed.
-            hint, label = QueueingHint.QUEUE, ERROR
+            hint, label = QUEUE, ERROR
             self._recorder.plugin_raised(plugin, "QueueingHint", error)
         self._recorder.hint_evaluated(plugin, event.label, label, self._clock() - started)
-        return hint is QueueingHint.QUEUE
+        return hint is QUEUE

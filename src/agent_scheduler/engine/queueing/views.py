@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -20,6 +20,13 @@ class Place(StrEnum):
     UNSCHEDULABLE = "unschedulable"
     GATED = "gated"
     IN_FLIGHT = "in_flight"
+
+
+#: The members, for whoever asks often (see `requeue`).
+ACTIVE: Final = Place.ACTIVE
+BACKOFF: Final = Place.BACKOFF
+UNSCHEDULABLE: Final = Place.UNSCHEDULABLE
+GATED: Final = Place.GATED
 
 
 class PendingCounts(NamedTuple):

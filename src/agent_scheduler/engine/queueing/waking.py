@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Generic
 
 from . import events as ev
@@ -15,10 +14,10 @@ from .places import Places
 from .pod_events import pod_change_events
 from .record import QueueRecorder
 from .replay import Replay
-from .requeue import RequeueJudge, Strategy
-from .views import Place
+from .requeue import AFTER_BACKOFF, SKIP, RequeueJudge, Strategy
+from .views import ACTIVE, BACKOFF, Place
 
-_LEFT_POOL = (Place.ACTIVE, Place.BACKOFF)
+_LEFT_POOL = (ACTIVE, BACKOFF)
 
 PreCheck = Callable[[PodT], bool]
 
@@ -86,16 +85,14 @@ class Waker(Generic[PodT]):
             self._on_ready()
         return moved
 
-    @contextmanager
-    def burst(self) -> Iterator[None]:
-        """As `SchedulingQueue.burst`."""
+    def __enter__(self) -> None:
+        """A burst begins; see `SchedulingQueue.burst`."""
         self._bursts += 1
-        try:
-            yield
-        finally:
-            self._bursts -= 1
-            if not self._bursts:
-                self.settle()
+
+    def __exit__(self, *raised: object) -> None:
+        self._bursts -= 1
+        if not self._bursts:
+            self.settle()
 
     def settle(self) -> None:
         """Put what was put off to the pool."""
@@ -143,7 +140,7 @@ class Waker(Generic[PodT]):
         for event in pod_change_events(pod, old):
             hints = self.judge.lookup(pod.scheduler_name, event)
             strategy = self.judge.after(entry, event, old, pod, hints=hints)
-            if strategy is Strategy.SKIP:
+            if strategy is SKIP:
                 continue
             place = places.requeue(entry, strategy, label=event.label, now=now)
             if place in _LEFT_POOL:
@@ -155,7 +152,7 @@ class Waker(Generic[PodT]):
         """The attempt on `entry` ended without a node, for the reasons that it carries now: put it where the events
         since it was popped say."""
         places = self._places
-        strategy = Strategy.AFTER_BACKOFF
+        strategy: Strategy = AFTER_BACKOFF
         if entry.rejectors:
             since = places.in_flight.since(entry.uid)
             if since is not None:

@@ -106,9 +106,7 @@ def test_a_changed_pod_amounts_to_one_event_a_property(change: dict[str, object]
 
 
 def test_a_changed_pod_that_has_a_node_is_an_assigned_pod():
-    [event] = pod_change_events(
-        replace(BASE, resource_version="2", labels={}), BASE, resource=Resource.ASSIGNED_POD
-    )
+    [event] = pod_change_events(replace(BASE, resource_version="2", labels={}), BASE, assigned=True)
     assert event == ClusterEvent(Resource.ASSIGNED_POD, ActionType.UPDATE_POD_LABEL)
 
 
