@@ -144,7 +144,10 @@ class Binder:
         self._sending = 0
         #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
-        self._arrived = asyncio.Event()
+        #: Of the loop that `run` is in.
+        self._call_soon: Callable[[Callable[[], None]], object] = _nowhere
+        #: Whether `_judge` is about to be called.
+        self._judging = False
         self._idle = asyncio.Event()
         self._idle.set()
         #: Results whose bind may still be carried out, though nothing is sent for them any more.
@@ -158,7 +161,7 @@ class Binder:
         """Take over a worker's result; returns at once."""
         self._results.append(result)
         self._idle.clear()
-        self._arrived.set()
+        self._judge_soon()
 
     def has_room(self) -> bool:
         """Whether another result may be submitted. When it becomes true again, the feed is woken."""
@@ -179,25 +182,38 @@ class Binder:
         """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            loop = asyncio.get_running_loop()
+            self._call_soon = loop.call_soon
             try:
                 if self._prebind is not None:
                     tasks.create_task(self._prebind.run(self._claims_ended))
                 self._send()
-                await self._judge()
+                self._judge_soon()
+                await loop.create_future()
             finally:
                 self._tasks = None
 
     # ---- judging
 
-    async def _judge(self) -> None:
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
+    def _judge_soon(self) -> None:
+        """Once the workers that decide just now have decided, too."""
+        if self._tasks is not None and self._results and not self._judging:
+            self._judging = True
+            self._call_soon(self._judge)
+
+    def _judge(self) -> None:
+        self._judging = False
+        if self._tasks is None:
+            return
+        try:
             while self._results:
                 self._settle(self._results.popleft())
-            self._check_idle()
-            # A result that ended here made room without a bind being sent.
-            self._feed.wake()
+        except Exception as error:
+            self._tasks.create_task(_raise(error))
+            return
+        self._check_idle()
+        # A result that ended here made room without a bind being sent.
+        self._feed.wake()
 
     def _settle(self, result: ScheduleResult) -> None:
         """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
@@ -449,3 +465,7 @@ class Binder:
 
 async def _raise(error: Exception) -> None:
     raise error
+
+
+def _nowhere(_: Callable[[], None]) -> None:
+    raise RuntimeError("nothing is judged before `run`")
