@@ -89,9 +89,14 @@ def check_names(obj: Any, resource: Resource) -> Object:
     return obj
 
 
-def check_fields(request: Request, obj: Object, resource: Resource) -> tuple[tuple[str, str], ...]:
-    """Drop unknown fields; the answer is the Warning headers due. Raises 400 under fieldValidation=Strict."""
-    unknown = schema.check(resource, obj)
+def check_fields(
+    request: Request, obj: Object, resource: Resource, known: Object | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Drop unknown fields; the answer is the Warning headers due. Raises 400 under fieldValidation=Strict.
+
+    `known` is the stored object, if `obj` holds parts of it.
+    """
+    unknown = schema.check(resource, obj, known)
     mode = request.parameters.get("fieldValidation", "") if request.parameters else ""
     if not isinstance(obj.get("metadata"), dict):
         obj["metadata"] = {}

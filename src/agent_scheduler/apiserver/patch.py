@@ -1,8 +1,9 @@
 """JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386), with the answers of a real API server.
 
 `strategic_merge_patch` is re-exported, so that callers find every patch type here. All functions take plain JSON
-objects and make the outcome of them, in place as far as may be: whoever calls has decoded them for this and does not
-use them again.
+objects. A JSON patch is carried out in place. The merges leave the document as it is and answer another one, which
+shares with it all that the patch does not name: so what changed is told by identity, and nothing else is looked at
+again. The patch itself is used up.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_OPERATIONS = 10_000
 
 
 def json_patch(doc: Object, operations: object) -> Object:
-    """Apply the operations in order. A malformed patch is a 400; one that does not apply is a 422."""
+    """Apply the operations in order, in place. A malformed patch is a 400; one that does not apply is a 422."""
     if not isinstance(operations, list):
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {json_name(operations)}"
@@ -52,23 +53,26 @@ def merge_patch(doc: Object, patch: object) -> Object:
             f"error decoding patch: json: cannot unmarshal {json_name(patch)}"
             " into Go value of type map[string]interface {}"
         )
-    _merge(doc, patch)
-    return doc
+    return _merged(doc, patch)
 
 
 def copy_json(value: Any) -> Any:
     return orjson.loads(orjson.dumps(value))
 
 
-def _merge(target: Object, patch: Object) -> None:
+def _merged(target: Object, patch: Object) -> Object:
+    merged = target.copy()
     for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict) and isinstance(target.get(key), dict):
-            _merge(target[key], value)
+        if type(value) is str:
+            merged[key] = value
+        elif value is None:
+            merged.pop(key, None)
+        elif type(value) is dict and type(held := merged.get(key)) is dict:
+            merged[key] = _merged(held, value)
         else:
             _prune_nulls(value)
-            target[key] = value
+            merged[key] = value
+    return merged
 
 
 def _prune_nulls(value: Any) -> None:

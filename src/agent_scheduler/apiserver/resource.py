@@ -8,8 +8,8 @@ Built-in kinds are listed in `builtin`; a CustomResourceDefinition adds one more
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .errors import Cause
@@ -73,10 +73,9 @@ class Resource:
     subresource "" the status, with "status" everything but status and some metadata; it also raises
     `metadata.generation` where the kind keeps one. By then the metadata of a create is complete (name, uid,
     creationTimestamp). `validate(obj, old)` returns the causes of a 422; `old` is None on create.
-    `validate_status` takes its place for a write to the status subresource, where it is set, and
-    `validate_resize` for one to `resize`. `fields(obj)` gives every field that a field
-    selector may name, as strings; `field_names` is the full list, so that a bad selector is refused also where
-    no object exists.
+    `validate_below` has what takes its place for a write to a subresource, by its name. `fields(obj)` gives every field
+    that a field selector may name, as strings; `field_names` is the full list, so that a bad selector is refused also
+    where no object exists.
 
     `subresources` are those that the server implements beside status. `shape`, if set, says that objects live
     in another resource's storage. `answer`, if set, makes the kind a question: a create stores nothing and
@@ -100,8 +99,9 @@ class Resource:
     prepare_create: Callable[[Object], None] = _prepare_create
     prepare_update: Callable[[Object, Object, str], None] = _prepare_update
     validate: Callable[[Object, Object | None], list[Cause]] = _nothing
-    validate_status: Callable[[Object, Object], list[Cause]] | None = None
-    validate_resize: Callable[[Object, Object], list[Cause]] | None = None
+    validate_below: Mapping[str, Callable[[Object, Object], list[Cause]]] = field(
+        default_factory=dict, hash=False
+    )
     field_names: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     fields: Callable[[Object], dict[str, str]] = _metadata_fields
     subresources: tuple[Subresource, ...] = ()

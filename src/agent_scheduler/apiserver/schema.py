@@ -12,7 +12,7 @@ Cost: a plain pod takes about 10 µs. Each struct is compiled once, into one dic
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any
 
@@ -43,16 +43,19 @@ class _Refused(Exception):
     """The text of a refusal that is complete as it stands."""
 
 
-#: Decodes one value in place; returns it, its replacement, or `_DROP`.
-Decoder = Callable[[Any, Where, list[str]], Any]
+#: Decodes one value in place; returns it, its replacement, or `_DROP`. The last argument is what was decoded before in
+#: its place: fields of a struct that are the very same values are passed over.
+Decoder = Callable[[Any, Where, list[str], Any], Any]
 
 #: How a field is decoded: the exact type that needs no decoder, whether its zero stays, the decoder of all else.
 #: A plain tuple, since the interpreter indexes those fastest.
 Entry = tuple[type | None, bool, Decoder]
 
 
-def check(resource: Resource, obj: Object) -> list[str]:
+def check(resource: Resource, obj: Object, known: Object | None = None) -> list[str]:
     """Decode `obj` in place as a real server would; returns what it dropped, one text an unknown field.
+
+    `known` is an object of this kind that has been decoded, of which `obj` may hold parts: those are passed over.
 
     The texts are those of field validation: `unknown field "spec.foo"`. Raises a 400 `ApiError` for JSON of the
     wrong type, for a quantity that is none and for a time that is none. Of a custom resource only unknown fields
@@ -60,10 +63,12 @@ def check(resource: Resource, obj: Object) -> list[str]:
     """
     if resource.custom:
         return resource.schema.prune(obj) if resource.schema is not None else []
-    return check_kind(resource.group, resource.version, resource.kind, obj)
+    return check_kind(resource.group, resource.version, resource.kind, obj, known=known)
 
 
-def check_kind(group: str, version: str, kind: str, obj: Object, *, exact: bool = False) -> list[str]:
+def check_kind(
+    group: str, version: str, kind: str, obj: Object, *, exact: bool = False, known: Object | None = None
+) -> list[str]:
     """`check` for a kind that is not stored: Binding, Eviction, DeleteOptions, Scale.
 
     With `exact`, zeros and nulls stay as they were written and nothing is filled in.
@@ -72,7 +77,7 @@ def check_kind(group: str, version: str, kind: str, obj: Object, *, exact: bool 
     unknown: list[str] = []
     if decode is not None:
         try:
-            decode(obj, None, unknown)
+            decode(obj, None, unknown, known)
         except _Refused as refused:
             raise bad_request(
                 f'{kind} in version "{version}" cannot be handled as a {kind}: {refused}'
@@ -120,13 +125,18 @@ def _struct(model: str, exact: bool) -> Decoder:
             if field.fill and not exact:
                 fill.append((name, decoder if field.type.kind == "struct" else _ZEROS.get(field.type.kind)))
 
-    def decode(obj: Any, where: Where, unknown: list[str]) -> Any:
+    def decode(obj: Any, where: Where, unknown: list[str], known: Any) -> Any:
         if type(obj) is not dict:
             raise _Wrong(json_name(obj), f"v1.{go}")
         if not entries:
             compile_fields()
         changed: list[tuple[str, Any]] | None = None
-        for name, value in obj.items():
+        fields: Iterable[tuple[str, Any]] = obj.items()
+        if type(known) is dict:
+            fields = [field for field in fields if known.get(field[0], _DROP) is not field[1]]
+        else:
+            known = None
+        for name, value in fields:
             entry = entries.get(name)
             if entry is None:
                 unknown.append(f'unknown field "{_path((where, name))}"')
@@ -141,7 +151,9 @@ def _struct(model: str, exact: bool) -> Decoder:
                 result = _DROP
             else:
                 try:
-                    result = entry[2](value, (where, name), unknown)
+                    result = entry[2](
+                        value, (where, name), unknown, None if known is None else known.get(name)
+                    )
                 except _Wrong as wrong:
                     raise _Refused(
                         f"json: cannot unmarshal {wrong.found} into Go struct field "
@@ -156,7 +168,7 @@ def _struct(model: str, exact: bool) -> Decoder:
             _apply(obj, changed)
         for name, zero in fill:
             if name not in obj:
-                obj[name] = zero({}, (where, name), unknown) if callable(zero) else zero
+                obj[name] = zero({}, (where, name), unknown, None) if callable(zero) else zero
         return obj
 
     return decode
@@ -202,7 +214,7 @@ def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     decode_item = _decoder(item, True, exact)
     go = type_.go
 
-    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
         if type(value) is not list:
             raise _Wrong(json_name(value), go)
         if not value:
@@ -217,7 +229,7 @@ def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
                     value[index] = ""
                     index += 1
                     continue
-                result = decode_item(element, (where, index), unknown)
+                result = decode_item(element, (where, index), unknown, None)
                 if result is not element:
                     value[index] = result
             index += 1
@@ -232,14 +244,14 @@ def _map(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     decode_item = _decoder(item, True, exact)
     go = type_.go
 
-    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
         if type(value) is not dict:
             raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
         for key, element in value.items():
             # Replacing a value does not disturb the iteration; only adding or removing keys would.
-            value[key] = decode_item({} if element is None else element, (where, key), unknown)
+            value[key] = decode_item({} if element is None else element, (where, key), unknown, None)
         return value
 
     return decode
@@ -248,7 +260,7 @@ def _map(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 def _map_of_strings(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     go = type_.go
 
-    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
         if type(value) is not dict:
             raise _Wrong(json_name(value), go)
         if not value:
@@ -266,13 +278,13 @@ def _map_of_strings(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 def _map_of_quantities(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     go = type_.go
 
-    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
         if type(value) is not dict:
             raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
         for key, element in value.items():
-            value[key] = _quantity(element, where, unknown)
+            value[key] = _quantity(element, where, unknown, None)
         return value
 
     return decode
@@ -288,7 +300,7 @@ def _integer(go: str, keep: bool) -> Decoder:
     bits = 64 if go == "int64" else 32
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
-    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
         if type(value) is not int:
             raise _Wrong(f"number {value}" if type(value) is float else json_name(value), go)
         if not low <= value <= high:
@@ -299,23 +311,23 @@ def _integer(go: str, keep: bool) -> Decoder:
 
 
 def _refuse(go: str) -> Decoder:
-    def decode(value: Any, where: Where, unknown: list[str]) -> Any:
+    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
         raise _Wrong(json_name(value), go)
 
     return decode
 
 
-def _raw(value: Any, where: Where, unknown: list[str]) -> Any:
+def _raw(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     return value
 
 
-def _number(value: Any, where: Where, unknown: list[str]) -> Any:
+def _number(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     if type(value) is not int and type(value) is not float:
         raise _Wrong(json_name(value), "float64")
     return value
 
 
-def _quantity(value: Any, where: Where, unknown: list[str]) -> Any:
+def _quantity(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     if type(value) is not str:
         value = "0" if value is None else repr(value)
     try:
@@ -324,13 +336,13 @@ def _quantity(value: Any, where: Where, unknown: list[str]) -> Any:
         raise _Refused(str(error)) from None
 
 
-def _int_or_string(value: Any, where: Where, unknown: list[str]) -> Any:
+def _int_or_string(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     if type(value) is not int and type(value) is not str:
         raise _Wrong(f"number {value}" if type(value) is float else json_name(value), "int32")
     return value
 
 
-def _time(value: Any, where: Where, unknown: list[str]) -> Any:
+def _time(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     if type(value) is not str:
         raise _Wrong(json_name(value), "string")
     try:
@@ -339,7 +351,7 @@ def _time(value: Any, where: Where, unknown: list[str]) -> Any:
         raise _Refused(str(error)) from None
 
 
-def _micro_time(value: Any, where: Where, unknown: list[str]) -> Any:
+def _micro_time(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     if type(value) is not str:
         raise _Wrong(json_name(value), "string")
     try:
@@ -348,7 +360,7 @@ def _micro_time(value: Any, where: Where, unknown: list[str]) -> Any:
         raise _Refused(str(error)) from None
 
 
-def _bytes(value: Any, where: Where, unknown: list[str]) -> Any:
+def _bytes(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     if type(value) is not str:
         raise _Wrong(json_name(value), "[]uint8")
     try:
@@ -358,13 +370,13 @@ def _bytes(value: Any, where: Where, unknown: list[str]) -> Any:
     return value
 
 
-def _schema(value: Any, where: Where, unknown: list[str]) -> Any:
+def _schema(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     """A schema, a list of them, or a boolean: JSONSchemaPropsOrArray and JSONSchemaPropsOrBool."""
     if type(value) is bool:
         return value
     if type(value) is list:
-        return [_struct("V1JSONSchemaProps", False)(one, where, unknown) for one in value]
-    return _struct("V1JSONSchemaProps", False)(value, where, unknown)
+        return [_struct("V1JSONSchemaProps", False)(one, where, unknown, None) for one in value]
+    return _struct("V1JSONSchemaProps", False)(value, where, unknown, None)
 
 
 _SIMPLE: dict[str, Decoder] = {

@@ -24,7 +24,8 @@ Identity = Callable[[Any], Any]
 
 
 def strategic_merge_patch(doc: Object, patch: object, resource: Resource) -> Object:
-    """Merge `patch` into `doc`, by the merge keys of the built-in type. Both are used up.
+    """`doc` with `patch` merged into it, by the merge keys of the built-in type. The patch is used up; `doc` stays as
+    it is, and the outcome shares with it what the patch does not name.
 
     Raises 415 for custom resources, 400 for a patch that is no object or has a directive of the wrong form, 500
     (as the real server does) for an unknown directive and for a list item without its merge key.
@@ -51,6 +52,7 @@ def _merge_map(original: Object, patch: Object, type_: source.Type) -> Object:
         return {}
     if directive not in (None, "merge"):
         raise _plain(f"unknown patch type {directive} in {_PATCH}")
+    original = original.copy()
     fields = _fields(type_)
     _retain_keys(original, patch)
     _set_element_orders(original, patch, fields, type_)

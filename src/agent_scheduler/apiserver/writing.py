@@ -206,11 +206,15 @@ def patched(
         return _apply(registry, served, namespace, name, subresource=subresource, request=request, dry=dry)
     if old is None:
         raise not_found(resource.plural, served.name[0], name)
-    doc = served.view.decode(old.data)
     try:
         body = orjson.loads(request.body)
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from None
+    before = served.stored.decode(old.data)
+    # What a merge leaves alone stays the stored object's own, and is not judged again. Custom kinds may have got
+    # another schema since, and the two forms of a shaped kind have no parts in common.
+    known = before if form != "json" and not resource.custom and resource.shape is None else None
+    doc = served.view.decode(old.data) if known is None else known
     if form == "json":
         new = patch.json_patch(doc, body)
     else:
@@ -225,17 +229,42 @@ def patched(
         new["kind"], new["apiVersion"] = resource.kind, resource.api_version
     try:
         new = check_names(new, resource)
-        warnings = check_fields(request, new, resource)
+        warnings = check_fields(request, new, resource, known)
     except ApiError as refused:
         raise _patch_gone_wrong(refused, request) from None
+    if known is not None:
+        _unshare(new, before)
     _match_namespace(new, namespace)
     _match_name(new["metadata"], name)
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
     return commit(
-        registry, served, old, new, subresource=subresource, manager=manager, dry=dry, warnings=warnings
+        registry,
+        served,
+        old,
+        new,
+        before=before,
+        subresource=subresource,
+        manager=manager,
+        dry=dry,
+        warnings=warnings,
     )
+
+
+def _unshare(new: Object, before: Object) -> None:
+    """Let rules complete `new`, which shares with `before` what a patch left alone, without a change of `before`.
+
+    A part that is as it was stored is complete: rules may exchange what stands in it, and nothing further down. What a
+    patch says of one field may complete another, so a part that it named gets all of its own; but for metadata and
+    status, of which no rule completes what lies deeper.
+    """
+    for name, value in new.items():
+        if value is before.get(name):
+            if type(value) is dict:
+                new[name] = value.copy()
+        elif name not in ("metadata", "status") and type(value) in (dict, list):
+            new[name] = patch.copy_json(value)
 
 
 def _patch_gone_wrong(refused: ApiError, request: Request) -> ApiError:
@@ -331,6 +360,7 @@ def commit(
     old: Record,
     new: Object,
     *,
+    before: Object | None = None,
     subresource: str,
     manager: str | None,
     dry: bool,
@@ -338,11 +368,14 @@ def commit(
 ) -> Response:
     """Judge and store the next version of `old`. `new` is in the stored shape, defaulted.
 
+    `before` is `old` decoded, if the caller has done that; `new` may share with it what stands in its spec and status.
+
     Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means
     that the caller has done it.
     """
     resource = served.resource
-    before = served.stored.decode(old.data)
+    if before is None:
+        before = served.stored.decode(old.data)
     metadata, was = new["metadata"], before["metadata"]
     if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
         raise stale(resource.plural, served.name[0], old.name)
@@ -360,12 +393,7 @@ def commit(
         elif not metadata["managedFields"]:
             del metadata["managedFields"]
     resource.prepare_update(new, before, subresource)
-    if subresource == "status" and resource.validate_status is not None:
-        causes = resource.validate_status(new, before)
-    elif subresource == "resize" and resource.validate_resize is not None:
-        causes = resource.validate_resize(new, before)
-    else:
-        causes = resource.validate(new, before)
+    causes = resource.validate_below.get(subresource, resource.validate)(new, before)
     if causes:
         raise invalid(resource.kind, served.name[0], old.name, causes)
     admit_stored(registry, served, new)

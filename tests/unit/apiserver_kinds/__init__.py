@@ -50,7 +50,5 @@ def updated(
     new, before = deepcopy(new), deepcopy(old)
     resource.default(new)
     resource.prepare_update(new, before, subresource)
-    judge = resource.validate
-    if subresource == "status" and resource.validate_status is not None:
-        judge = resource.validate_status
+    judge = resource.validate_below.get(subresource, resource.validate)
     return new, brief(judge(new, before))

@@ -130,7 +130,7 @@ def builtin(
         prepare_create=prepare_create,
         prepare_update=prepare_update,
         validate=validate,
-        validate_status=validate_status if status else None,
+        validate_below={"status": validate_status} if status else {},
         field_names=common_fields + field_names,
         fields=_with_names(fields, namespaced=in_namespace),
         subresources=subresources,

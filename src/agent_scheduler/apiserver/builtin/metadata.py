@@ -188,17 +188,23 @@ def check_update(
     rechecks: Rechecks = "both",
     custom: bool = False,
 ) -> list[Cause]:
-    """Metadata of a changed object against the stored one: the generic layer's causes, then the kind's own."""
+    """Metadata of a changed object against the stored one: the generic layer's causes, then the kind's own.
+
+    What is as it was stored passed these rules when it was.
+    """
     changed = _check_change(metadata, old, path)
-    if _CHECKED.isdisjoint(metadata):
+    news = {
+        field: metadata[field] for field in _CHECKED & metadata.keys() if metadata[field] != old.get(field)
+    }
+    if not news:
         return changed * 2 if rechecks in ("change", "both") else changed
-    causes = _check_common(metadata, path, custom=True)
-    changed += _check_labels_and_owners(metadata, path)
+    causes = _check_common(news, path, custom=True)
+    changed += _check_labels_and_owners(news, path)
     causes += changed
     if rechecks in ("change", "both"):
         causes += changed
     if rechecks in ("whole", "both"):
-        causes += _check_common(metadata, path, custom=custom)
+        causes += _check_common(news, path, custom=custom)
     return causes
 
 

@@ -117,11 +117,17 @@ def _validate(pod: Object, old: Object | None) -> list[Cause]:
     before = old["spec"]
     if spec != before:
         causes += check_pod_spec(spec, "spec", is_pod=True)
-        # `_prepare_update` gives a write to the subresource all the rest of the stored spec as it is.
-        if spec.get("containers") is before["containers"]:
-            causes += _check_ephemeral_update(spec, before)
-        else:
-            causes += check_spec_update(spec, before)
+        causes += check_spec_update(spec, before)
+    return causes
+
+
+def _validate_ephemeral(pod: Object, old: Object) -> list[Cause]:
+    """A write to the subresource, to which `_prepare_update` has given all the rest of the stored spec."""
+    spec, before = pod["spec"], old["spec"]
+    causes = check_update(pod["metadata"], old["metadata"])
+    if spec != before:
+        causes += check_pod_spec(spec, "spec", is_pod=True)
+        causes += _check_ephemeral_update(spec, before)
     return causes
 
 
@@ -207,8 +213,11 @@ PODS = replace(
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
     validate=_validate,
-    validate_status=_validate_status,
-    validate_resize=_validate_resize,
+    validate_below={
+        "status": _validate_status,
+        "ephemeralcontainers": _validate_ephemeral,
+        "resize": _validate_resize,
+    },
     field_names=("metadata.name", "metadata.namespace", *_FIELDS),
     fields=_fields,
 )
