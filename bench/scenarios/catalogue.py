@@ -10,7 +10,7 @@ from .curves import CURVES, WORKERS
 from .existing import fitted
 from .model import Case, Scenario
 from .options import Options
-from .replay import trace
+from .replay import replay
 from .shapes import SHAPES
 
 SCENARIOS: tuple[Scenario, ...] = (*SHAPES, *BURSTS, *ARRIVALS, *CURVES, *WORKERS)
@@ -25,19 +25,19 @@ def names() -> list[str]:
 def find(name: str, options: Options) -> Scenario:
     """Raises KeyError for an unknown name, TraceError for a trace that cannot be read, ValueError without one."""
     if name == TRACE:
-        if not options.trace:
+        if not options.traces:
             raise ValueError("the scenario `trace` needs --trace KIND:FILES")
-        return trace(options.trace, speedup=options.speedup)
+        return replay(options.traces)
     return {scenario.name: scenario for scenario in SCENARIOS}[name]
 
 
 def cases(scenario: Scenario, options: Options) -> list[Case]:
-    """The cases as they are to be run: the first and the last if it has to be quick. Raises NotHereError."""
+    """The cases as they are to be run: only the last one if it has to be quick. Raises NotHereError."""
     chosen: Sequence[Case] = [case for case in scenario.cases if options.case in case.name]
     if options.patience is not None:
         chosen = [replace(case, patience=options.patience) for case in chosen]
-    if options.quick and len(chosen) > 2:
-        chosen = (chosen[0], chosen[-1])
+    if options.quick:
+        chosen = chosen[-1:]
     made = [case.scaled(options.factor) for case in chosen]
     if options.events is not None:
         made = [

@@ -28,8 +28,7 @@ class Options:
     case: str = ""
     #: Whether the rate of binds alone is measured, too.
     bare: bool = True
-    trace: str = ""
-    speedup: float = 1.0
+    traces: tuple[str, ...] = ()
     scheduler_name: str = "agent-scheduler"
     kubeconfig: Path | None = None
     make_nodes: int | None = None
@@ -69,11 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose name contains this")
     parser.add_argument("--no-bare", action="store_true", help="do not measure the rate of binds alone")
     parser.add_argument(
-        "--trace", default="", metavar="KIND:FILES", help="what the scenario `trace` replays, as for the demo"
-    )
-    parser.add_argument(
-        "--speedup", type=_positive, default=1.0, metavar="X",
-        help="a trace's arrivals and lives X times as fast (default: 1)",
+        "--trace", nargs="+", default=[], metavar="KIND:FILES[@SPEEDUP]",
+        help="what the scenario `trace` replays, each in a form that the demo reads, so many times as fast",
     )  # fmt: skip
     parser.add_argument(
         "--scheduler-name", default="agent-scheduler", metavar="NAME",
@@ -142,8 +138,7 @@ def options_of(args: argparse.Namespace) -> Options:
         patience=args.patience,
         case=args.case,
         bare=not args.no_bare,
-        trace=args.trace,
-        speedup=args.speedup,
+        traces=tuple(args.trace),
         scheduler_name=args.scheduler_name,
         kubeconfig=args.kubeconfig,
         make_nodes=args.make_nodes,

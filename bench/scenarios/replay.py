@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent_scheduler.demo.manifests import quantity
 from agent_scheduler.demo.specs import PodSpec, compressed
 from agent_scheduler.demo.traces import read_trace
@@ -26,8 +28,25 @@ def template(pod: PodSpec) -> Template:
     return Template(requests=requests, labels=pod.labels, spec=spec)
 
 
-def trace(text: str, *, speedup: float) -> Scenario:
-    """Raises TraceError."""
+def replay(traces: Sequence[str]) -> Scenario:
+    """A case for each trace. Raises TraceError, and ValueError for a speedup that is none."""
+    return Scenario(
+        name="trace",
+        group="traces",
+        measures="recorded workloads, replayed",
+        cases=tuple(_case(*_with_speedup(text)) for text in traces),
+    )
+
+
+def _with_speedup(text: str) -> tuple[str, float]:
+    what, at, speedup = text.rpartition("@")
+    try:
+        return (what, float(speedup)) if at else (text, 1.0)
+    except ValueError:
+        raise ValueError(f"--trace {text!r}: expected a number after @, found {speedup!r}") from None
+
+
+def _case(text: str, speedup: float) -> Case:
     workload = read_trace(text)
     pods = compressed(workload.pods, speedup)
     load = Batch(
@@ -39,10 +58,9 @@ def trace(text: str, *, speedup: float) -> Scenario:
         fate=Fate.ANY,
     )
     nodes = Nodes(count=len(workload.nodes), given=workload.nodes) if workload.nodes else _NODES
-    case = Case(
-        name=f"{workload.name}, {speedup:g} times as fast",
+    return Case(
+        name=f"{workload.name}, {speedup:,.12g} times as fast",
         nodes=nodes,
         load=load,
         patience=pods[-1].arrival + 600.0,
     )
-    return Scenario(name="trace", group="traces", measures=" ".join(workload.notes), cases=(case,))

@@ -70,7 +70,7 @@ def test_tight_workers_exactly_fill_their_nodes() -> None:
 def test_a_quick_run_is_small_and_says_so() -> None:
     for scenario in SCENARIOS:
         quick = cases(scenario, QUICK)
-        assert len(quick) <= 2
+        assert len(quick) == 1
         assert all("x 0.02" in case.name for case in quick)
         assert all(case.nodes.count <= 2_000 and case.load.count <= 4_000 for case in quick)
 
@@ -133,8 +133,9 @@ def test_a_trace_keeps_its_nodes_arrivals_and_lives(tmp_path: Path) -> None:
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
         "p1,500,64,1,500,V100,100,160\np2,500,64,0,0,,130,\n"
     )
-    options = Options(trace=f"openb:{nodes},{pods}", speedup=10.0)
+    options = Options(traces=(f"openb:{nodes},{pods}@10",))
     (case,) = cases(find("trace", options), options)
+    assert case.name == "openb pods.csv, 10 times as fast"
     assert [spec.name for spec in case.nodes.given] == ["a"]
     assert case.load.schedule is not None
     assert case.load.schedule.due(2) == [0.0, 3.0]
@@ -143,6 +144,11 @@ def test_a_trace_keeps_its_nodes_arrivals_and_lives(tmp_path: Path) -> None:
     first = case.load.templates[0]
     assert first.requests["cpu"] == "500m"
     assert "V100" in str(first.spec["affinity"])
+
+
+def test_a_speedup_is_a_number() -> None:
+    with pytest.raises(ValueError, match="expected a number after @, found 'fast'"):
+        find("trace", Options(traces=("azure-llm:file@fast",)))
 
 
 def test_a_pod_is_kept_on_marked_nodes_only_where_others_use_the_cluster() -> None:
