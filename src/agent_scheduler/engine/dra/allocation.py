@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -56,8 +57,9 @@ class Config(NamedTuple):
     opaque: bytes
 
 
-class Allocation(msgspec.Struct, frozen=True):
-    """A valid answer to one claim, on the node that it was found for."""
+@dataclass(slots=True)
+class Allocation:
+    """A valid answer to one claim, on the node that it was found for. Not to be changed."""
 
     picked: tuple[Picked, ...]
     configuration: tuple[Config, ...]
@@ -65,17 +67,25 @@ class Allocation(msgspec.Struct, frozen=True):
     selector: NodeSelector | None
     #: What it is worth that requests got their first alternatives; the sum over claims ranks nodes.
     preference: int = 0
+    _holding: Holding | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def holding(self) -> Holding:
-        return Holding(
-            tuple(
-                Use(each.id, each.shared, tuple(sorted((name, size.nano) for _, name, size in each.consumed)))
-                for each in self.picked
-                if not each.admin
-            ),
-            reach_of(self.selector) if self.selector is not None else None,
-        )
+        """Made when it is first asked for; several ask."""
+        if self._holding is None:
+            self._holding = Holding(
+                tuple(
+                    Use(
+                        each.id,
+                        each.shared,
+                        tuple(sorted((name, size.nano) for _, name, size in each.consumed)),
+                    )
+                    for each in self.picked
+                    if not each.admin
+                ),
+                reach_of(self.selector) if self.selector is not None else None,
+            )
+        return self._holding
 
     def status(self, claim_uid: str) -> dict[str, Any]:
         """The claim's `status.allocation`."""

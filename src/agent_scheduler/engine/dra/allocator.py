@@ -8,6 +8,7 @@ to be waited for is never allocated. Admin access to a device keeps no other cla
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
@@ -156,19 +157,24 @@ def _selector(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
     for choice in choices:
         place = choice.seat.place
         if place.node_name or choice.seat.device.binds_to_node:
-            only = Requirement("metadata.name", "In", [node.name])
-            return NodeSelector([NodeSelectorTerm(match_fields=[only])])
+            return _only(node.name)
         terms = (place.reach.selector.node_selector_terms if place.reach is not None else None) or ()
         if len(terms) > 1:
             # The API server lets no such slice in, and no one term says the same.
-            only = Requirement("metadata.name", "In", [node.name])
-            return NodeSelector([NodeSelectorTerm(match_fields=[only])])
+            return _only(node.name)
         for term in terms:
             _add(labels, term.match_expressions or ())
             _add(fields, term.match_fields or ())
     if not (fields or labels):
         return None
     return NodeSelector([NodeSelectorTerm(labels or None, fields or None)])
+
+
+@lru_cache(maxsize=8192)
+def _only(node_name: str) -> NodeSelector:
+    """Of one node, which many allocations have."""
+    only = Requirement("metadata.name", "In", [node_name])
+    return NodeSelector([NodeSelectorTerm(match_fields=[only])])
 
 
 def _add(known: list[Requirement], more: Sequence[Requirement]) -> None:

@@ -108,6 +108,9 @@ class Search:
 
     def run(self) -> bool:
         """Whether everything could be had; it is then in `chosen`. Raises `Failed` and `OutOfSteps`."""
+        if (found := self._first()) is not None:
+            self.chosen[0].append(found)
+            return True
         for claim in self._claims:
             self._prepare(claim)
         stack: list[Level] = [self._request(0, 0)]
@@ -125,6 +128,32 @@ class Search:
                 if is_hopeless(self._claims, self._seats, self._wanted):
                     return False
         return False
+
+    def _first(self) -> Choice | None:
+        """What most pods ask for is one device, and the first that is free and selected is what a search would find.
+        None: there is more to it, or nothing to be found."""
+        if len(self._claims) != 1:
+            return None
+        claim = self._claims[0]
+        if len(claim.requests) != 1 or len(claim.requests[0]) != 1:
+            return None
+        (ask,) = claim.requests[0]
+        option = ask.option
+        if option.takes_all or option.number != 1 or option.admin or ask.applying:
+            return None
+        for passed, seat in enumerate(self._seats):
+            if seat.facts.shared or passed > self._limit:
+                return None
+            if seat.name in seat.pool.exclusive or seat.name in seat.pool.shares:
+                continue
+            if not ask.selects(seat.facts):
+                continue
+            device = seat.device
+            if device.taints or device.consumes or self._wanted(ask, seat) is None:
+                return None
+            self.steps = 1
+            return Choice(ask, seat, 0, 0, ())
+        return None
 
     def _prepare(self, claim: ClaimPlan) -> None:
         """What requests for all devices mean here, and whether the claim can have so many as it asks for."""
