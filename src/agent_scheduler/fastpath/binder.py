@@ -28,6 +28,7 @@ from agent_scheduler.engine.decide import Candidate, CompiledFilter, Placement
 from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import DEFAULT_POLICY, Begun, BindOutcome, BindResult, Doubt
 
 from .cluster import Cluster
@@ -117,13 +118,15 @@ class Binder:
         begin: BeginCall = _never,
         policy: ConflictPolicy,
         concurrency: int,
+        adapts: bool = False,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         observer: BinderObserver,
         nominations: Nominations | None = None,
         prebind: PreBind | None = None,
     ) -> None:
-        """Without `prebind`, pods are bound whatever their claims are."""
+        """Without `prebind`, pods are bound whatever their claims are. `concurrency`: binds that may be under way at a
+        time; the most, if it `adapts` to what the server can do."""
         self._cluster = cluster
         self._feed = feed
         self._failures = failures
@@ -132,6 +135,7 @@ class Binder:
         self._begin = begin
         self._policy = policy
         self._concurrency = concurrency
+        self._limit = _limit(concurrency, adapts=adapts)
         self._clock = clock
         self._sleep = sleep
         self._observer = observer
@@ -140,7 +144,7 @@ class Binder:
         self._results: deque[ScheduleResult] = deque()
         #: Those accepted, with their nodes, whose bind is not under way.
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
-        #: Binds under way. Invariant: at most `concurrency`, and nothing is accepted and waits while there are fewer.
+        #: Binds under way. Invariant: nothing is accepted and waits while there are fewer than may be.
         self._sending = 0
         #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
@@ -153,9 +157,17 @@ class Binder:
         #: Results whose bind may still be carried out, though nothing is sent for them any more.
         self._in_doubt = 0
 
-    def reconfigure(self, policy: ConflictPolicy) -> None:
+    def reconfigure(self, policy: ConflictPolicy, *, adapts: bool) -> None:
         """From the next result on judge by this policy."""
         self._policy = policy
+        if adapts != self._limit.adapts:
+            self._limit = _limit(self._concurrency, adapts=adapts)
+            self._send()
+
+    @property
+    def concurrency(self) -> int:
+        """Binds that may be under way just now."""
+        return self._limit.now
 
     def submit(self, result: ScheduleResult) -> None:
         """Take over a worker's result; returns at once."""
@@ -165,7 +177,7 @@ class Binder:
 
     def has_room(self) -> bool:
         """Whether another result may be submitted. When it becomes true again, the feed is woken."""
-        return len(self._results) + len(self._accepted) < _WAITING_PER_SLOT * self._concurrency
+        return len(self._results) + len(self._accepted) < _WAITING_PER_SLOT * self._limit.now
 
     @property
     def in_flight(self) -> int:
@@ -315,7 +327,7 @@ class Binder:
         """Have as many binds under way as may be."""
         if self._tasks is None or not self._accepted:
             return
-        while self._accepted and self._sending < self._concurrency:
+        while self._accepted and self._sending < self._limit.now:
             result, node_name = self._accepted.popleft()
             self._sending += 1
             if not self._begun(result, node_name):
@@ -339,9 +351,13 @@ class Binder:
             # All was left as it is when `run` was cancelled.
             self._sending -= 1
         elif isinstance(answer, Begun):
+            if answer.failure.throttles:
+                self._limit.refused()
             self._tasks.create_task(self._carry_out(result, node_name, answer))
         else:
-            self._observer.bound(answer.outcome, self._clock() - began, result.pod.scheduler_name)
+            took = self._clock() - began
+            self._limit.answered(took, under_way=self._sending)
+            self._observer.bound(answer.outcome, took, result.pod.scheduler_name)
             try:
                 self._finish(result, node_name, answer)
             except Exception as error:
@@ -407,7 +423,10 @@ class Binder:
             self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
             settles = self._clock() + DEFAULT_POLICY.settles
             answer = BindResult(BindOutcome.UNKNOWN, doubt=Doubt(settles))
-        self._observer.bound(answer.outcome, self._clock() - began, pod.scheduler_name)
+        took = self._clock() - began
+        if begun is None and answer.outcome is BindOutcome.BOUND and answer.attempts == 1:
+            self._limit.answered(took, under_way=self._sending)
+        self._observer.bound(answer.outcome, took, pod.scheduler_name)
         return answer
 
     def _is_open(self, pod: PodInfo, answer: BindResult) -> bool:
@@ -461,6 +480,10 @@ class Binder:
         self._observer.attempted(pod.scheduler_name, "scheduled", result.started)
         self._failures.history.scheduled(pod.uid, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)
+
+
+def _limit(concurrency: int, *, adapts: bool) -> AdaptiveConcurrency:
+    return AdaptiveConcurrency(concurrency) if adapts else AdaptiveConcurrency(concurrency, least=concurrency)
 
 
 async def _raise(error: Exception) -> None:

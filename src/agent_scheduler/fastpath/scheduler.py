@@ -206,6 +206,7 @@ class FastPath:
             begin=self._begin,
             policy=settings.policy,
             concurrency=settings.binds.concurrency,
+            adapts=not settings.binds.qps,
             clock=timing.clock,
             sleep=timing.sleep,
             observer=observer,
@@ -311,7 +312,7 @@ class FastPath:
         self.cluster.take_on(profiles)
         for worker in self._workers:
             worker.reconfigure(views=views, candidates=settings.candidates)
-        self.binder.reconfigure(settings.policy)
+        self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)
         self._bind_budget.set_rate(settings.binds.qps, settings.binds.burst)
         self._status_budget.set_rate(settings.status_writes.qps, settings.status_writes.burst)
         if settings.events is not None and self._event_budget is not None:

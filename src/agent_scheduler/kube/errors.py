@@ -51,6 +51,11 @@ class Failure:
     def retryable(self) -> bool:
         return self.kind is FailureClass.TRANSIENT or self.kind is FailureClass.UNKNOWN
 
+    @property
+    def throttles(self) -> bool:
+        """Whether the server has more to do than it can, and says so."""
+        return self.status == 429 or (self.status == 503 and self.retry_after is not None)
+
     def __str__(self) -> str:
         head = f"{self.status} {self.reason}".strip() if self.status else self.kind.value
         return f"{head}: {self.message}" if self.message else head

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from agent_scheduler.fastpath.settings import RateLimit
+from agent_scheduler.kube.transport import Answered, Response
 from tests.embedded import embedded_cluster, until
 
 from .running import scheduling
@@ -31,3 +35,39 @@ async def test_no_more_is_decided_than_the_binder_has_room_for_and_all_are_bound
         assert running.fast_path.binder.in_flight == queue.pending().in_flight == 3
         held.go.set()
         await until(lambda: running.reports.attempts["scheduled"] == 20, seconds=10)
+
+
+class Throttling:
+    """A transport whose server refuses every bind that is begun while `throttles`."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.throttles = True
+
+    def start(self, method: str, path: str, *, answered: Answered, **more: Any) -> bool:
+        if self.throttles and path.endswith("/binding"):
+            refusal = Response(429, b'{"kind":"Status","code":429}', {"Retry-After": "0"})
+            asyncio.get_running_loop().call_soon(answered, refusal)
+            return True
+        return bool(self._inner.start(method, path, answered=answered, **more))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize(("qps", "fewer"), [(0, True), (500, False)])
+async def test_fewer_binds_are_under_way_where_the_server_says_so_unless_there_is_a_rate(
+    qps: int, fewer: bool
+) -> None:
+    binds = RateLimit(qps=qps, burst=None, concurrency=64)
+    async with embedded_cluster() as cluster:
+        transport = Throttling(cluster.transport)
+        async with scheduling(transport, binds=binds) as running:
+            binder = running.fast_path.binder
+            before = binder.concurrency
+            await cluster.add_node("n1", cpu="64")
+            for number in range(20):
+                await cluster.add_pod(f"p{number}")
+            await until(lambda: running.reports.attempts["scheduled"] == 20)
+            assert (binder.concurrency < before) is fewer
+            assert before == (32 if fewer else 64)
