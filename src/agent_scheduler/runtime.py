@@ -265,6 +265,7 @@ class Runtime:
             assumed=lambda: fast_path.ledger.assumed,
         )
         metrics.binds_in_flight.read_from(lambda: {"": fast_path.binder.in_flight})
+        metrics.bind_concurrency.read_from(lambda: {"": fast_path.binder.concurrency})
         return fast_path
 
     def _make_reloader(self) -> Reloader | None:

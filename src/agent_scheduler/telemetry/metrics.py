@@ -234,6 +234,9 @@ class Metrics:
             "Victims of a preemption that could not be evicted.",
         )
         self.binds_in_flight = make.gauge("agent_scheduler_binds_in_flight", "Binds that are not over.")
+        self.bind_concurrency = make.gauge(
+            "agent_scheduler_bind_concurrency", "Binds that may be under way just now."
+        )
 
     def _api(self) -> None:
         make = self.families
