@@ -1,7 +1,8 @@
 """What a request costs the client, in CPU time of the client's process: `Http1Transport` beside `AiohttpTransport`.
 
-The third in the row is the floor: a bare protocol that writes prepared bytes and looks at the status alone, without
-pool, deadlines, headers or any care for failures. What is above it is what those cost.
+`begun` is a request as the binder sends it: by `Http1Transport.start`, without a task. The last in the row is the
+floor: a bare protocol that writes prepared bytes and looks at the status alone, without pool, deadlines, headers or any
+care for failures. What is above it is what those cost.
 
     python -m bench.transport_cost [--requests 4000] [--runs 7] [--in-flight 16 64] [--json]
 
@@ -31,7 +32,7 @@ import uvloop
 
 from agent_scheduler.apiserver.certificates import Certificates, make_certificates, server_context
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
+from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response, TransportError
 from bench.tables import spread, table
 from bench.watch_decode import pod
 
@@ -116,6 +117,7 @@ class BareTransport:
 
 
 _KINDS: dict[str, Callable[..., Any]] = {
+    "begun": Http1Transport,
     "http1": Http1Transport,
     "aiohttp": AiohttpTransport,
     "bare": BareTransport,
@@ -168,6 +170,35 @@ async def _send(transport: Any, method: str, count: int) -> None:
         assert answer.status == (201 if method == "POST" else 200)
 
 
+async def _begin(transport: Http1Transport, count: int) -> None:
+    """One after the other, each begun by the answer to the one before."""
+    over = asyncio.get_running_loop().create_future()
+    left = count
+
+    def answered(answer: Response | TransportError) -> None:
+        nonlocal left
+        assert isinstance(answer, Response) and answer.status == 201, answer
+        left -= 1
+        if left:
+            begin()
+        else:
+            over.set_result(None)
+
+    def begin() -> None:
+        begun = transport.start("POST", _PATH + "/binding", body=_BINDING, timeout=30, answered=answered)
+        if not begun:
+            # The credentials are to be asked for again.
+            again.append(asyncio.create_task(wait_and_begin()))
+
+    async def wait_and_begin() -> None:
+        await _send(transport, "POST", 1)
+        begin()
+
+    again: list[asyncio.Task[None]] = []
+    begin()
+    await over
+
+
 async def measure(kind: str, endpoint: Endpoint, method: str, requests: int, in_flight: int) -> float:
     """CPU microseconds a request."""
     transport = _KINDS[kind](endpoint, pool_size=in_flight)
@@ -175,9 +206,14 @@ async def measure(kind: str, endpoint: Endpoint, method: str, requests: int, in_
     async def all_of(count: int) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(in_flight):
-                group.create_task(_send(transport, method, count // in_flight))
+                sending = _begin(transport, count // in_flight) if kind == "begun" else None
+                group.create_task(sending or _send(transport, method, count // in_flight))
 
     try:
+        if kind == "begun":
+            async with asyncio.TaskGroup() as group:
+                for _ in range(in_flight):
+                    group.create_task(_send(transport, method, 4))
         await all_of(4 * in_flight)
         start = time.process_time()
         await all_of(requests)
@@ -209,12 +245,12 @@ def run(requests: int, runs: int, in_flights: list[int]) -> list[dict[str, Any]]
         }
         cases = [(s, m, n) for s in endpoints for m in ("POST", "GET") for n in in_flights]
         taken: dict[tuple[str, str, int], dict[str, list[float]]] = {
-            case: {kind: [] for kind in _KINDS} for case in cases
+            case: {kind: [] for kind in _KINDS if kind != "begun" or case[1] == "POST"} for case in cases
         }
         for _ in range(runs):
             for case in cases:
                 scheme, method, in_flight = case
-                for kind in _KINDS:
+                for kind in taken[case]:
                     cost = uvloop.run(measure(kind, endpoints[scheme], method, requests, in_flight))
                     taken[case][kind].append(cost)
     finally:
@@ -246,7 +282,8 @@ def main() -> None:
         figures = result["us"]
         ratio = statistics.median(figures["aiohttp"]) / statistics.median(figures["http1"])
         case = f"{result['scheme']} {result['method']}, {result['in_flight']} in flight"
-        rows.append((case, *map(spread, figures.values()), f"{ratio:.1f}"))
+        shown = (spread(figures[kind]) if kind in figures else "" for kind in _KINDS)
+        rows.append((case, *shown, f"{ratio:.1f}"))
     print(table(("request", *_KINDS, "aiohttp to http1"), rows))
 
 
