@@ -19,7 +19,7 @@ from agent_scheduler.demo.asking import ask
 from agent_scheduler.demo.audit import fetch, judge
 from agent_scheduler.kube.transport import Transport
 
-from .model import Fate
+from .model import Case, Fate, Spread
 from .site import NODES, RESOURCE
 
 #: A page of a list: large enough to be quick, small enough for any server.
@@ -47,10 +47,12 @@ class Evidence:
     """What is known at the end of a run."""
 
     tallies: Sequence[Tally] = ()
-    #: Sentences: nodes over their allocatable, pods whose node changed, devices given twice.
+    #: Sentences: nodes over their allocatable, pods whose node changed, devices given twice, pods placed against
+    #: what they ask for.
     over: Sequence[str] = ()
     rebound: Sequence[str] = ()
     doubled: Sequence[str] = ()
+    misplaced: Sequence[str] = ()
     #: Pods that are not bound although a node has room for them.
     left_out: Sequence[str] = ()
     #: Pods that were scheduled because a timeout woke them; None if the scheduler does not say.
@@ -66,6 +68,7 @@ def reasons(evidence: Evidence) -> list[str]:
         ("over", evidence.over),
         ("moved", evidence.rebound),
         ("given twice", evidence.doubled),
+        ("misplaced", evidence.misplaced),
         ("left out", evidence.left_out),
     ):
         if sentences:
@@ -101,6 +104,7 @@ class Audit:
     over: Sequence[str] = ()
     left_out: Sequence[str] = ()
     doubled: Sequence[str] = ()
+    misplaced: Sequence[str] = ()
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -127,26 +131,57 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 _decode_pod = msgspec.json.Decoder(_Pod).decode
 
 
-async def audit(transport: Transport, namespace: str, *, devices: bool) -> Audit:
+async def audit(transport: Transport, namespace: str, case: Case) -> Audit:
     """Judges what the API server holds now. Raises RequestFailed."""
-    there: Counter[str] = Counter()
+    placed: dict[str, list[str]] = {}
     kept: list[bytes] = []
     async for raw in _pods(transport):
         pod = _decode_pod(raw)
         if pod.metadata.namespace == namespace:
             if pod.spec.node_name:
-                there[pod.metadata.name.rpartition("-")[0]] += 1
+                placed.setdefault(pod.metadata.name.rpartition("-")[0], []).append(pod.spec.node_name)
         elif not pod.spec.node_name:
             # Another's pod, for another scheduler perhaps.
             continue
         kept.append(bytes(raw))
+    nodes = await fetch(transport, NODES)
     # Decoded one by one: all at once, a large cluster's pods would take gigabytes.
-    verdict = judge(await fetch(transport, NODES), (orjson.loads(raw) for raw in kept))
+    verdict = judge(nodes, (orjson.loads(raw) for raw in kept))
     doubled: list[str] = []
-    if devices:
+    if case.nodes.devices:
         path = f"{RESOURCE}/namespaces/{namespace}/resourceclaims"
         doubled = devices_given_twice(await fetch(transport, path))
-    return Audit(there=there, over=verdict.overcommitted, left_out=verdict.left_out, doubled=doubled)
+    misplaced: list[str] = []
+    if case.rule is not None:
+        labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
+        ruled = placed.get(case.load.name, []) + (placed.get("initial", []) if case.rule.both else [])
+        domains = {each[case.rule.key] for each in labels.values() if case.rule.key in each}
+        misplaced = breaches(case.rule, [labels.get(node, {}).get(case.rule.key) for node in ruled], domains)
+    return Audit(
+        there=Counter({batch: len(each) for batch, each in placed.items()}),
+        over=verdict.overcommitted,
+        left_out=verdict.left_out,
+        doubled=doubled,
+        misplaced=misplaced,
+    )
+
+
+def breaches(rule: Spread, placed: Iterable[str | None], domains: Iterable[str]) -> list[str]:
+    """What pods on nodes with these values of the rule's label do against it; `domains` are all values there are."""
+    counts = Counter(dict.fromkeys(domains, 0))
+    counts.update(value or "" for value in placed)
+    used = {value: count for value, count in counts.items() if count}
+    found: list[str] = []
+    if rule.skew is not None and counts and max(counts.values()) - min(counts.values()) > rule.skew:
+        found.append(f"a skew of more than {rule.skew} over {rule.key}: {dict(sorted(counts.items()))}")
+    if rule.values is not None and len(used) > rule.values:
+        found.append(f"pods are on {len(used)} values of {rule.key}, not {rule.values}")
+    if rule.among and not used.keys() <= set(rule.among):
+        found.append(f"pods are on {rule.key} {', '.join(sorted(used.keys() - set(rule.among)))}")
+    if rule.most is not None and any(count > rule.most for count in used.values()):
+        crowded = max(used, key=lambda value: used[value])
+        found.append(f"{used[crowded]} pods are on {rule.key} {crowded}, not {rule.most}")
+    return found
 
 
 async def _pods(transport: Transport) -> Any:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_scheduler.demo.asking import ask
-from agent_scheduler.demo.measure import CONFLICTS, URGENT, Exposition, usage
+from agent_scheduler.demo.measure import Exposition, usage
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
 
 FLUSHED = "scheduler_pod_scheduled_after_flush_total"
 REVALIDATIONS = "agent_scheduler_revalidations_total"
 STALLS = "agent_scheduler_loop_lag_seconds"
-PENDING = "scheduler_pending_pods"
 EVENTS = "agent_scheduler_events_total"
 #: Seconds until /metrics is given up: a busy loop serves it late.
 _SCRAPE_SECONDS = 20.0
@@ -132,11 +131,3 @@ def longest(before: Exposition, after: Exposition, histogram: str) -> float | No
         return 0.0
     reached = next(number for number, count in enumerate(counts) if count >= counts[-1])
     return float(bounds[max(0, min(reached, len(bounds) - 2))])
-
-
-def conflicts(before: Exposition, after: Exposition) -> float | None:
-    return grown(before, after, CONFLICTS)
-
-
-def urgent(before: Exposition, after: Exposition) -> float | None:
-    return grown(before, after, URGENT, result="granted")

@@ -103,6 +103,22 @@ Churn = Creating | Recreating | Deleting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Where the bound pods of the case's measured batch, and of `initial` if `both`, have to be in the end.
+
+    The labels `key` of their nodes: with at most `skew` pods between the fullest and the emptiest; of at most `values`
+    kinds; only those of `among`; with at most `most` pods each.
+    """
+
+    key: str
+    both: bool = True
+    skew: int | None = None
+    values: int | None = None
+    among: tuple[str, ...] = ()
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """How the scheduler is set up, where the benchmark starts it."""
 
@@ -123,6 +139,8 @@ class Case:
     before: tuple[Batch, ...] = ()
     churn: tuple[Churn, ...] = ()
     tuning: Tuning = Tuning()
+    #: What the pods ask for beyond room, as the audit checks it.
+    rule: Spread | None = None
     at: float = 0.0
     #: Cases of one series make one line of a plot.
     series: str = ""

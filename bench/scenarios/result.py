@@ -41,6 +41,8 @@ class Figures:
     #: The scheduler's memory at the end and at its peak, MB.
     rss_mb: float | None = None
     peak_mb: float | None = None
+    #: Attempts to schedule any pod, for each measured one.
+    attempts: float | None = None
     conflicts: float | None = None
     revalidations: float | None = None
     urgent: float | None = None

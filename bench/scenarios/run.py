@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent_scheduler.demo.asking import first_of
+from agent_scheduler.demo.measure import PENDING
 from agent_scheduler.demo.processes import ProcessError
 from agent_scheduler.kube.errors import RequestFailed
 
@@ -28,10 +29,11 @@ from .existing import existing
 from .judging import Audit, Evidence, Tally, audit, reasons
 from .lag import Lag
 from .load import Ends, Load
+from .measuring import figures_of, megabytes
 from .meters import Reading
 from .model import Batch, Case, Fate
 from .options import Options
-from .result import Figures, Run, per_pod, percentiles, rate, waits
+from .result import Figures, Run
 from .site import Site, prepared, room_of
 from .watching import Books, Observer, Track
 
@@ -159,7 +161,7 @@ class _Play:
     async def _all_pending(self, count: int) -> None:
         """Until the scheduler has refused them and said so; where it has no metrics, until nothing happens any more."""
         while True:
-            pending = (await self._site.meter.metrics()).by(meters.PENDING, "queue")
+            pending = (await self._site.meter.metrics()).by(PENDING, "queue")
             refused = pending.get("unschedulable", 0.0) + pending.get("backoff", 0.0)
             quiet = time.monotonic() - self._observer.last_event > _QUIET
             if quiet and (not pending or refused >= count):
@@ -189,7 +191,11 @@ class _Play:
         refused = reasons(self._evidence(judged, before, after))
         if refused:
             raise _RefusedError("\n".join(refused))
-        figures = self._figures(before, after, began=None if backlog else began)
+        figures = figures_of(track, before, after, began=None if backlog else began)
+        figures.peak_mb = megabytes(self._site.meter.peak())
+        figures.driver_lag_ms = self._lag.worst * 1000
+        if case.load.schedule is not None:
+            figures.sent_late_ms = self._load.latest * 1000
         figures.setup_seconds = setup
         figures.measured_seconds = after.at - began
         return figures
@@ -203,7 +209,7 @@ class _Play:
             seen = track.bound_count
             await asyncio.sleep(_QUIET)
             busy = self._ends.ended < self._ends.begun or track.bound_count != seen
-            if not busy and not (await audit(self._site.transport, self._namespace, devices=False)).left_out:
+            if not busy and not (await self._judge()).left_out:
                 return
 
     async def _written(self, before: Reading) -> Reading:
@@ -222,12 +228,13 @@ class _Play:
         """The verdict on the last state; pods that churn left behind get the time to be bound."""
         deadline = time.monotonic() + _LATE
         while True:
-            verdict = await audit(
-                self._site.transport, self._namespace, devices=bool(self._case.nodes.devices)
-            )
+            verdict = await self._judge()
             if not verdict.left_out or time.monotonic() > deadline:
                 return verdict
             await asyncio.sleep(1.0)
+
+    async def _judge(self) -> Audit:
+        return await audit(self._site.transport, self._namespace, self._case)
 
     def _evidence(self, judged: Audit, before: Reading, after: Reading) -> Evidence:
         deleted = dict(self._churning.deleted)
@@ -249,31 +256,9 @@ class _Play:
             over=[*self._books.over, *judged.over],
             rebound=self._observer.rebound,
             doubled=judged.doubled,
+            misplaced=judged.misplaced,
             left_out=judged.left_out,
             flushed=meters.grown(before.metrics, after.metrics, meters.FLUSHED),
-        )
-
-    def _figures(self, before: Reading, after: Reading, *, began: float | None) -> Figures:
-        """`began` None: from the first bind."""
-        track, pods = self._track, self._track.bound_count
-        first, last = before.metrics, after.metrics
-        return Figures(
-            pods=pods,
-            pods_per_second=rate(track.bound, since=began),
-            latency=percentiles(waits(track.answered, track.bound)) if began is not None else percentiles(()),
-            from_due=percentiles(waits(track.due, track.bound)),
-            cpu_ms=per_pod(_less(after.scheduler_cpu, before.scheduler_cpu), pods),
-            server_cpu_ms=per_pod(_less(after.server_cpu, before.server_cpu), pods),
-            driver_cpu_ms=per_pod(after.driver_cpu - before.driver_cpu, pods),
-            rss_mb=_megabytes(after.scheduler_rss),
-            peak_mb=_megabytes(self._site.meter.peak()),
-            conflicts=meters.conflicts(first, last),
-            revalidations=meters.grown(first, last, meters.REVALIDATIONS),
-            urgent=meters.urgent(first, last),
-            flushed=meters.grown(first, last, meters.FLUSHED),
-            stall_ms=None if began is None else _milliseconds(meters.longest(first, last, meters.STALLS)),
-            driver_lag_ms=self._lag.worst * 1000,
-            sent_late_ms=self._load.latest * 1000 if self._case.load.schedule else None,
         )
 
     async def _compare(self, figures: Figures) -> None:
@@ -291,16 +276,3 @@ async def _until(holds: Callable[[], bool]) -> None:
         if holds():
             return
         await asyncio.sleep(_TICK)
-
-
-def _less(after: float | None, before: float | None) -> float | None:
-    """None without the first; a process that was not there before had cost nothing."""
-    return None if after is None else after - (before or 0.0)
-
-
-def _megabytes(amount: float | None) -> float | None:
-    return None if amount is None else amount / 2**20
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000

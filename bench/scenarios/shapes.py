@@ -22,6 +22,7 @@ from .model import (
     Nodes,
     Recreating,
     Scenario,
+    Spread,
     Template,
     Tuning,
 )
@@ -99,7 +100,13 @@ def topology_spreading(count: int) -> Case:
     }
     template = with_spec({"color": "blue"}, {"topologySpreadConstraints": [constraint]})
     size = 1_000 if count < 5_000 else 5_000
-    return Case(name="", nodes=nodes(count), before=(initial(size),), load=measured(size, template))
+    return Case(
+        name="",
+        nodes=nodes(count),
+        before=(initial(size),),
+        load=measured(size, template),
+        rule=Spread(key=ZONE, both=False, skew=5),
+    )
 
 
 def pod_affinity(count: int) -> Case:
@@ -133,7 +140,9 @@ def preemption(count: int) -> Case:
         name="",
         nodes=nodes(count),
         before=(initial(4 * count, _LOW, Fate.PREEMPTED),),
-        load=measured(count, _HIGH),
+        load=measured(500, _HIGH),
+        most_runs=3,
+        patience=1200.0,
     )
 
 

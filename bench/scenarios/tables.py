@@ -39,6 +39,7 @@ CONFLICTS = (
     Column("urgent retries", lambda f: f.urgent),
 )
 MORE = (
+    Column("attempts a pod", lambda f: f.attempts),
     Column("bare binds/s", lambda f: f.bare_per_second),
     Column("MB at the end", lambda f: f.rss_mb),
     Column("rescued by a flush", lambda f: f.flushed),

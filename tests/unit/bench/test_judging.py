@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bench.scenarios.judging import Evidence, Tally, audit, devices_given_twice, reasons
-from bench.scenarios.model import Batch, Fate, Template
+from bench.scenarios.judging import Evidence, Tally, audit, breaches, devices_given_twice, reasons
+from bench.scenarios.model import Batch, Case, Fate, Nodes, Spread, Template
 from bench.scenarios.watching import Books, Observer, Track
 
 from agent_scheduler.kube.transport import OutcomeUnknown, Transport
@@ -95,7 +95,52 @@ def test_a_pod_on_a_node_of_others_is_told() -> None:
     assert books.over == ["p was bound to elsewhere, which is none of the benchmark's nodes"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "placed", "why"),
+    [
+        (Spread(key="zone", skew=1), "aab", "a skew of more than 1 over zone: {'a': 2, 'b': 1, 'c': 0}"),
+        (Spread(key="zone", values=1), "aab", "pods are on 2 values of zone, not 1"),
+        (Spread(key="zone", among=("a", "b")), "aabc", "pods are on zone c"),
+        (Spread(key="host", most=1), "aab", "2 pods are on host a, not 1"),
+    ],
+)
+def test_pods_that_were_placed_against_their_rules_are_told(rule: Spread, placed: str, why: str) -> None:
+    assert breaches(rule, placed, "abc") == [why]
+    assert reasons(Evidence(misplaced=[why])) == [f"misplaced: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "placed"),
+    [
+        (Spread(key="zone", skew=1), "aabbc"),
+        (Spread(key="zone", values=1), "bbb"),
+        (Spread(key="zone", among=("a", "b")), "ab"),
+        (Spread(key="host", most=1), "abc"),
+    ],
+)
+def test_pods_that_keep_their_rules_are_not(rule: Spread, placed: str) -> None:
+    assert breaches(rule, placed, "abc") == []
+
+
 BATCH = Batch(name="b", count=3, templates=(Template(requests={"cpu": "600m"}),))
+
+
+CASE = Case(name="c", nodes=Nodes(count=1), load=BATCH)
+
+
+async def test_the_audit_reads_the_rules_label_of_the_nodes() -> None:
+    async with embedded_cluster() as cluster:
+        for name, zone in (("n1", "a"), ("n2", "b")):
+            await cluster.add_node(name, labels={"zone": zone})
+        for batch, node in (("b", "n1"), ("initial", "n2")):
+            await cluster.add_pod(f"{batch}-000000")
+            await cluster.bind(f"{batch}-000000", node)
+        for rule, misplaced in (
+            (Spread(key="zone", values=1), ["pods are on 2 values of zone, not 1"]),
+            (Spread(key="zone", values=1, both=False), []),
+        ):
+            verdict = await audit(cluster.transport, "default", replace(CASE, rule=rule))
+            assert list(verdict.misplaced) == misplaced
 
 
 async def test_the_observer_sees_binds_ends_and_a_node_that_is_over() -> None:
@@ -191,13 +236,13 @@ async def test_the_audit_finds_lost_pods_and_nodes_that_are_over_and_minds_no_ot
         for number in range(2):
             await cluster.add_pod(f"b-{number:06d}", cpu="600m")
         await cluster.bind("b-000000", "n")
-        verdict = await audit(cluster.transport, "default", devices=False)
+        verdict = await audit(cluster.transport, "default", CASE)
         assert dict(verdict.there) == {"b": 1}
         assert not verdict.over
         # The second asks for more than is left, and the other's pod, which would fit, is not ours.
         assert not verdict.left_out
         await cluster.bind("b-000001", "n")
-        verdict = await audit(cluster.transport, "default", devices=False)
+        verdict = await audit(cluster.transport, "default", CASE)
         assert dict(verdict.there) == {"b": 2}
         assert list(verdict.over) == ["n: cpu requested 1200, allocatable 1000"]
 
@@ -206,5 +251,5 @@ async def test_the_audit_finds_a_pod_that_was_left_out() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n", cpu="1")
         await cluster.add_pod("b-000000", cpu="600m")
-        verdict = await audit(cluster.transport, "default", devices=False)
+        verdict = await audit(cluster.transport, "default", CASE)
         assert list(verdict.left_out) == ["b-000000 is not bound, but fits n"]
