@@ -44,8 +44,6 @@ class _Pod(msgspec.Struct, rename="camel"):
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
-    #: Of a Status that came as an ERROR event.
-    code: int = 0
 
 
 class _Event(msgspec.Struct):
@@ -62,6 +60,8 @@ class _List(msgspec.Struct, rename="camel"):
     items: list[_Pod] = msgspec.field(default_factory=list)
 
 
+#: How the last event of a watch begins that cannot go on; its object is a Status, not a pod.
+_ERROR = b'{"type":"ERROR"'
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 
@@ -153,9 +153,9 @@ class Observer:
         now = self._clock()
         version = ""
         for line in lines:
-            event = _decode_event(line)
-            if event.type == "ERROR":
+            if line.startswith(_ERROR):
                 raise _Expired
+            event = _decode_event(line)
             version = event.object.metadata.resource_version
             if event.type == "DELETED":
                 self._gone(event.object.metadata.uid)

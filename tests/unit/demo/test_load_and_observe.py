@@ -14,6 +14,7 @@ from agent_scheduler.demo.load import PodLoad, create_nodes
 from agent_scheduler.demo.observe import Observer, node_fill, percentiles
 from agent_scheduler.demo.specs import NodeSpec, PodSpec
 from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.transport import Transport
 from tests.embedded import PODS, EmbeddedCluster, until
 
 NODES = (
@@ -171,3 +172,47 @@ async def test_unbound_pods_that_fit_are_found_through_the_api(embedded: Embedde
 def test_percentiles_of_nothing_are_zero() -> None:
     assert percentiles([]) == (0.0, 0.0, 0.0)
     assert percentiles([1.0, 2.0, 3.0], (50,)) == (2.0,)
+
+
+class Expiring:
+    """A transport whose first watch says at once that it cannot go on; later ones do."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.request = inner.request
+        self.expired = False
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        async def over() -> AsyncIterator[list[bytes]]:
+            yield [b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","code":410}}']
+
+        if not self.expired:
+            self.expired = True
+            yield over()
+            return
+        async with self.inner.stream(path, read_timeout=read_timeout) as batches:
+            yield batches
+
+
+async def test_the_observer_lists_again_when_its_watch_has_expired(embedded: EmbeddedCluster) -> None:
+    pods = (PodSpec(name="p", requests={"cpu": 100}),)
+    load = load_of(embedded)
+    observer = Observer(
+        Expiring(embedded.transport),  # type: ignore[arg-type]
+        namespace="default",
+        load=load.result,
+        pods=pods,
+        clock=time.monotonic,
+    )
+    task = asyncio.create_task(observer.run())
+    try:
+        await until(lambda: observer.observation.reconnects == 1)
+        await create_nodes(embedded.transport, NODES)
+        await load.run(pods)
+        await embedded.bind("p", "a")
+        await until(lambda: observer.observation.bound == 1)
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
