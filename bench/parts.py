@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from agent_scheduler.demo.machine import machine
 from agent_scheduler.objects.times import time_text
 
 from .scenarios.result import Run, read_runs, run_of
@@ -44,6 +45,8 @@ class Part:
     commit: str = ""
     #: The machine's load average just before.
     load: float = 0.0
+    #: What it ran on, and with which versions.
+    machine: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
 
     @property
@@ -72,8 +75,8 @@ def run_part(name: str, command: Sequence[str], *, scenario: bool = False) -> Pa
     What it says on standard error is passed on. A signal that ends this process ends it first, and gives it the time
     to end its own children and to remove what it made.
     """
-    part = Part(name=name, command=list(command), commit=revision(), load=os.getloadavg()[0])
-    part.date = time_text(datetime.now(UTC))
+    part = Part(name=name, command=[*map(_told, command)], commit=revision(), load=os.getloadavg()[0])
+    part.date, part.machine = time_text(datetime.now(UTC)), machine()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-part-") as folder:
         kept = Path(folder) / "runs"
@@ -87,6 +90,14 @@ def run_part(name: str, command: Sequence[str], *, scenario: bool = False) -> Pa
     elif not scenario:
         part.text = out
     return part
+
+
+def _told(argument: str) -> str:
+    """As it is kept: a trace's files by their names, since where they were is of no use to others."""
+    kind, colon, files = argument.partition(":")
+    if not colon or not kind.replace("-", "").isalpha() or files.startswith("//"):
+        return argument
+    return kind + colon + ",".join(file.rpartition("/")[2] for file in files.split(","))
 
 
 def _run(arguments: Sequence[str]) -> tuple[str, str, int]:

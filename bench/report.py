@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent_scheduler.demo.machine import machine
-
 from .parts import Part
 from .plots import all_plots
 from .programs import BENCHMARKS
@@ -42,12 +40,13 @@ def write_report(folder: Path, parts: Mapping[str, Part]) -> Path:
     for name, text in plots.items():
         (folder / name).write_text(text)
     page = folder / "README.md"
-    page.write_text(report(parts, plots=list(plots), facts=machine()))
+    page.write_text(report(parts, plots=list(plots)))
     return page
 
 
-def report(parts: Mapping[str, Part], *, plots: Sequence[str], facts: Mapping[str, str]) -> str:
-    """The page."""
+def report(parts: Mapping[str, Part], *, plots: Sequence[str]) -> str:
+    """The page. Its head says what the last part ran on; a part that ran on something else says so itself."""
+    facts = max(parts.values(), key=lambda part: part.date).machine if parts else {}
     texts = ["# Benchmarks", "\n".join(f"- {name}: {fact}" for name, fact in facts.items())]
     if any("(x " in run.case for part in parts.values() for run in part.runs):
         texts.append(_SMALL)
@@ -64,23 +63,26 @@ def report(parts: Mapping[str, Part], *, plots: Sequence[str], facts: Mapping[st
         if members:
             texts.append(f"## {title}")
         for each in members:
-            texts += _section(parts[each.name], each.measures, level=3) + _runs(each, parts[each.name])
+            part = parts[each.name]
+            texts += _section(part, each.measures, facts) + _runs(each, part)
     programs = [each for each in BENCHMARKS if each.name in parts]
     if programs:
         texts.append("## Single parts")
     for program in programs:
         part = parts[program.name]
-        texts += _section(part, f"{program.measures}. Held to: {program.limits}", level=3)
+        texts += _section(part, f"{program.measures}. Held to: {program.limits}", facts)
         texts.append(part.text if part.ok else _failed(part))
     return "\n\n".join(texts) + "\n"
 
 
-def _section(part: Part, measures: str, *, level: int) -> list[str]:
+def _section(part: Part, measures: str, facts: Mapping[str, str]) -> list[str]:
     when = f"{part.date}, commit {part.commit or 'unknown'}, load before {part.load:.2f}"
+    other = [f"{name}: {fact}" for name, fact in part.machine.items() if facts.get(name) != fact]
     return [
-        f"{'#' * level} {part.name}",
+        f"### {part.name}",
         f"Measures {measures}.",
         f"`{shlex.join(part.command)}` ({part.seconds:.0f} s; {when})",
+        *([f"On another machine: {'; '.join(other)}."] if other else []),
     ]
 
 

@@ -124,6 +124,21 @@ def test_what_fails_is_kept_with_its_last_words(capsys: pytest.CaptureFixture[st
     assert "No module named bench.no_such" in capsys.readouterr().err
 
 
+def test_a_trace_is_kept_by_its_files_names_alone() -> None:
+    command = [
+        "python",
+        "-c",
+        "",
+        "--trace",
+        "openb:/a/n.csv,b/p.csv@10",
+        "--metrics-url",
+        "http://h:1/metrics",
+    ]
+    assert run_part("p", command).command[3:] == [
+        "--trace", "openb:n.csv,p.csv@10", "--metrics-url", "http://h:1/metrics",
+    ]  # fmt: skip
+
+
 def test_parts_that_were_run_apart_are_found_together(tmp_path: Path) -> None:
     parts = [Part(name="b", command=["python"], text="| b |"), Part(name="a", command=["python"], code=1)]
     for part in parts:

@@ -57,10 +57,18 @@ def test_conflicts_stand_beside_the_workers_that_have_them() -> None:
 
 def test_the_report_says_how_and_when_each_part_was_run() -> None:
     parts = {
-        "nodes": part("nodes", [run(1)], seconds=12.0, date="2030-01-01T00:00:00Z", commit="abc", load=0.25),
+        "nodes": part(
+            "nodes",
+            [run(1)],
+            seconds=12.0,
+            date="2030-01-01T00:00:00Z",
+            commit="abc",
+            load=0.25,
+            machine={"Python": "3"},
+        ),
         "queue": Part(name="queue", command=["python", "-m", "bench.queue_moves"], text="| a |", seconds=1.4),
     }
-    text = report(parts, plots=["workers.svg"], facts={"Python": "3"})
+    text = report(parts, plots=["workers.svg"])
     assert "- Python: 3" in text
     assert "![workers](workers.svg)" in text
     assert (
@@ -73,8 +81,23 @@ def test_the_report_says_how_and_when_each_part_was_run() -> None:
     assert "smaller than it is meant to be" not in text
 
 
+def test_a_part_from_another_machine_says_so() -> None:
+    parts = {
+        "nodes": part(
+            "nodes", [run(1)], date="2030-01-02T00:00:00Z", machine={"Python": "3.12", "uvloop": "1"}
+        ),
+        "rates": part(
+            "rates", [run(1)], date="2030-01-01T00:00:00Z", machine={"Python": "3.11", "uvloop": "1"}
+        ),
+    }
+    text = report(parts, plots=[])
+    assert "- Python: 3.12" in text
+    assert "On another machine: Python: 3.11." in text
+    assert text.count("On another machine") == 1
+
+
 def test_a_report_of_small_runs_says_that_it_says_nothing() -> None:
-    text = report({"nodes": part("nodes", [run(1, case="100 nodes (x 0.02)")])}, plots=[], facts={})
+    text = report({"nodes": part("nodes", [run(1, case="100 nodes (x 0.02)")])}, plots=[])
     assert "smaller than it is meant to be" in text
 
 
@@ -83,7 +106,7 @@ def test_what_failed_is_in_the_report_with_its_last_words() -> None:
         "queue": Part(name="queue", command=["python"], code=1, text="it broke"),
         "nodes": part("nodes", [], code=3, text="no cluster"),
     }
-    text = report(parts, plots=[], facts={})
+    text = report(parts, plots=[])
     assert "**Failed** with exit code 1:\n\n```text\nit broke\n```" in text
     assert "**Failed** with exit code 3:\n\n```text\nno cluster\n```" in text
 
