@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .parts import Part, read_parts, run_part, write_part
+from .parts import Part, read_parts, run_part
 from .programs import BENCHMARKS
 from .report import write_report
 from .scenarios.catalogue import SCENARIOS, TRACE
@@ -112,9 +112,8 @@ def _run_all(names: Sequence[str], args: argparse.Namespace, given: Sequence[str
     for name in names:
         command = command_of(name, args, given)
         _say(f"{name}: {shlex.join(command)}")
-        part = run_part(name, command, scenario=name in scenarios)
+        part = run_part(name, command, folder=args.out / PARTS, scenario=name in scenarios)
         done.append(part)
-        write_part(args.out / PARTS, part)
         write_report(args.out, read_parts(args.out / PARTS))
         _say(f"{name}: {part.seconds:.0f} s" + ("" if part.ok else f", exit code {part.code}"))
     return done
@@ -149,6 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         done = _run_all(names, args, passed_on(argv))
         page = write_report(args.out, read_parts(args.out / PARTS))
     except _Stopped as stopped:
+        write_report(args.out, read_parts(args.out / PARTS))
         return 128 + int(stopped.args[0])
     _say(f"report: {page} ({time.monotonic() - began:.0f} s)")
     return 1 if any(not part.ok for part in done) else 0

@@ -69,26 +69,33 @@ def read_parts(folder: Path) -> dict[str, Part]:
     return found
 
 
-def run_part(name: str, command: Sequence[str], *, scenario: bool = False) -> Part:
+def run_part(name: str, command: Sequence[str], *, folder: Path, scenario: bool = False) -> Part:
     """Runs `python ARGUMENTS` to its end, in a process of its own, so that none inherits what another left in memory.
 
-    What it says on standard error is passed on. A signal that ends this process ends it first, and gives it the time
-    to end its own children and to remove what it made.
+    The part is written to `folder`. What is said on standard error is passed on. A signal that ends this process ends
+    that one first, and gives it the time to end its own children and to remove what it made; runs that were over by
+    then are kept.
     """
     part = Part(name=name, command=[*map(_told, command)], commit=revision(), load=os.getloadavg()[0])
     part.date, part.machine = time_text(datetime.now(UTC)), machine()
+    part.code, part.text = 130, "interrupted"
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="bench-part-") as folder:
-        kept = Path(folder) / "runs"
+    with tempfile.TemporaryDirectory(prefix="bench-part-") as temporary:
+        kept = Path(temporary) / "runs"
         given = [*command[1:], *(("--json", str(kept)) if scenario else ())]
-        out, said, part.code = _run(given)
-        if scenario and kept.exists():
-            part.runs = read_runs(kept)
-    part.seconds = time.monotonic() - began
-    if part.code and not part.runs:
-        part.text = said or out
-    elif not scenario:
-        part.text = out
+        ended = False
+        try:
+            out, said, part.code = _run(given)
+            ended = True
+        finally:
+            part.seconds = time.monotonic() - began
+            if scenario and kept.exists():
+                part.runs = read_runs(kept)
+            if ended:
+                # A scenario says what was refused in its runs.
+                part.text = (said or out) if part.code and not part.runs else "" if scenario else out
+            if ended or part.runs:
+                write_part(folder, part)
     return part
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from bench.__main__ import chosen, command_of, known, main, parser, passed_on
 from bench.parts import Part, read_parts, run_part, write_part
 from bench.programs import BENCHMARKS
 from bench.scenarios.catalogue import SCENARIOS, names
+from bench.scenarios.result import Run, write_runs
 from bench.tables import spread, table
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
@@ -115,8 +118,9 @@ def test_scenarios_are_given_their_own_arguments_and_programs_theirs() -> None:
     assert command_of("tight", args, given) == ["python", "-m", "bench.scheduling", "--tight", "--runs", "1"]
 
 
-def test_what_fails_is_kept_with_its_last_words(capsys: pytest.CaptureFixture[str]) -> None:
-    part = run_part("broken", ["python", "-m", "bench.no_such"])
+def test_what_fails_is_kept_with_its_last_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = run_part("broken", ["python", "-m", "bench.no_such"], folder=tmp_path)
+    assert read_parts(tmp_path)["broken"].text == part.text
     assert not part.ok
     assert part.code == 1
     assert "No module named bench.no_such" in part.text
@@ -124,7 +128,31 @@ def test_what_fails_is_kept_with_its_last_words(capsys: pytest.CaptureFixture[st
     assert "No module named bench.no_such" in capsys.readouterr().err
 
 
-def test_a_trace_is_kept_by_its_files_names_alone() -> None:
+class StoppedError(BaseException):
+    pass
+
+
+def test_runs_that_were_over_are_kept_when_it_is_interrupted(tmp_path: Path) -> None:
+    write_runs(tmp_path / "made", [Run(scenario="s", case="c", number=1)])
+    # It keeps a run, says so, and then waits to be ended.
+    told = (
+        "import shutil, sys, time; "
+        f"shutil.copy({str(tmp_path / 'made')!r}, sys.argv[-1]); "
+        "print('kept', file=sys.stderr, flush=True); time.sleep(60)"
+    )
+
+    class Said(io.StringIO):
+        def write(self, text: str) -> int:
+            raise StoppedError
+
+    with pytest.raises(StoppedError), contextlib.redirect_stderr(Said()):
+        run_part("s", ["python", "-c", told], folder=tmp_path / "parts", scenario=True)
+    part = read_parts(tmp_path / "parts")["s"]
+    assert (part.code, part.text) == (130, "interrupted")
+    assert [run.case for run in part.runs] == ["c"]
+
+
+def test_a_trace_is_kept_by_its_files_names_alone(tmp_path: Path) -> None:
     command = [
         "python",
         "-c",
@@ -134,7 +162,7 @@ def test_a_trace_is_kept_by_its_files_names_alone() -> None:
         "--metrics-url",
         "http://h:1/metrics",
     ]
-    assert run_part("p", command).command[3:] == [
+    assert run_part("p", command, folder=tmp_path).command[3:] == [
         "--trace", "openb:n.csv,p.csv@10", "--metrics-url", "http://h:1/metrics",
     ]  # fmt: skip
 
