@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,11 +26,11 @@ import uvloop
 
 from agent_scheduler.demo.asking import ask
 from agent_scheduler.demo.measure import Exposition, usage
-from agent_scheduler.demo.processes import child, free_port
-from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
+from bench.scenarios.embedded import embedded
+from bench.scenarios.model import Batch, Case, Nodes
 from bench.tables import spread, table
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -72,62 +72,26 @@ async def plane(
 
     `all_events`: events have no limit; without, the limit that they have by default.
     """
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        kubeconfig, port = folder / "kubeconfig", free_port()
-        cluster = await stack.enter_async_context(
-            child(
-                "cluster",
-                [
-                    *("cluster", "--port", "0", "--nodes", str(shape.nodes), "--no-kubelets"),
-                    *(
-                        "--node-cpu",
-                        shape.node_cpu,
-                        "--node-memory",
-                        "256Gi",
-                        "--node-pods",
-                        str(shape.node_pods),
-                    ),
-                    *("--kubeconfig-out", str(kubeconfig)),
-                    *cluster_args,
-                ],
-                log=folder / "cluster.log",
-            )
-        )
-
-        async def serving() -> bool:
-            return kubeconfig.exists()
-
-        await cluster.ready(serving, seconds=120)
-        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
-        stack.push_async_callback(transport.close)
-        configuration = folder / "scheduler.yaml"
-        configuration.write_text(
-            "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
-            f"conflictPolicy: {policy}\nworkerCount: {workers}\n" + all_events * "events: {qps: 0}\n"
-        )
-        scheduler = await stack.enter_async_context(
-            child(
-                "scheduler",
-                [
-                    *("run", "--kubeconfig", str(kubeconfig), "--config", str(configuration)),
-                    *("--port", str(port), *scheduler_args),
-                ],
-                log=folder / "scheduler.log",
-            )
-        )
-        probe = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"))
-        stack.push_async_callback(probe.close)
-
-        async def ready() -> bool:
-            try:
-                await ask(probe, "GET", "/readyz")
-            except RequestFailed:
-                return False
-            return True
-
-        await scheduler.ready(ready, seconds=120)
-        yield transport, cluster.pid, scheduler.pid, port
+    config = {
+        "apiVersion": "agent-scheduler/v1",
+        "kind": "SchedulerConfiguration",
+        "conflictPolicy": policy,
+        "workerCount": workers,
+        **({"events": {"qps": 0}} if all_events else {}),
+    }
+    nodes = Nodes(count=shape.nodes, cpu=shape.node_cpu, pods=shape.node_pods)
+    case = Case(name="", nodes=nodes, load=Batch(name="pod", count=shape.pods))
+    with tempfile.TemporaryDirectory() as folder:
+        async with embedded(
+            case,
+            folder=Path(folder),
+            config=config,
+            cluster_arguments=cluster_args,
+            scheduler_arguments=scheduler_args,
+        ) as site:
+            await site.start_scheduler()
+            (cluster,), (scheduler,) = site.meter.server, site.meter.scheduler
+            yield site.transport, cluster, scheduler, site.port
 
 
 async def run(shape: Shape, *, workers: int, policy: str) -> Run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,23 @@ class EmbeddedSite:
     ours = True
 
     def __init__(
-        self, case: Case, *, transport: Http1Transport, cluster: Child, folder: Path, scheduler_name: str
+        self,
+        case: Case,
+        *,
+        transport: Http1Transport,
+        cluster: Child,
+        folder: Path,
+        scheduler_name: str,
+        config: Mapping[str, Any],
+        arguments: Sequence[str],
     ) -> None:
         self.transport: Transport = transport
         self.scheduler_name = scheduler_name
         self.meter = Meter(server=[cluster.pid])
+        #: Of the scheduler's own HTTP server, once it is started.
+        self.port = 0
+        self._config = config
+        self._arguments = arguments
         self._case = case
         self._cluster = cluster
         self._folder = folder
@@ -72,15 +84,10 @@ class EmbeddedSite:
             return
         folder, port = self._folder, free_port()
         file = folder / "scheduler.json"
-        file.write_text(json.dumps(configuration(self._case.tuning, self.scheduler_name)))
+        file.write_text(json.dumps(self._config))
         arguments = [
-            "run",
-            "--kubeconfig",
-            str(folder / "kubeconfig"),
-            "--config",
-            str(file),
-            "--port",
-            str(port),
+            *("run", "--kubeconfig", str(folder / "kubeconfig")),
+            *("--config", str(file), "--port", str(port), *self._arguments),
         ]
         scheduler = await self._stack.enter_async_context(
             child("scheduler", arguments, log=folder / "scheduler.log", grace=20.0)
@@ -89,7 +96,7 @@ class EmbeddedSite:
         self._stack.push_async_callback(probe.close)
         self.meter.scheduler = [scheduler.pid]
         self.meter.use(probe)
-        self._scheduler = scheduler
+        self._scheduler, self.port = scheduler, port
 
         async def ready() -> bool:
             try:
@@ -119,13 +126,25 @@ class EmbeddedSite:
 
 
 @asynccontextmanager
-async def embedded(case: Case, *, folder: Path, scheduler_name: str) -> AsyncIterator[EmbeddedSite]:
-    """A cluster with the case's nodes; the scheduler is started by whoever asks for it. Logs go to `folder`."""
+async def embedded(
+    case: Case,
+    *,
+    folder: Path,
+    scheduler_name: str = "agent-scheduler",
+    config: Mapping[str, Any] | None = None,
+    cluster_arguments: Sequence[str] = (),
+    scheduler_arguments: Sequence[str] = (),
+) -> AsyncIterator[EmbeddedSite]:
+    """A cluster with the case's nodes; the scheduler is started by whoever asks for it. Logs go to `folder`.
+
+    `config` replaces the scheduler's configuration that the case asks for; the arguments are added to the commands'.
+    """
     nodes, kubeconfig = case.nodes, folder / "kubeconfig"
     arguments = [
         *("cluster", "--port", "0", "--no-kubelets", "--kubeconfig-out", str(kubeconfig)),
         *("--nodes", "0" if nodes.given else str(nodes.count)),
         *("--node-cpu", nodes.cpu, "--node-memory", nodes.memory, "--node-pods", str(nodes.pods)),
+        *cluster_arguments,
     ]
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(
@@ -139,7 +158,13 @@ async def embedded(case: Case, *, folder: Path, scheduler_name: str) -> AsyncIte
         transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig), pool_size=160)
         stack.push_async_callback(transport.close)
         site = EmbeddedSite(
-            case, transport=transport, cluster=cluster, folder=folder, scheduler_name=scheduler_name
+            case,
+            transport=transport,
+            cluster=cluster,
+            folder=folder,
+            scheduler_name=scheduler_name,
+            config=configuration(case.tuning, scheduler_name) if config is None else config,
+            arguments=scheduler_arguments,
         )
         stack.push_async_callback(site.stop_scheduler)
         if nodes.given:
