@@ -10,6 +10,7 @@ from collections.abc import Callable
 class LoopLag:
     """Sets a timer again and again and reports how late it ran, in seconds.
 
+    What keeps the loop for longer than two `interval`s is seen whenever it happens, and missed by one of them at most.
     Owner of its one timer, between `start` and `stop`. `worst` is the largest lag of the last `window` timers.
     """
 
@@ -18,8 +19,8 @@ class LoopLag:
         observe: Callable[[float], None],
         *,
         loop: asyncio.AbstractEventLoop,
-        interval: float = 0.25,
-        window: int = 20,
+        interval: float = 0.02,
+        window: int = 250,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe = observe
