@@ -8,6 +8,7 @@ for all let status patches starve binds.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -33,22 +34,32 @@ class Dispatcher(Generic[K, V]):
         # out of `_busy` puts it into `_ready`. `_ready` may hold a key twice or in vain; `_waiting` decides.
         self._waiting: dict[K, V] = {}
         self._busy: set[K] = set()
-        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._ready: deque[K] = deque()
+        #: What `run` sends in, and how many send there; None while nobody is in it. Invariant: whenever the loop
+        #: waits and a key is ready, `concurrency` are sending.
+        self._tasks: asyncio.TaskGroup | None = None
+        self._senders = 0
+        self._quiet = asyncio.Event()
 
     def __len__(self) -> int:
         """Keys that wait or are being sent."""
         return len(self._waiting.keys() | self._busy)
+
+    def has_room(self) -> bool:
+        """Whether a call for a key that does not wait yet would be taken."""
+        return self._capacity is None or len(self._waiting) < self._capacity
 
     def put(self, key: K, call: V) -> bool:
         """Makes `call` the next one for `key`, in the place of an older one. False if there is no room."""
         if key in self._waiting:
             self._waiting[key] = call
             return True
-        if self._capacity is not None and len(self._waiting) >= self._capacity:
+        if not self.has_room():
             return False
         self._waiting[key] = call
         if key not in self._busy:
-            self._ready.put_nowait(key)
+            self._ready.append(key)
+            self._hurry()
         return True
 
     def waiting(self, key: K) -> bool:
@@ -61,27 +72,44 @@ class Dispatcher(Generic[K, V]):
 
     async def run(self) -> None:
         """Sends until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._concurrency):
-                group.create_task(self._worker())
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks, self._senders = tasks, 0
+            try:
+                for _ in range(len(self._ready)):
+                    self._hurry()
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._tasks = None
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109 - a bound for the shutdown, given by its owner
         """Waits until nothing is left, at most `timeout` seconds; gives what is left. `run` must be running."""
         try:
             async with asyncio.timeout(timeout):
-                await self._ready.join()
+                while len(self):
+                    self._quiet.clear()
+                    await self._quiet.wait()
         except TimeoutError:
             pass
         return len(self)
 
-    async def _worker(self) -> None:
-        while True:
-            key = await self._ready.get()
-            try:
+    def _hurry(self) -> None:
+        """One more sender for what is ready, if there may be one. It takes its call when it runs, not before, so that
+        a newer one said in the same breath still replaces it."""
+        if self._tasks is not None and self._senders < self._concurrency:
+            self._senders += 1
+            self._tasks.create_task(self._sender())
+
+    async def _sender(self) -> None:
+        """Sends until nothing is ready. A task waiting for more would have to be woken, which costs as much."""
+        try:
+            while self._ready:
+                key = self._ready.popleft()
                 if key not in self._busy and key in self._waiting:
                     await self._one(key, self._waiting.pop(key))
-            finally:
-                self._ready.task_done()
+        finally:
+            self._senders -= 1
+            if not self._busy:
+                self._quiet.set()
 
     async def _one(self, key: K, call: V) -> None:
         self._busy.add(key)
@@ -90,4 +118,4 @@ class Dispatcher(Generic[K, V]):
         finally:
             self._busy.discard(key)
             if key in self._waiting:
-                self._ready.put_nowait(key)
+                self._ready.append(key)

@@ -90,6 +90,38 @@ async def test_draining_ends_at_its_deadline_and_says_what_is_left() -> None:
         assert await dispatcher.drain(0.05) == 3
 
 
+async def test_a_newer_call_said_in_the_same_breath_replaces_the_older_one() -> None:
+    sender = Sender()
+    sender.go.set()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=4)
+    async with running(dispatcher.run()):
+        await asyncio.sleep(0)
+        for call in range(3):
+            dispatcher.put("a", call)
+        dispatcher.put("b", 0)
+        dispatcher.discard("b")
+        assert await dispatcher.drain(5) == 0
+    assert sender.sent == [("a", 2)]
+
+
+async def test_what_a_cancelled_run_had_not_begun_is_sent_by_the_next() -> None:
+    sender = Sender()
+    dispatcher: Dispatcher[str, int] = Dispatcher(sender, concurrency=2)
+    async with running(dispatcher.run()) as run:
+        await asyncio.sleep(0)
+        run.cancel()
+        dispatcher.put("a", 1)
+        dispatcher.put("b", 1)
+    assert sender.sent == []
+    dispatcher.put("c", 1)
+    async with running(dispatcher.run()):
+        await eventually(lambda: len(sender.busy) == 2)
+        sender.go.set()
+        assert await dispatcher.drain(5) == 0
+    assert [key for key, _ in sender.sent] == list("abc")
+    assert sender.most == 2
+
+
 async def test_what_a_call_raises_ends_the_run() -> None:
     async def broken(_key: str, _call: int) -> None:
         raise RuntimeError("a bug")
