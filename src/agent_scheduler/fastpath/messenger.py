@@ -43,11 +43,11 @@ class KubeMessenger:
             )
 
     def binding(self, pod: PodInfo) -> None:
-        self._status.forget(_key(pod))
+        self._status.forget(pod)
 
     def scheduled(self, pod: PodInfo, node_name: str) -> None:
         if self._recorder is not None:
-            self._recorder.event(
+            self._recorder.once(
                 _reference(pod),
                 type=NORMAL,
                 reason="Scheduled",
@@ -57,7 +57,7 @@ class KubeMessenger:
 
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
-        self._status.forget(_key(pod))
+        self._status.forget(pod)
 
 
 def _key(pod: PodInfo) -> PodKey:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +25,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass, classify, classif
 from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Transport, TransportError
-from agent_scheduler.objects.times import micro_time_text
+from agent_scheduler.objects.times import micro_stamp, micro_time_text
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +36,7 @@ NORMAL = "Normal"
 WARNING = "Warning"
 
 
-class ObjectReference(NamedTuple):
+class ObjectReference(msgspec.Struct, frozen=True, gc=False):
     """What an event is about. `namespace` is empty for what has none."""
 
     kind: str
@@ -85,11 +86,13 @@ class _Event(msgspec.Struct, gc=False, rename="camel", kw_only=True):
 
 @dataclass(slots=True)
 class _Series:
-    """One event on the server. Owner: `EventRecorder`. Invariant: `told` <= `times`; `told` is 0 until it was made."""
+    """What is said again and again: one event on the server. Owner: `EventRecorder`.
+
+    `event` is its first occurrence. Invariant: `told` <= `times`; `told` is 0 until it was made.
+    """
 
     key: _Key
-    name: str
-    first: datetime
+    event: _Event
     last: datetime
     touched: float
     times: int = 1
@@ -138,7 +141,7 @@ class EventRecorder:
         self._count = count
         self._serial = 0
         # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
-        self._dispatcher: Dispatcher[str, _Series] = Dispatcher(
+        self._dispatcher: Dispatcher[str, _Series | _Event] = Dispatcher(
             self._tell, concurrency=concurrency, capacity=capacity
         )
         # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
@@ -150,34 +153,60 @@ class EventRecorder:
 
     def event(self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str) -> None:
         """Takes note of an event; returns at once. A longer note than the API allows is cut."""
-        key = _Key(regarding, type, reason, action, _shortened(note))
+        note = _shortened(note)
+        key = _Key(regarding, type, reason, action, note)
         moment, clock = self._now(), self._timing.clock()
         series = self._series.get(key)
         if series is not None and clock - series.touched > self._lifetime:
             del self._series[key]
             series = None
-        if series is None:
-            self._begin(key, moment, clock)
+        if series is not None:
+            series.times += 1
+            series.last = moment
+            series.touched = clock
+            self._series.move_to_end(key)
+            self._count("aggregated")
+            if series.told and (series.told == 1 or clock - series.told_at >= self._interval):
+                self._dispatcher.put(series.event.metadata.name, series)
             return
-        series.times += 1
-        series.last = moment
-        series.touched = clock
-        self._series.move_to_end(key)
-        self._count("aggregated")
-        if series.told and (series.told == 1 or clock - series.told_at >= self._interval):
-            self._dispatcher.put(series.name, series)
-
-    def _begin(self, key: _Key, moment: datetime, clock: float) -> None:
-        # client-go's form: the object's name and a number that grows; the serial keeps equal instants apart.
-        self._serial += 1
-        unique = f"{int(moment.timestamp() * 1_000_000):x}{self._serial % 0x1000:03x}"
-        series = _Series(key, f"{key.regarding.name[:230]}.{unique}", moment, moment, clock)
-        if not self._dispatcher.put(series.name, series):
+        if not self._dispatcher.has_room():
             self._count("dropped")
             return
+        event = self._made(moment, regarding, type, reason, action, note)
+        series = _Series(key, event, moment, clock)
+        self._dispatcher.put(event.metadata.name, series)
         while len(self._series) >= self._capacity:
             self._series.popitem(last=False)
         self._series[key] = series
+
+    def once(self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str) -> None:
+        """As `event`, for what is said of an object once: it is not remembered, so to say it again is another event."""
+        if not self._dispatcher.has_room():
+            self._count("dropped")
+            return
+        event = self._made(self._now(), regarding, type, reason, action, _shortened(note))
+        self._dispatcher.put(event.metadata.name, event)
+
+    def _made(
+        self, moment: datetime, about: ObjectReference, type: str, reason: str, action: str, note: str
+    ) -> _Event:
+        # client-go's form: the object's name and a number that grows; the serial keeps equal instants apart.
+        self._serial = (self._serial + 1) % 0x1000
+        micros, moment_text = micro_stamp(moment)
+        unique = micros * 0x1000 + self._serial
+        return _Event(
+            metadata=_EventMeta(f"{about.name[:230]}.{unique:x}", about.namespace or "default"),
+            event_time=moment_text,
+            reporting_controller=self._controller,
+            reporting_instance=self._instance,
+            type=type,
+            reason=reason,
+            action=action,
+            note=note,
+            regarding=_Regarding(
+                about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET
+            ),
+        )
 
     async def run(self) -> None:
         """Sends until cancelled."""
@@ -202,81 +231,85 @@ class EventRecorder:
         """Sees to it that each series' last count reaches the server, also when nothing more happens."""
         for series in self._series.values():
             if series.told and series.times > series.told:
-                self._dispatcher.put(series.name, series)
+                self._dispatcher.put(series.event.metadata.name, series)
 
-    async def _tell(self, _name: str, series: _Series) -> None:
+    async def _tell(self, _name: str, what: _Series | _Event) -> None:
         attempts: Attempts | None = None
         while True:
-            times = series.times
-            if series.told >= times:
-                return
-            failure = await self._send(series)
-            if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.told:
-                # The event outlived its TTL on the server (one hour by default): begin it again.
-                series.told = 0
-                failure = await self._send(series)
-            # AlreadyExists: the answer to an earlier attempt was lost, and how often that one said is not known.
-            if failure is None or failure.reason == "AlreadyExists":
-                self._count("recorded")
-                series.told = times if failure is None else 1
-                series.told_at = self._timing.clock()
+            failure = await (self._post(what) if isinstance(what, _Event) else self._continue(what))
+            if failure is None:
                 return
             attempts = attempts or Attempts(self._backoff, self._timing)
             if not failure.retryable or attempts.made + 1 >= self._attempts:
-                gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
-                self._count("dropped" if gone else "failed")
-                _log.info("event_not_recorded", reason=series.key.reason, error=str(failure))
-                if self._series.get(series.key) is series:
-                    del self._series[series.key]
+                self._give_up(what, failure)
                 return
             await attempts.wait(failure.retry_after)
 
-    async def _send(self, series: _Series) -> Failure | None:
-        namespace = series.key.regarding.namespace or "default"
-        path = f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
+    async def _post(self, event: _Event) -> Failure | None:
+        failure = await self._send("POST", _path(event.metadata.namespace), _encode(event))
+        # AlreadyExists: the answer to an earlier attempt was lost.
+        if failure is None or failure.reason == "AlreadyExists":
+            self._count("recorded")
+            return None
+        return failure
+
+    async def _continue(self, series: _Series) -> Failure | None:
+        """Tells how often it was said by now, if that is not known."""
+        times = series.times
+        if series.told >= times:
+            return None
+        failure = await self._send_series(series)
+        if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.told:
+            # The event outlived its TTL on the server (one hour by default): begin it again.
+            series.told = 0
+            failure = await self._send_series(series)
+        # AlreadyExists: the answer to an earlier attempt was lost, and how often that one said is not known.
+        if failure is None or failure.reason == "AlreadyExists":
+            self._count("recorded")
+            series.told = times if failure is None else 1
+            series.told_at = self._timing.clock()
+            return None
+        return failure
+
+    def _give_up(self, what: _Series | _Event, failure: Failure) -> None:
+        gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
+        self._count("dropped" if gone else "failed")
+        event = what if isinstance(what, _Event) else what.event
+        _log.info("event_not_recorded", reason=event.reason, error=str(failure))
+        if isinstance(what, _Series) and self._series.get(what.key) is what:
+            del self._series[what.key]
+
+    async def _send_series(self, series: _Series) -> Failure | None:
+        event, told = series.event, {"count": series.times, "lastObservedTime": micro_time_text(series.last)}
+        path = _path(event.metadata.namespace)
         if series.told:
-            method, content_type = "PATCH", "application/merge-patch+json"
-            path = f"{path}/{segment(series.name)}"
-            body: dict[str, Any] | _Event = {"series": _series_of(series)}
-        else:
-            method, content_type = "POST", "application/json"
-            body = self._event(series, namespace)
+            path = f"{path}/{segment(event.metadata.name)}"
+            return await self._send("PATCH", path, _encode({"series": told}), "application/merge-patch+json")
+        if series.times > 1:
+            event = msgspec.structs.replace(event, series=told)
+        return await self._send("POST", path, _encode(event))
+
+    async def _send(
+        self, method: str, path: str, body: bytes, content_type: str = "application/json"
+    ) -> Failure | None:
         async with self._budget.request():
             try:
                 response = await self._transport.request(
-                    method,
-                    path,
-                    body=_encode(body),
-                    content_type=content_type,
-                    timeout=self._request_timeout,
+                    method, path, body=body, content_type=content_type, timeout=self._request_timeout
                 )
             except TransportError as error:
                 return classify_error(error)
         return classify(response)
 
-    def _event(self, series: _Series, namespace: str) -> _Event:
-        key, about = series.key, series.key.regarding
-        return _Event(
-            metadata=_EventMeta(series.name, namespace),
-            event_time=micro_time_text(series.first),
-            reporting_controller=self._controller,
-            reporting_instance=self._instance,
-            type=key.type,
-            reason=key.reason,
-            action=key.action,
-            note=key.note,
-            regarding=_Regarding(
-                about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET
-            ),
-            series=_series_of(series) if series.times > 1 else UNSET,
-        )
 
-
-def _series_of(series: _Series) -> dict[str, Any]:
-    return {"count": series.times, "lastObservedTime": micro_time_text(series.last)}
+@lru_cache(maxsize=1024)
+def _path(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
 
 
 def _shortened(note: str) -> str:
+    if len(note) <= MAX_NOTE_BYTES and note.isascii():
+        return note
     encoded = note.encode()
     if len(encoded) <= MAX_NOTE_BYTES:
         return note

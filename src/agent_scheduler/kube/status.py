@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -40,6 +40,17 @@ class PodKey(NamedTuple):
     namespace: str
     name: str
     uid: str
+
+
+class Named(Protocol):
+    """Whatever says which pod it is."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,8 @@ class StatusWriter:
         self._count = count
         self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(self._write, concurrency=concurrency)
         # What each pod was last reported as, or is about to be. Owner: this class; `forget` ends an entry, so it
-        # holds no more than the pods that were reported and still wait to be scheduled.
+        # holds no more than the pods that were reported and still wait to be scheduled. Invariant: what waits in the
+        # dispatcher is a pod's last report.
         self._last: dict[str, _Report] = {}
 
     def __len__(self) -> int:
@@ -151,10 +163,13 @@ class StatusWriter:
             # Without one nothing was ever said of the pod, a nomination neither.
             self.report(pod, condition, known=known, nominated=node_name)
 
-    def forget(self, pod: PodKey) -> None:
-        """The pod was bound or is gone: nothing more is to be said about it, and what waits is dropped."""
-        self._last.pop(pod.uid, None)
-        self._dispatcher.discard(pod)
+    def forget(self, pod: Named) -> None:
+        """The pod was bound or is gone: nothing more is to be said about it, and what waits is dropped.
+
+        Of most pods nothing was ever said, and every pod comes by here twice.
+        """
+        if self._last.pop(pod.uid, None) is not None:
+            self._dispatcher.discard(PodKey(pod.namespace, pod.name, pod.uid))
 
     async def run(self) -> None:
         """Writes until cancelled."""
@@ -203,6 +218,10 @@ class StatusWriter:
                 self._give_up("failed", pod, report)
                 return
             if attempts.made + 1 >= self._attempts:
+                if pod.uid not in self._last:
+                    # Forgotten while the server was asked: there is nothing left to try again for.
+                    self._count("dropped")
+                    return
                 # Given up, it would be missing until the pod is tried again, which may be minutes after an outage.
                 self._count("postponed")
                 if not self._dispatcher.waiting(pod):

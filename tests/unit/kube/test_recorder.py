@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent_scheduler.kube.budget import Budget
@@ -46,6 +47,9 @@ class Bench:
     def failed(self, note: str = "no room", about: ObjectReference = POD) -> None:
         self.recorder.event(about, type="Warning", reason="FailedScheduling", action="Scheduling", note=note)
 
+    def bound(self, note: str = "Successfully assigned t/p to n1", about: ObjectReference = POD) -> None:
+        self.recorder.once(about, type="Normal", reason="Scheduled", action="Binding", note=note)
+
     async def sent(self) -> list[tuple[str, Any]]:
         assert await self.recorder._dispatcher.drain(5) == 0
         return [(request.method, request.json) for request in self.server.requests]
@@ -81,11 +85,11 @@ async def recording(*actions: Action, start: bool = True, **options: Any) -> Asy
             yield bench
 
 
-async def test_an_event_is_written_as_events_k8s_io_v1() -> None:
+@pytest.mark.parametrize("method", ["event", "once"])
+async def test_an_event_is_written_as_events_k8s_io_v1(method: str) -> None:
     async with recording(Answer(201)) as bench:
-        bench.recorder.event(
-            POD, type="Normal", reason="Scheduled", action="Binding", note="Successfully assigned t/p to n1"
-        )
+        say = getattr(bench.recorder, method)
+        say(POD, type="Normal", reason="Scheduled", action="Binding", note="Successfully assigned t/p to n1")
         ((_, body),) = await bench.sent()
         assert bench.server.requests[0].path == "/apis/events.k8s.io/v1/namespaces/t/events"
         name = body["metadata"].pop("name")
@@ -103,6 +107,18 @@ async def test_an_event_is_written_as_events_k8s_io_v1() -> None:
             "note": "Successfully assigned t/p to n1",
             "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "t", "name": "p", "uid": "u"},
         }
+
+
+async def test_the_name_of_an_event_is_that_of_its_object_and_a_number_that_grows() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.failed()
+        bench.bound()
+        bench.time.now += 1
+        bench.bound()
+        names = [body["metadata"]["name"] for _, body in await bench.sent()]
+        numbers = [int(name.removeprefix("p."), 16) for name in names]
+        assert numbers == sorted(set(numbers))
+        assert numbers[0] >> 12 == int(START.timestamp() * 1_000_000)
 
 
 async def test_an_event_about_what_has_no_namespace_is_in_default() -> None:
@@ -152,7 +168,7 @@ async def test_an_event_that_repeats_before_it_was_written_is_written_once() -> 
 @pytest.mark.parametrize(
     "change",
     [
-        {"regarding": POD._replace(uid="v")},
+        {"regarding": msgspec.structs.replace(POD, uid="v")},
         {"type": "Normal"},
         {"reason": "Other"},
         {"action": "Binding"},
@@ -192,6 +208,27 @@ async def test_an_event_that_the_server_forgot_is_begun_again() -> None:
         assert sent[2][1]["series"]["count"] == 2
 
 
+async def test_what_is_said_once_is_not_remembered() -> None:
+    async with recording(Answer(201)) as bench:
+        bench.bound()
+        bench.bound()
+        sent = await bench.sent()
+        assert [method for method, _ in sent] == ["POST", "POST"]
+        assert len({body["metadata"]["name"] for _, body in sent}) == 2
+        assert not bench.recorder._series
+        assert bench.counts == {"recorded": 2}
+
+
+async def test_events_are_sent_in_their_order_whether_said_once_or_again() -> None:
+    async with recording(Answer(201), start=False, concurrency=1) as bench:
+        for number in range(4):
+            bench.failed(f"failed {number}")
+            bench.bound(f"bound {number}")
+        async with running(bench.recorder.run()):
+            notes = [body["note"] for _, body in await bench.sent()]
+        assert notes == [f"{what} {number}" for number in range(4) for what in ("failed", "bound")]
+
+
 async def test_a_long_note_is_cut_between_characters() -> None:
     async with recording(Answer(201)) as bench:
         bench.failed("é" * 2000)
@@ -200,10 +237,14 @@ async def test_a_long_note_is_cut_between_characters() -> None:
         assert body["note"].endswith("é...")
 
 
-async def test_a_full_buffer_drops_and_counts() -> None:
+SAID = pytest.mark.parametrize("say", [Bench.failed, Bench.bound])
+
+
+@SAID
+async def test_a_full_buffer_drops_and_counts(say: Callable[[Bench, str], None]) -> None:
     async with recording(Answer(201), start=False, capacity=3) as bench:
         for number in range(5):
-            bench.failed(f"note {number}")
+            say(bench, f"note {number}")
         assert bench.counts == {"dropped": 2}
         async with running(bench.recorder.run()):
             assert [body["note"] for _, body in await bench.sent()] == ["note 0", "note 1", "note 2"]
@@ -217,18 +258,20 @@ async def test_no_more_series_are_remembered_than_allowed() -> None:
         assert len(bench.recorder._series) == 10
 
 
+@SAID
 @pytest.mark.parametrize("failure", [status(503), status(429), Reset()])
-async def test_an_event_is_tried_again_a_few_times(failure: Action) -> None:
+async def test_an_event_is_tried_again_a_few_times(failure: Action, say: Callable[[Bench], None]) -> None:
     async with recording(failure, failure, Answer(201)) as bench:
-        bench.failed()
+        say(bench)
         assert len(await bench.sent()) == 3
         assert bench.time.slept == [1, 2]
         assert bench.counts == {"recorded": 1}
 
 
-async def test_trying_ends() -> None:
+@SAID
+async def test_trying_ends(say: Callable[[Bench], None]) -> None:
     async with recording(status(503), attempts=3) as bench:
-        bench.failed()
+        say(bench)
         assert len(await bench.sent()) == 3
         assert bench.counts == {"failed": 1}
 
@@ -242,10 +285,21 @@ async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
         assert [method for method, _ in await bench.sent()] == ["POST", "POST", "PATCH"]
 
 
+async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost() -> None:
+    async with recording(Reset(), status(409, "AlreadyExists")) as bench:
+        bench.bound()
+        first, second = await bench.sent()
+        assert first[1] == second[1]
+        assert bench.counts == {"recorded": 1}
+
+
+@SAID
 @pytest.mark.parametrize("code", [403, 404])
-async def test_an_event_in_a_namespace_that_goes_away_is_dropped(code: int) -> None:
+async def test_an_event_in_a_namespace_that_goes_away_is_dropped(
+    code: int, say: Callable[[Bench], None]
+) -> None:
     async with recording(status(code)) as bench:
-        bench.failed()
+        say(bench)
         assert len(await bench.sent()) == 1
         assert bench.counts == {"dropped": 1}
 

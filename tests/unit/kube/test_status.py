@@ -258,6 +258,21 @@ async def test_a_report_is_not_repeated_once_its_pod_is_forgotten() -> None:
         assert bench.counts == {"dropped": 1}
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_nothing_waits_for_a_pod_that_was_forgotten_during_the_last_attempt(attempts: int) -> None:
+    async def script(request: Request) -> Action:
+        if len(bench.server.requests) == attempts:
+            bench.writer.forget(POD)
+        return status(503)
+
+    async with writing(Answer(), attempts=attempts) as bench:
+        bench.server.script = script
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert len(bench.server.requests) == attempts
+        assert bench.counts == {"dropped": 1}
+
+
 async def test_draining_has_a_deadline() -> None:
     async with writing(Hang()) as bench:
         bench.writer.report(POD, UNFIT)
