@@ -35,6 +35,8 @@ _POSTED = {
     (tokens.SERVICE_ACCOUNTS, "token"): tokens.request_token,
 }
 USER = "system:admin"
+#: Ways to collections that are remembered.
+_MOST_ROUTES = 1024
 
 
 def _watching(request: Request) -> Request:
@@ -129,6 +131,25 @@ class Api:
             raise ApiError(401, "Unauthorized", "Unauthorized")
 
     def _handle(self, request: Request) -> Response | Stream:
+        routes, path = self.registry.routes, request.path
+        below: tuple[str, ...] = ()
+        route = routes.get(path)
+        if route is None:
+            above, _, last = path.rpartition("/")
+            below = (last,)
+            route = routes.get(above)
+            if route is None:
+                above, _, name = above.rpartition("/")
+                below = (name, last)
+                route = routes.get(above)
+            if route is None or not last or "%" in path:
+                return self._resolve(request)
+        if self._token is not None:
+            self._authenticate(request, "api")
+        return self._dispatch(request, *route, below, in_namespace=True)
+
+    def _resolve(self, request: Request) -> Response | Stream:
+        """Answer a request by a path that is not known yet."""
         path = request.path
         segments = (unquote(path) if "%" in path else path).strip("/").split("/")
         first = segments[0]
@@ -146,7 +167,7 @@ class Api:
             return self._no_version("" if first == "api" else segments[1])
         if rest[0] == "watch" and len(rest) > 1:
             # The old way to ask for a watch: by the path.
-            request, rest = _watching(request), rest[1:]
+            request, rest, path = _watching(request), rest[1:], ""
         namespace = ""
         in_namespace = False
         if (
@@ -163,16 +184,34 @@ class Api:
             return self._no_kind(kinds)
         if in_namespace != served.resource.namespaced and (in_namespace or len(rest) > 1):
             return self._no_kind(kinds)
+        below = tuple(rest[1:])
+        if in_namespace and rest[0] not in _NAMESPACE_SUBRESOURCES:
+            self._learn(path, segments[: len(segments) - len(below)], served, namespace)
+        return self._dispatch(request, served, namespace, below, in_namespace=in_namespace)
+
+    def _learn(self, path: str, collection: list[str], served: Served, namespace: str) -> None:
+        """Remember the way to a collection, if the path named it as it is."""
+        known, routes = "/" + "/".join(collection), self.registry.routes
+        if path.startswith(known) and "%" not in path:
+            if len(routes) >= _MOST_ROUTES:
+                routes.clear()
+            routes[known] = (served, namespace)
+
+    def _dispatch(
+        self, request: Request, served: Served, namespace: str, below: tuple[str, ...], *, in_namespace: bool
+    ) -> Response | Stream:
+        """`below`: the names that follow the kind's in the path."""
         # Reads shape their answers as they make them.
         view = None
-        if request.accept is not None and request.method not in ("GET", "HEAD"):
+        if request.accept is not None and request.accept != JSON and request.method not in ("GET", "HEAD"):
             view = reading.view_of(self.registry, served, request)
-        if len(rest) == 1:
+        depth = len(below)
+        if depth == 0:
             result = self._collection(request, served, namespace, in_namespace=in_namespace)
-        elif len(rest) == 2:
-            result = self._object(request, served, namespace, rest[1])
-        elif len(rest) == 3:
-            result = self._subresource(request, served, namespace, rest[1], subresource=rest[2])
+        elif depth == 1:
+            result = self._object(request, served, namespace, below[0])
+        elif depth == 2:
+            result = self._subresource(request, served, namespace, below[0], subresource=below[1])
         else:
             raise not_found_path()
         if view is None or view is served.view:

@@ -70,8 +70,10 @@ class KnownRequests:
         line = data[:line_end]
         if len(data) < size or not line.isascii():
             return None
-        method, _, rest = line.decode("ascii").partition(" ")
-        url, _, version = rest.partition(" ")
+        words = line.decode("ascii").split(" ")
+        if len(words) != 3:
+            return None
+        method, url, version = words
         if method not in _METHODS or version != "HTTP/1.1" or url[:1] != "/" or not url.isprintable():
             return None
         path, _, query = url.partition("?")

@@ -24,6 +24,7 @@ from .handlers import Api
 from .heads import FRAMING, KnownRequests, ResponseHeads
 from .pacing import StreamTimers
 from .requests import Disturb, Disturbance, Request, Response, Stream, refusal
+from .watch import Watcher
 
 _log = logging.getLogger(__name__)
 
@@ -418,11 +419,12 @@ class Connection(asyncio.Protocol):
         watcher = stream.watcher
         lines = watcher.take(_STREAM_BITE)
         if lines:
-            data = b"".join(lines)
-            if self._stream_chunked:
-                data = b"%x\r\n%b\r\n" % (len(data), data)
-            self._transport.write(data)
-            self._wake()
+            data = lines[0] if len(lines) == 1 else b"".join(lines)
+            size = len(data)
+            self._transport.write(b"%x\r\n%b\r\n" % (size, data) if self._stream_chunked else data)
+            # A smaller bite took all there was, and the next line wakes; but a disturbed watch may keep some back.
+            if size >= _STREAM_BITE or watcher.drained or not isinstance(watcher, Watcher):
+                self._wake()
         elif watcher.drained:
             self._end_stream()
 

@@ -46,31 +46,33 @@ def json_patch(doc: Object, operations: object) -> Object:
     return doc
 
 
-def merge_patch(doc: Object, patch: object) -> Object:
-    """RFC 7386: objects merge, null removes, all else replaces. A patch that is no object is a 400."""
+def merge_patch(doc: Object, patch: object, *, nulls: bool = True) -> Object:
+    """RFC 7386: objects merge, null removes, all else replaces. A patch that is no object is a 400.
+
+    `nulls`: whether the patch may have any.
+    """
     if not isinstance(patch, dict):
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {json_name(patch)}"
             " into Go value of type map[string]interface {}"
         )
-    return _merged(doc, patch)
+    return _merged(doc, patch, nulls)
 
 
 def copy_json(value: Any) -> Any:
     return orjson.loads(orjson.dumps(value))
 
 
-def _merged(target: Object, patch: Object) -> Object:
+def _merged(target: Object, patch: Object, nulls: bool) -> Object:
     merged = target.copy()
     for key, value in patch.items():
-        if type(value) is str:
-            merged[key] = value
-        elif value is None:
+        if value is None:
             merged.pop(key, None)
         elif type(value) is dict and type(held := merged.get(key)) is dict:
-            merged[key] = _merged(held, value)
+            merged[key] = _merged(held, value, nulls)
         else:
-            _prune_nulls(value)
+            if nulls:
+                _prune_nulls(value)
             merged[key] = value
     return merged
 

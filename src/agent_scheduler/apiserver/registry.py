@@ -46,6 +46,8 @@ class Registry:
         self.store = store
         #: (group, version) -> plural -> the kind. Changes only when a definition does.
         self.served: dict[tuple[str, str], dict[str, Served]] = {}
+        #: Paths of collections in namespaces -> the kind and the namespace. A cache of `Api`, for these kinds.
+        self.routes: dict[str, tuple[Served, str]] = {}
         #: Namespaces that exist and are being deleted. Kept by `_namespace_changed`.
         self.terminating: set[str] = set()
         #: Priority classes by name, decoded: every pod that is created asks. Kept by `_class_changed`.
@@ -106,9 +108,11 @@ class Registry:
             view = ShapedView(resource, owner.stored)
             served = Served(resource, name, owner.table, owner.hub, view, owner.stored)
         self.served.setdefault((resource.group, resource.version), {})[resource.plural] = served
+        self.routes.clear()
 
     def drop(self, group: str, plural: str) -> None:
         """Serve a kind no more, in any version."""
+        self.routes.clear()
         for key, kinds in list(self.served.items()):
             if key[0] == group and kinds.pop(plural, None) is not None and not kinds:
                 del self.served[key]

@@ -6,6 +6,7 @@ an update. Server-side apply of a Scale is not offered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -20,7 +21,7 @@ from .requests import Request, Response
 from .resource import Object
 
 _GROUP, _VERSION, _KIND = "autoscaling", "v1", "Scale"
-_PATCHES = {
+_PATCHES: dict[str, Callable[[Object, Any], Object]] = {
     "application/json-patch+json": patch.json_patch,
     "application/merge-patch+json": patch.merge_patch,
     # A Scale has no lists, so both merges do the same.

@@ -20,6 +20,7 @@ from . import schema_source as source
 from .errors import bad_request, json_name
 from .quantities import QuantityFormatError, canonical_quantity
 from .resource import Object, Resource
+from .schema_shapes import Shapes
 from .times import TimeFormatError, micro_time, seconds_time
 
 __all__ = ["canonical_quantity", "check", "check_applied", "check_kind", "is_builtin"]
@@ -110,6 +111,11 @@ def _kind(group: str, version: str, kind: str, exact: bool) -> Decoder | None:
 _PLAIN: dict[str, type] = {"string": str, "boolean": bool}
 
 
+#: Models of the structs that have been decoded.
+_met: set[str] = set()
+_SHAPES = Shapes(_met.__contains__)
+
+
 @cache
 def _struct(model: str, exact: bool) -> Decoder:
     """The decoder of a struct. Its fields are compiled at first use, for JSONSchemaProps holds itself."""
@@ -118,6 +124,7 @@ def _struct(model: str, exact: bool) -> Decoder:
     fill: list[tuple[str, Any]] = []
 
     def compile_fields() -> None:
+        _met.add(model)
         for name, field in source.struct(model).fields.items():
             keep = exact or field.keep_zero
             decoder = _decoder(field.type, keep, exact)
@@ -132,7 +139,9 @@ def _struct(model: str, exact: bool) -> Decoder:
             compile_fields()
         changed: list[tuple[str, Any]] | None = None
         fields: Iterable[tuple[str, Any]] = obj.items()
-        if type(known) is dict:
+        if where is None and known is None and not exact and _SHAPES.fits(model, "", obj):
+            fields = ()
+        elif type(known) is dict:
             fields = [field for field in fields if known.get(field[0], _DROP) is not field[1]]
         else:
             known = None
@@ -150,10 +159,11 @@ def _struct(model: str, exact: bool) -> Decoder:
                     continue
                 result = _DROP
             else:
+                before = None if known is None else known.get(name)
+                if known is not None and type(before) is not dict and _SHAPES.fits(model, name, value):
+                    continue
                 try:
-                    result = entry[2](
-                        value, (where, name), unknown, None if known is None else known.get(name)
-                    )
+                    result = entry[2](value, (where, name), unknown, before)
                 except _Wrong as wrong:
                     raise _Refused(
                         f"json: cannot unmarshal {wrong.found} into Go struct field "

@@ -177,6 +177,8 @@ class Selector:
         for index, value in self.unequal:
             if fields[index] == value:
                 return False
+        if not self.labels:
+            return True
         labels = record.labels
         return all(requirement(labels) for requirement in self.labels)
 

@@ -334,6 +334,7 @@ class Store:
     def _record(self, table: Table, obj: Object) -> Record:
         rv = self.rv + 1
         metadata: dict[str, Any] = obj["metadata"]
+        # The version's place is the first.
         stamped = {"resourceVersion": "", **metadata}
         stamped["resourceVersion"] = str(rv)
         body = {"metadata": stamped, **obj}
@@ -367,27 +368,17 @@ class Store:
     def _commit(self, name: tuple[str, str], table: Table, event: Event) -> None:
         self.rv = event.rv
         record, previous = event.record, event.previous
-        key = record.key
         stays = event.type != "DELETED"
         if stays:
-            table.records[key] = record
+            table.records[record.key] = record
         else:
-            del table.records[key]
-        for field, index in table.by_field.items():
-            now = record.fields[field] if stays else ""
-            before = previous.fields[field] if previous is not None else ""
-            if now != before:
-                if before:
-                    holders = index[before]
-                    holders.discard(key)
-                    if not holders:
-                        del index[before]
-                if now:
-                    index.setdefault(now, set()).add(key)
+            del table.records[record.key]
+        if table.by_field:
+            _index(table, record if stays else None, previous)
         owners = record.owners if stays else ()
         owned = previous.owners if previous is not None else ()
         if owners != owned:
-            self._own(name, key, owned=owned, owners=owners)
+            self._own(name, record.key, owned=owned, owners=owners)
         history = table.history
         history.append(event)
         if len(history) > table.limit:
@@ -407,6 +398,22 @@ class Store:
                         del self.dependents[uid]
         for uid in owners:
             self.dependents.setdefault(uid, set()).add((name, key))
+
+
+def _index(table: Table, record: Record | None, previous: Record | None) -> None:
+    """Bring `by_field` up to date."""
+    for field, index in table.by_field.items():
+        now = record.fields[field] if record is not None else ""
+        before = previous.fields[field] if previous is not None else ""
+        if now == before:
+            continue
+        if before and previous is not None:
+            holders = index[before]
+            holders.discard(previous.key)
+            if not holders:
+                del index[before]
+        if now and record is not None:
+            index.setdefault(now, set()).add(record.key)
 
 
 _NO_LABELS: dict[str, str] = {}

@@ -17,6 +17,7 @@ import orjson
 from . import tables
 from .errors import ApiError
 from .resource import Object, Resource
+from .store import Record
 from .times import clock_text
 
 JSON, YAML = "application/json", "application/yaml"
@@ -120,6 +121,10 @@ class View:
         """The body of a GET."""
         return b"{" + self._names + data[1:]
 
+    def made(self, obj: Object, record: Record) -> bytes:
+        """The body of the answer to a write that stored `obj`, which is used up, as `record`."""
+        return self.object(record.data)
+
     def item(self, data: bytes) -> bytes:
         """An element of a list: built-in kinds leave `kind` and `apiVersion` to the list."""
         return self.object(data) if self.resource.custom else data
@@ -166,11 +171,15 @@ class ShapedView(View):
         assert self.resource.shape is not None
         return self.resource.shape.from_stored(self._stored.decode(data))
 
+    def made(self, obj: Object, record: Record) -> bytes:
+        assert self.resource.shape is not None
+        metadata = {"resourceVersion": "", **obj["metadata"]}
+        metadata["resourceVersion"] = str(record.rv)
+        obj["metadata"] = metadata
+        return super().object(_nameless(self.resource.shape.from_stored({"metadata": metadata, **obj})))
+
     def _reshape(self, data: bytes) -> bytes:
-        obj = self.decode(data)
-        obj.pop("kind", None)
-        obj.pop("apiVersion", None)
-        return orjson.dumps(obj)
+        return _nameless(self.decode(data))
 
     def object(self, data: bytes) -> bytes:
         return super().object(self._reshape(data))
@@ -180,6 +189,13 @@ class ShapedView(View):
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
         return super().list([self._reshape(data) for data in items], meta)
+
+
+def _nameless(obj: Object) -> bytes:
+    """Encoded as objects are stored."""
+    obj.pop("kind", None)
+    obj.pop("apiVersion", None)
+    return orjson.dumps(obj)
 
 
 class PartialView(View):

@@ -78,12 +78,13 @@ class Watcher:
         """Queue one line, or end the watch if the client is too far behind to be given it."""
         if self.ended:
             return
-        if self.size + len(line) > self.limit:
+        size, lines = self.size + len(line), self.lines
+        if size > self.limit:
             self.end()
             return
-        self.size += len(line)
-        self.lines.append(line)
-        if len(self.lines) == 1:
+        self.size = size
+        lines.append(line)
+        if len(lines) == 1:
             self.wake()
 
     def take(self, room: int) -> list[bytes]:

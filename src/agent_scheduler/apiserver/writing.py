@@ -112,7 +112,7 @@ def _create(
         obj.pop("apiVersion", None)
         return Response(201, served.view.object(orjson.dumps(obj)), headers=warnings)
     record = store.insert(served.name, obj)
-    return Response(201, served.view.object(record.data), headers=warnings)
+    return Response(201, served.view.made(obj, record), headers=warnings)
 
 
 def free_name(registry: Registry, served: Served, metadata: Object) -> str:
@@ -221,7 +221,7 @@ def patched(
         if not isinstance(body, dict):
             raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map")
         if form == "merge":
-            new = patch.merge_patch(doc, body)
+            new = patch.merge_patch(doc, body, nulls=b"null" in request.body)
         else:
             new = patch.strategic_merge_patch(doc, body, resource)
     if form == "strategic":

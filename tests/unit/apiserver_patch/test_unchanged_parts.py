@@ -38,7 +38,7 @@ def _typed(name: tuple[str, str]) -> source.Type:
 
 def _anew(merge: Any) -> Any:
     """The merge, with an outcome that shares nothing with the document."""
-    return lambda *given: patch.copy_json(merge(*given))
+    return lambda *given, **how: patch.copy_json(merge(*given, **how))
 
 
 @contextmanager

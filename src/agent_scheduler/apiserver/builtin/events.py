@@ -46,7 +46,13 @@ _ALWAYS_NEW: dict[str, Any] = {
 _OBJECT_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
+def _renamed(event: Object, names: dict[str, str]) -> Object:
+    return dict(zip(map(names.get, event, event), event.values(), strict=True))
+
+
 def _fill(event: Object, always: dict[str, Any]) -> Object:
+    if always.keys() <= event.keys():
+        return event
     for field, make in always.items():
         if field not in event:
             event[field] = make() if make is not None else None
@@ -54,13 +60,13 @@ def _fill(event: Object, always: dict[str, Any]) -> Object:
 
 
 def to_stored(event: Object) -> Object:
-    stored = {_TO_STORED.get(field, field): value for field, value in event.items()}
+    stored = _renamed(event, _TO_STORED)
     stored["apiVersion"], stored["kind"] = "v1", "Event"
     return _fill(stored, _ALWAYS)
 
 
 def from_stored(event: Object) -> Object:
-    shown = {_FROM_STORED.get(field, field): value for field, value in event.items()}
+    shown = _renamed(event, _FROM_STORED)
     shown["apiVersion"], shown["kind"] = "events.k8s.io/v1", "Event"
     for field in ("reportingController", "reportingInstance"):
         if not shown.get(field):
@@ -162,16 +168,9 @@ def _fields(event: Object) -> dict[str, str]:
     about = event.get("involvedObject") or {}
     controller = event.get("reportingComponent", "")
     source = (event.get("source") or {}).get("component", "") or controller
-    found = {f"involvedObject.{field}": about.get(field, "") for field in _OBJECT_FIELDS}
-    found |= {f"regarding.{field}": about.get(field, "") for field in _OBJECT_FIELDS}
-    found |= {
-        "reason": event.get("reason", ""),
-        "reportingComponent": controller,
-        "reportingController": controller,
-        "source": source,
-        "type": event.get("type", ""),
-    }
-    return found
+    subject = [about.get(field, "") for field in _OBJECT_FIELDS]
+    others = (event.get("reason", ""), controller, controller, source, event.get("type", ""))
+    return dict(zip(_FIELD_NAMES, (*subject, *subject, *others), strict=True))
 
 
 _FIELD_NAMES = (

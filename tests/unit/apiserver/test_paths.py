@@ -1,0 +1,71 @@
+"""Paths: where they lead does not depend on which were asked for before."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.apiserver.requests import Request, Response
+
+from .world import PODS, World
+
+_ALIKE = [
+    PODS,
+    f"{PODS}/",
+    f"{PODS}//",
+    f"{PODS}/a",
+    f"{PODS}/a/",
+    f"{PODS}/a/status",
+    f"{PODS}/a/status/",
+    f"{PODS}/a/status/more",
+    f"{PODS}//status",
+    f"{PODS}/a/nothing",
+    f"{PODS}/%61",
+    f"{PODS.replace('default', 'd%65fault')}/a",
+    "/api/v1/watch/namespaces/default/pods",
+    "/api/v1/watch/namespaces/default/pods/a",
+    "/api/v1/namespaces/default",
+    "/api/v1/namespaces/default/status",
+    "/api/v1/namespaces/default/finalize",
+    "/api/v1/namespaces/default/nosuch",
+    "/api/v1/namespaces/default/nodes",
+    "/api/v1/namespaces/other/pods/a",
+    "/apis/apps/v1/namespaces/default/deployments",
+    "/apis/apps/v1/namespaces/default/deployments/a",
+    "/apis/apps/v1/namespaces/default/deployments/a/scale",
+    "/apis/apps/v2/namespaces/default/deployments",
+]
+
+
+def _answer(world: World, path: str) -> tuple[int, bytes, int]:
+    result = world.api.handle(Request("GET", path))
+    if isinstance(result, Response):
+        return result.status, result.body, 0
+    lines = result.watcher.take(1 << 20)
+    result.watcher.close()
+    return 0, b"".join(lines), len(lines)
+
+
+@pytest.mark.parametrize("path", _ALIKE)
+def test_a_path_leads_where_it_would_lead_if_it_were_the_first(path: str) -> None:
+    used, fresh = World(), World()
+    for world in (used, fresh):
+        world.pod("a")
+    for known in _ALIKE * 2:
+        _answer(used, known)
+    assert used.api.registry.routes
+    fresh.api.registry.routes.clear()
+    assert _answer(used, path) == _answer(fresh, path)
+
+
+def test_a_known_path_still_asks_for_the_token() -> None:
+    world = World(token="secret")
+    assert world.call("GET", PODS, authorization="Bearer secret")[0] == 200
+    assert world.call("GET", PODS, authorization="Bearer secret")[0] == 200
+    assert world.refused("GET", PODS) == (401, "Unauthorized")
+
+
+def test_the_paths_that_are_remembered_are_few() -> None:
+    world = World()
+    for number in range(3000):
+        _answer(world, f"/api/v1/namespaces/n{number}/pods")
+    assert len(world.api.registry.routes) <= 1024
