@@ -2,8 +2,8 @@
 
 A `PodClass` holds everything that the filters and scores of a node read from a pod, in compiled form. Two pods
 of one class get the same answer on the same snapshot, which is what lets a worker keep masks and scores from
-one pod to the next. The key is made of the bytes that the API server sent, so a class is recognised without
-parsing; pods that spell the same thing differently are merely two classes.
+one pod to the next. A class is recognised by the bytes that the API server sent, without parsing them. Whoever comes
+next most often wants the same as whoever came last, so it is compared with that before it is looked up.
 
 Namespace and labels are part of the class only where the spec makes them matter: with terms about other pods, and
 with spread constraints. Agents that each carry a label of their own still are one class. Name and UID are, where it has
@@ -15,16 +15,17 @@ A pod that cannot be read is a class too: its `error` names the field, and no wo
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 import msgspec
+from msgspec import Raw
 
 from agent_scheduler.objects import wire
 
 from .labelselector import Labels
 from .owners import Siblings
-from .podspec import SpecError, check_node_affinity, check_tolerations, decode_part
+from .podspec import SpecError, check_node_affinity, check_tolerations, decode_part, readable_part
 from .podterms import (
     NO_TERMS,
     ExistingTerm,
@@ -39,6 +40,7 @@ from .requests import (
     container_amounts,
     counts_by_default,
     pod_requests,
+    requested,
     with_defaults,
 )
 from .volumes.podvolumes import PodVolumes, Recogniser, pod_volumes
@@ -59,7 +61,15 @@ _affinity = msgspec.json.Decoder(wire.Affinity | None)
 _tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
 _spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
 _resources = msgspec.json.Decoder(wire.Resources | None)
-_pod_level = msgspec.json.Decoder(wire.ResourceRequirements | None)
+_ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
+
+#: Spellings kept of each class that lives, and besides.
+_SPELLINGS_OF_A_CLASS = 8
+_SPELLINGS_KEPT = 1024
+#: Among volumes that are claims made for the pod.
+_EPHEMERAL = b'"ephemeral"'
+#: What stands in a spelling before what most pods do not have.
+_INIT, _GIVEN, _VOLUMES, _OTHERS = "init containers", "given", "volumes", "other pods"
 
 
 _NO_STATUS = wire.PodStatus()
@@ -203,8 +213,11 @@ class PodClasses:
         self.images_for = frozenset(images_for)
         self._volumes = Recogniser()
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
-        #: Spelling of a plain spec -> its class. Invariant: what `_class` makes of such a spec is that very class.
+        #: Spelling -> class. Invariant: what `_class` makes of such a spec is that very class.
         self._by_spelling: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
+        #: How the pod was spelled that was recognised last, and its class.
+        self._last: list[Any] = []
+        self._last_class: ReferenceType[PodClass] | None = None
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -228,13 +241,22 @@ class PodClasses:
         what was wrong with the spec before it came here.
         """
         status = status or _NO_STATUS
-        spelling = None if problem else self._spelling(spec, status, node_name)
-        found = None if spelling is None else self._by_spelling.get(spelling)
+        if problem:
+            return self._class(spec, status, _Owner(namespace, name, uid, labels), node_name, problem)
+        written = self._written(spec, status, node_name, namespace, name, uid, labels)
+        if written == self._last and self._last_class is not None:
+            last = self._last_class()
+            if last is not None:
+                return last
+        spelling = tuple(_kept(part) for part in written)
+        found = self._by_spelling.get(spelling)
         if found is None:
-            owner = _Owner(namespace, name, uid, labels)
-            found = self._class(spec, status, owner, node_name, problem)
-            if spelling is not None:
-                self._by_spelling[spelling] = found
+            found = self._class(spec, status, _Owner(namespace, name, uid, labels), node_name, "")
+            if len(self._by_spelling) > _SPELLINGS_OF_A_CLASS * len(self._by_key) + _SPELLINGS_KEPT:
+                # Pods that are spelled each in its own way, and mean the same, must not fill the memory.
+                self._by_spelling.clear()
+            self._by_spelling[spelling] = found
+        self._last, self._last_class = written, ref(found)
         return found
 
     def _class(
@@ -258,11 +280,11 @@ class PodClasses:
             infeasible=infeasible,
         )
         pod_level, overhead = _pod_level_amounts(spec, problems), _overhead(spec, problems)
-        for container in spec.containers or ():
-            _host_ports(container, ports)
-        for container in spec.init_containers or ():
+        for index, container in enumerate(spec.containers or ()):
+            ports += _host_ports(container, f"spec.containers[{index}].ports", problems)
+        for index, container in enumerate(spec.init_containers or ()):
             if container.restart_policy == "Always":
-                _host_ports(container, ports)
+                ports += _host_ports(container, f"spec.initContainers[{index}].ports", problems)
         requests = pod_requests(
             (requests for requests, _ in containers), inits, pod_level=pod_level, overhead=overhead
         )
@@ -317,30 +339,54 @@ class PodClasses:
         containers = (*(spec.init_containers or ()), *(spec.containers or ()))
         return tuple(container.image or "" for container in containers)
 
-    def _spelling(self, spec: wire.PodSpec, status: wire.PodStatus, node_name: str) -> Hashable | None:
-        """All that a class depends on, as it is written, for most pods that wait; None where there is more to it."""
-        if spec.init_containers or status.container_statuses or status.init_container_statuses:
-            return None
-        if (spec.affinity or spec.topology_spread_constraints) and _speaks_of_pods(spec):
-            return None
-        if spec.volumes and self._volumes.may_matter(bytes(spec.volumes)):
-            return None
-        requests = []
-        for container in spec.containers or ():
-            if container.ports:
-                return None
-            resources = container.resources
-            requests.append(tuple(resources.requests.items()) if resources and resources.requests else ())
-        return (
+    def _written(
+        self,
+        spec: wire.PodSpec,
+        status: wire.PodStatus,
+        node_name: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        labels: Labels,
+    ) -> list[Any]:
+        """All that a class depends on, as it is written."""
+        written: list[Any] = [
             node_name,
-            tuple(requests),
-            self._images(spec) if self.images_for else (),
-            bytes(spec.overhead),
-            bytes(spec.resources),
-            bytes(spec.node_selector),
-            bytes(spec.affinity),
-            bytes(spec.tolerations),
-        )
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+        ]
+        for container in spec.containers or ():
+            written += (container.resources, container.ports)
+        if spec.init_containers:
+            written.append(_INIT)
+            for container in spec.init_containers:
+                written += (container.restart_policy, container.resources, container.ports)
+        if status.container_statuses or status.init_container_statuses:
+            written += (_GIVEN, _is_infeasible(status))
+            written += [
+                container.name for container in (*(spec.containers or ()), *(spec.init_containers or ()))
+            ]
+            for given in (*(status.container_statuses or ()), *(status.init_container_statuses or ())):
+                written += (given.name, given.resources, given.allocated_resources)
+        if self.images_for:
+            written.append(self._images(spec))
+        if spec.volumes and (volumes := self._volumes.matters(bytes(spec.volumes))):
+            written += (_VOLUMES, namespace, volumes)
+            if _EPHEMERAL in volumes:
+                written += (name, uid)
+        if (spec.affinity or spec.topology_spread_constraints) and _speaks_of_pods(spec):
+            written += (_OTHERS, spec.topology_spread_constraints, namespace, labels)
+        return written
+
+
+def _kept(part: Any) -> Hashable:
+    """A part of what is written, as it can be looked up, and without the whole of which it is a view."""
+    if type(part) is Raw:
+        return bytes(part)
+    return frozenset(part.items()) if type(part) is dict else part
 
 
 class _Owner(NamedTuple):
@@ -363,13 +409,13 @@ def _speaks_of_pods(spec: wire.PodSpec) -> bool:
     return bool(affinity) and (b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity)
 
 
-def _host_ports(container: wire.Container, ports: list[HostPort]) -> None:
-    if container.ports:
-        ports.extend(
-            (port.host_ip or _ANY_IP, port.protocol or "TCP", port.host_port)
-            for port in container.ports
-            if port.host_port
-        )
+def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:
+    ports: list[wire.ContainerPort] | None = readable_part(_ports, container.ports, place, problems)
+    return [
+        (port.host_ip or _ANY_IP, port.protocol or "TCP", port.host_port)
+        for port in ports or ()
+        if port.host_port
+    ]
 
 
 def _is_infeasible(status: wire.PodStatus) -> bool:
@@ -380,20 +426,13 @@ def _is_infeasible(status: wire.PodStatus) -> bool:
 
 
 def _pod_level_amounts(spec: wire.PodSpec, problems: list[str]) -> Amounts:
-    try:
-        requirements = decode_part(_pod_level, spec.resources, "spec.resources")
-    except SpecError as error:
-        problems.append(str(error))
-        return {}
-    return amounts(requirements.requests, "spec.resources.requests", problems) if requirements else {}
+    wanted = requested(spec.resources, "spec.resources", problems)
+    return amounts(wanted, "spec.resources.requests", problems)
 
 
 def _overhead(spec: wire.PodSpec, problems: list[str]) -> Amounts:
-    try:
-        return amounts(decode_part(_resources, spec.overhead, "spec.overhead"), "spec.overhead", problems)
-    except SpecError as error:
-        problems.append(str(error))
-        return {}
+    wanted = readable_part(_resources, spec.overhead, "spec.overhead", problems)
+    return amounts(wanted, "spec.overhead", problems)
 
 
 def _volumes(spec: wire.PodSpec, owner: _Owner, problems: list[str]) -> PodVolumes | None:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.objects import wire
+from agent_scheduler.objects.salvage import salvage_part
 
 _TOLERATION_OPERATORS = ("Exists", "Equal", "Lt", "Gt")
 _NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
@@ -31,6 +32,15 @@ def decode_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str) -> Any
         return decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise SpecError(f"{place}: {error}") from None
+
+
+def readable_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str, problems: list[str]) -> Any:
+    """As `decode_part`, for what counts as far as it can be read: what is wrong is added to `problems`."""
+    try:
+        return decode_part(decoder, raw, place)
+    except SpecError as error:
+        problems.append(str(error))
+        return salvage_part(raw, decoder.type)
 
 
 def check_tolerations(tolerations: tuple[wire.Toleration, ...]) -> None:

@@ -9,8 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+from msgspec import Raw
+
 from agent_scheduler.objects.quantity import QuantityError, resource_value
-from agent_scheduler.objects.wire import Container, ContainerStatus, Resources
+from agent_scheduler.objects.wire import Container, ContainerStatus, ResourceRequirements, Resources
+
+from .podspec import readable_part
+
+_requirements = msgspec.json.Decoder(ResourceRequirements | None)
+_resources = msgspec.json.Decoder(Resources | None)
 
 #: No single amount in the ledger exceeds this, so that sums over a node's pods stay inside int64 for 2,000 pods
 #: that all ask for as much, even bound to one node by somebody who does not count. It is 4 PiB, or 4 billion
@@ -25,6 +33,9 @@ DEFAULT_MILLI_CPU = 100
 DEFAULT_MEMORY = 200 * 1024 * 1024
 
 Amounts = dict[str, int]
+
+#: Ways not to write a field.
+_NOTHING = (Raw(), Raw(b"null"))
 
 
 def amounts(resources: Resources | None, place: str, problems: list[str]) -> Amounts:
@@ -47,6 +58,12 @@ def amounts(resources: Resources | None, place: str, problems: list[str]) -> Amo
             continue
         result[resource] = min(amount, REQUEST_LIMIT)
     return result
+
+
+def requested(raw: Raw, place: str, problems: list[str]) -> Resources | None:
+    """What `resources` ask for, as it is written; `problems` as in `amounts`."""
+    requirements: ResourceRequirements | None = readable_part(_requirements, raw, place, problems)
+    return requirements.requests if requirements is not None else None
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:
@@ -109,19 +126,21 @@ def container_amounts(
     what it has; its spec alone does not count where the node said that the resize is `infeasible`
     (`determineContainerReqs`).
     """
-    running = {status.name: status for status in statuses or () if status.resources is not None}
+    running = {status.name: status for status in statuses or () if status.resources not in _NOTHING}
     found = []
     for index, container in enumerate(containers or ()):
-        wanted = container.resources.requests if container.resources else None
-        requests = amounts(wanted, f"{place}[{index}].resources.requests", problems)
+        at = f"{place}[{index}].resources"
+        wanted = requested(container.resources, at, problems)
+        requests = amounts(wanted, f"{at}.requests", problems)
         status = running.get(container.name)
         if status is not None:
-            assert status.resources is not None
-            given, allocated = status.resources.requests, status.allocated_resources
+            given = requested(status.resources, f"{container.name}: status.resources", problems)
+            at = f"{container.name}: allocatedResources"
+            allocated: Resources | None = readable_part(_resources, status.allocated_resources, at, problems)
             if given != wanted or (allocated and allocated != wanted):
                 requests = {} if infeasible else requests
                 _raise_to(requests, amounts(given, f"{container.name}: status.resources.requests", problems))
-                _raise_to(requests, amounts(allocated, f"{container.name}: allocatedResources", problems))
+                _raise_to(requests, amounts(allocated, at, problems))
         found.append((requests, container.restart_policy == "Always"))
     return found
 

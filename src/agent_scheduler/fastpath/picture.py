@@ -23,10 +23,10 @@ from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.kube.reflector import Change, ChangeType, Reflector, WatchTimes
+from agent_scheduler.kube.reflector import DELETED, Change, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import Decode, Object
+from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.policy import PodDisruptionBudget
 from agent_scheduler.objects.workloads import SelectsByLabels, SelectsByMap
@@ -65,6 +65,8 @@ class Kind:
     set: Callable[[Any], None]
     delete: Callable[[Any], None]
     query: dict[str, str] | None = None
+    #: How its events are read, if there is a quicker way than by `read`.
+    read_event: ReadEvent[Any] | None = None
     #: Whether a server may not have it; that counts as having none.
     optional: bool = False
 
@@ -145,6 +147,7 @@ class Picture:
                 optional=kind.optional,
                 times=self._times,
                 timing=self._timing,
+                read_event=kind.read_event,
                 count=partial(self._observer.watched, kind.name),
             )
             if self._tasks is not None:
@@ -181,23 +184,23 @@ class Picture:
     def _take_in(self, kind: Kind, changes: list[Change[Any]]) -> None:
         began = self._timing.clock()
         if len(changes) == 1:
-            self._take_in_one(kind, changes[0])
+            self._take_in_each(kind, changes)
         else:
             with self._burst():
-                for change in changes:
-                    self._take_in_one(kind, change)
+                self._take_in_each(kind, changes)
         self._observer.received(kind.name, changes, began)
 
-    def _take_in_one(self, kind: Kind, change: Change[Any]) -> None:
-        try:
-            if change.type is ChangeType.DELETED:
-                kind.delete(change.object)
-            else:
-                kind.set(change.object)
-        except Exception as error:
-            metadata = change.object.metadata
-            key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-            self._observer.change_failed(kind.name, key, error)
+    def _take_in_each(self, kind: Kind, changes: list[Change[Any]]) -> None:
+        for change in changes:
+            try:
+                if change.type is DELETED:
+                    kind.delete(change.object)
+                else:
+                    kind.set(change.object)
+            except Exception as error:
+                metadata = change.object.metadata
+                key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+                self._observer.change_failed(kind.name, key, error)
 
 
 def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
@@ -213,13 +216,15 @@ def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
 
 
 def pods(cluster: Cluster, classes: PodClasses) -> Kind:
+    read = PodReader(classes)
     return Kind(
         "Pod",
         "/api/v1/pods",
-        PodReader(classes),
+        read,
         cluster.set_pod,
         lambda pod: cluster.delete_pod(pod.uid),
         query=_LIVING_PODS,
+        read_event=read.read_event,
     )
 
 

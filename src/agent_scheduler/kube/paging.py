@@ -11,7 +11,7 @@ import msgspec
 
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, classify, classify_error
 from agent_scheduler.kube.transport import Transport, TransportError
-from agent_scheduler.kube.watch_events import Decode, Object, decode_page, version
+from agent_scheduler.kube.watch_events import Decode, Object, decode_page
 
 T = TypeVar("T", bound=Object)
 
@@ -28,13 +28,13 @@ async def collect(
     page_size: int,
     timeout: float,  # noqa: ASYNC109 - of each request
     malformed: Callable[[bytes, Exception], str],
-) -> tuple[str, dict[str, tuple[int | None, T]], set[str]]:
-    """The list's version; UID -> version (None where it is no number) and object; UIDs of those that `decode` refuses.
+) -> tuple[str, dict[str, T], set[str]]:
+    """The list's version; the objects by UID; the UIDs of those that `decode` refuses.
 
     `page_size` 0 is without pages. `malformed` is told of each object that cannot be decoded, and gives its UID. Raises
     RequestFailed.
     """
-    objects: dict[str, tuple[int | None, T]] = {}
+    objects: dict[str, T] = {}
     unread: set[str] = set()
     token: str | None = None
     limit = page_size
@@ -72,8 +72,7 @@ async def collect(
                 except (msgspec.MsgspecError, ValueError) as error:
                     unread.add(malformed(bytes(raw), error))
                     continue
-                meta = item.metadata
-                objects[meta.uid] = (version(meta.resource_version), item)
+                objects[item.metadata.uid] = item
             await asyncio.sleep(0)
         token = page.metadata.continue_
         if not token:

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -42,10 +42,11 @@ from agent_scheduler.kube.watch_events import (
     EventType,
     Identity,
     Object,
+    ReadEvent,
+    event_reader,
     identify,
-    open_event,
+    is_older,
     open_event_slowly,
-    version,
 )
 
 T = TypeVar("T", bound=Object)
@@ -72,6 +73,12 @@ class ChangeType(Enum):
 
     # Enum's own is computed in Python, and every change is counted by its type.
     __hash__ = object.__hash__
+
+
+# Looked up once: in Python 3.11 a member is found on its class by a method of Python's.
+ADDED: Final = ChangeType.ADDED
+MODIFIED: Final = ChangeType.MODIFIED
+DELETED: Final = ChangeType.DELETED
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -142,6 +149,7 @@ class Reflector(Generic[T]):
         times: WatchTimes | None = None,
         backoff: Backoff | None = None,
         timing: Timing = REAL,
+        read_event: ReadEvent[T] | None = None,
         count: Callable[[str], None] = lambda _what: None,
         on_malformed: Callable[[bytes, Exception], None] = lambda _raw, _error: None,
     ) -> None:
@@ -149,6 +157,7 @@ class Reflector(Generic[T]):
         self._transport = transport
         self._path = path
         self._decode = decode
+        self._read_event = read_event or event_reader(decode)
         self._handler = handler
         self._query = dict(query or {})
         self._optional = optional
@@ -158,9 +167,9 @@ class Reflector(Generic[T]):
         self._timing = timing
         self._count = count
         self._on_malformed = on_malformed
-        # Owner of all below: the task in `run`. `_known` holds by UID the version and object last handed over (None
-        # for a version that is no number); it exists to find what a list no longer has and to refuse older versions.
-        self._known: dict[str, tuple[int | None, T]] = {}
+        # Owner of all below: the task in `run`. `_known` holds by UID the object last handed over; it exists to find
+        # what a list no longer has and to refuse older versions.
+        self._known: dict[str, T] = {}
         # The newest version seen of the whole collection: where the next watch begins. Never goes back, except when
         # a store that went back is believed.
         self._version = ""
@@ -178,8 +187,7 @@ class Reflector(Generic[T]):
 
     def get(self, uid: str) -> T | None:
         """The version handed over last, or None."""
-        entry = self._known.get(uid)
-        return None if entry is None else entry[1]
+        return self._known.get(uid)
 
     async def renew(self) -> None:
         """Takes the view anew: once this returns, all that was true when it was called has been handed over.
@@ -305,8 +313,7 @@ class Reflector(Generic[T]):
             timeout=self._times.list_timeout,
             malformed=lambda raw, error: self._malformed(raw, error).uid,
         )
-        new, ours = version(revision), version(self._version)
-        if new is not None and ours is not None and new < ours:
+        if is_older(revision, self._version):
             self._count("stale_list")
             self._stale_lists += 1
             if self._stale_lists <= STALE_LISTS_REFUSED:
@@ -315,24 +322,24 @@ class Reflector(Generic[T]):
         self._stale_lists = 0
         gone = [uid for uid in self._known if uid not in fresh and uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.
-        await self._hand_over(Change(ChangeType.DELETED, old, old) for old in self._take(gone))
+        await self._hand_over(Change(DELETED, old, old) for old in self._take(gone))
         await self._hand_over(self._differences(fresh, unchanged=reading != self._known_by))
         self._version, self._known_by = revision, reading
         self.synced.set()
 
     def _take(self, uids: list[str]) -> Iterable[T]:
         for uid in uids:
-            yield self._known.pop(uid)[1]
+            yield self._known.pop(uid)
 
-    def _differences(self, fresh: dict[str, tuple[int | None, T]], *, unchanged: bool) -> Iterable[Change[T]]:
+    def _differences(self, fresh: dict[str, T], *, unchanged: bool) -> Iterable[Change[T]]:
         known = self._known
-        for uid, entry in fresh.items():
+        for uid, item in fresh.items():
             before = known.get(uid)
-            known[uid] = entry
+            known[uid] = item
             if before is None:
-                yield Change(ChangeType.ADDED, entry[1], None)
-            elif unchanged or before[1].metadata.resource_version != entry[1].metadata.resource_version:
-                yield Change(ChangeType.MODIFIED, entry[1], before[1])
+                yield Change(ADDED, item, None)
+            elif unchanged or before.metadata.resource_version != item.metadata.resource_version:
+                yield Change(MODIFIED, item, before)
 
     async def _hand_over(self, changes: Iterable[Change[T]]) -> None:
         batch: list[Change[T]] = []
@@ -379,71 +386,72 @@ class Reflector(Generic[T]):
         no event, reports; lines behind it are not looked at."""
         batch: list[Change[T]] = []
         failure: Failure | None = None
-        decode, known = self._decode, self._known
-        newest = version(self._version)
+        read, known = self._read_event, self._known
         for line in lines:
             try:
-                kind, raw = open_event(line)
-                if kind is EventType.BOOKMARK:
-                    newest = self._advance(identify(raw).resource_version, newest)
+                kind, uid, version, item = read(line)
+            except (msgspec.MsgspecError, ValueError):
+                found = self._read_slowly(line, batch)
+                if isinstance(found, Failure):
+                    failure = found
+                    break
+                if found is None:
                     continue
-                if kind is EventType.ERROR:
-                    failure = self._error_event(raw)
-                    break
-                try:
-                    item = decode(raw)
-                except (msgspec.MsgspecError, ValueError):
-                    kind, raw = open_event_slowly(line)
-                    item = decode(raw)
-            except (msgspec.MsgspecError, ValueError) as error:
-                try:
-                    event = open_event_slowly(line)
-                except ValueError as unreadable:
-                    # Whose event it was cannot be told, and what follows would move the place to resume from past it.
-                    self._malformed(line, unreadable)
-                    failure = Failure(FailureClass.UNKNOWN, message=str(unreadable))
-                    break
-                newest = self._unreadable(*event, error, batch, newest)
-                continue
-            meta = item.metadata
-            uid, text = meta.uid, meta.resource_version
-            number = version(text)
-            before = known.get(uid)
+                kind, uid, version, item = found
             # Versions of one collection only grow along a watch, so anything older was handed over already.
-            if number is not None and newest is not None and number < newest:
+            if is_older(version, self._version):
                 self._count("duplicate")
                 continue
-            if kind is EventType.DELETED:
-                self._version, newest = text, number
-                if before is None:
+            before = known.get(uid)
+            if before is None:
+                self._version = version
+                if kind == EventType.DELETED:
                     self._count("duplicate")
                     continue
-                del known[uid]
-                batch.append(Change(ChangeType.DELETED, item, before[1]))
+                known[uid] = item
+                batch.append(Change(ADDED, item, None))
                 continue
-            if before is not None and (
-                before[1].metadata.resource_version == text
-                or (number is not None and before[0] is not None and number < before[0])
-            ):
+            if kind == EventType.DELETED:
+                self._version = version
+                del known[uid]
+                batch.append(Change(DELETED, item, before))
+                continue
+            last = before.metadata.resource_version
+            if last == version or is_older(version, last):
                 self._count("duplicate")
                 continue
-            self._version, newest = text, number
-            known[uid] = (number, item)
-            if before is None:
-                batch.append(Change(ChangeType.ADDED, item, None))
-            else:
-                batch.append(Change(ChangeType.MODIFIED, item, before[1]))
+            self._version = version
+            known[uid] = item
+            batch.append(Change(MODIFIED, item, before))
         if batch:
             self._handler(batch)
         return failure
 
-    def _advance(self, text: str, newest: int | None) -> int | None:
-        """Moves the place of the next watch forward to `text`, never back."""
-        number = version(text)
-        if not text or (number is not None and newest is not None and number < newest):
-            return newest
-        self._version = text
-        return number
+    def _read_slowly(self, line: bytes, batch: list[Change[T]]) -> tuple[str, str, str, T] | Failure | None:
+        """Any event, as `ReadEvent` gives it. None for one that is dealt with already, having added to `batch` what is
+        to be handed over for it; a failure if it reports one, or is no event."""
+        try:
+            kind, raw = open_event_slowly(line)
+        except ValueError as unreadable:
+            # Whose event it was cannot be told, and what follows would move the place to resume from past it.
+            self._malformed(line, unreadable)
+            return Failure(FailureClass.UNKNOWN, message=str(unreadable))
+        if kind == EventType.BOOKMARK:
+            self._advance(identify(raw).resource_version)
+            return None
+        if kind == EventType.ERROR:
+            return self._error_event(raw)
+        try:
+            item = self._decode(raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self._unreadable(kind, raw, error, batch)
+            return None
+        return kind, item.metadata.uid, item.metadata.resource_version, item
+
+    def _advance(self, version: str) -> None:
+        """Moves the place of the next watch forward to `version`, never back."""
+        if version and not is_older(version, self._version):
+            self._version = version
 
     def _error_event(self, raw: object) -> Failure:
         try:
@@ -452,23 +460,15 @@ class Reflector(Generic[T]):
             return Failure(FailureClass.UNKNOWN, message=f"an ERROR event without a Status: {error}")
         return classify_status(status, code=status.code or 500)
 
-    def _unreadable(
-        self,
-        kind: EventType,
-        raw: Raw,
-        error: Exception,
-        batch: list[Change[T]],
-        newest: int | None,
-    ) -> int | None:
+    def _unreadable(self, kind: str, raw: Raw, error: Exception, batch: list[Change[T]]) -> None:
         """An event whose object cannot be decoded. Its place in the watch still counts."""
         who = self._malformed(bytes(raw), error)
-        number = version(who.resource_version)
-        if number is not None and newest is not None and number < newest:
-            return newest
-        if kind is EventType.DELETED and who.uid in self._known:
-            old = self._known.pop(who.uid)[1]
-            batch.append(Change(ChangeType.DELETED, old, old))
-        return self._advance(who.resource_version, newest)
+        if is_older(who.resource_version, self._version):
+            return
+        if kind == EventType.DELETED and who.uid in self._known:
+            old = self._known.pop(who.uid)
+            batch.append(Change(DELETED, old, old))
+        self._advance(who.resource_version)
 
     def _malformed(self, raw: bytes, error: Exception) -> Identity:
         """Counts the object, and reports it unless this version of it was reported before."""

@@ -2,14 +2,13 @@
 
 The object inside a watch event is decoded straight into its type, once. Servers write the envelope in one way
 (`{"type":"ADDED","object":` ... `}`), so it is cut off by length; any other spelling takes the slower, general way
-and gives the same result.
+and gives the same result. Who makes objects may as well read the envelope with them (`ReadEvent`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -36,14 +35,23 @@ class Object(Protocol):
 T = TypeVar("T", bound=Object)
 #: Makes one object of its JSON. Raises msgspec.MsgspecError, or ValueError, for one that it cannot read.
 Decode = Callable[[bytes | memoryview | Raw], T]
+#: Of the line of a watch event its type (ADDED, MODIFIED or DELETED), its object's UID and version, and the object.
+#: Raises as `Decode`, also for a line that is another event or none: it is then read in the general way.
+ReadEvent = Callable[[bytes], tuple[str, str, str, T]]
 
 
-class EventType(Enum):
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-    BOOKMARK = "BOOKMARK"
-    ERROR = "ERROR"
+class EventType:
+    """The types of watch events, as they are written: the first three are about an object."""
+
+    ADDED: Final = "ADDED"
+    MODIFIED: Final = "MODIFIED"
+    DELETED: Final = "DELETED"
+    BOOKMARK: Final = "BOOKMARK"
+    ERROR: Final = "ERROR"
+
+
+_ABOUT_OBJECTS: Final = (EventType.ADDED, EventType.MODIFIED, EventType.DELETED)
+_TYPES: Final = (*_ABOUT_OBJECTS, EventType.BOOKMARK, EventType.ERROR)
 
 
 class Identity(NamedTuple):
@@ -84,16 +92,16 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_identity = msgspec.json.Decoder(_Identified).decode
 
 _PREFIXES = {
-    kind.value[0]: (kind, prefix, len(prefix))
-    for kind in (EventType.ADDED, EventType.MODIFIED, EventType.DELETED)
-    for prefix in (b'{"type":"%s","object":' % kind.value.encode(),)
+    kind[0]: (kind, prefix, len(prefix))
+    for kind in _ABOUT_OBJECTS
+    for prefix in (b'{"type":"%s","object":' % kind.encode(),)
 }
 _BY_FIRST_BYTE = {ord(letter): entry for letter, entry in _PREFIXES.items()}
 #: Where the event type's first letter stands in `{"type":"A`.
 _LETTER = 9
 
 
-def open_event(line: bytes) -> tuple[EventType, memoryview | Raw]:
+def open_event(line: bytes) -> tuple[str, memoryview | Raw]:
     """The type of a watch event and its object's bytes. Raises ValueError if the line is no watch event.
 
     The bytes are only sure to be the object's if they decode: a line whose envelope has more members than two comes
@@ -107,16 +115,29 @@ def open_event(line: bytes) -> tuple[EventType, memoryview | Raw]:
     return open_event_slowly(line)
 
 
-def open_event_slowly(line: bytes) -> tuple[EventType, Raw]:
+def event_reader(decode: Decode[T]) -> ReadEvent[T]:
+    """Reads the events about objects that `decode` makes, as servers usually write them."""
+
+    def read(line: bytes) -> tuple[str, str, str, T]:
+        kind, raw = open_event(line)
+        if kind not in _ABOUT_OBJECTS:
+            raise ValueError(f"{kind} is about no object")
+        item = decode(raw)
+        metadata = item.metadata
+        return kind, metadata.uid, metadata.resource_version, item
+
+    return read
+
+
+def open_event_slowly(line: bytes) -> tuple[str, Raw]:
     """As `open_event`, for any spelling of the envelope."""
     try:
         envelope = _decode_envelope(line)
     except msgspec.MsgspecError as error:
         raise ValueError(f"not a watch event: {error}") from error
-    try:
-        return EventType(envelope.type), envelope.object
-    except ValueError:
-        raise ValueError(f"unknown watch event type {envelope.type!r}") from None
+    if envelope.type not in _TYPES:
+        raise ValueError(f"unknown watch event type {envelope.type!r}")
+    return envelope.type, envelope.object
 
 
 def identify(raw: bytes | memoryview | Raw) -> Identity:
@@ -131,3 +152,12 @@ def identify(raw: bytes | memoryview | Raw) -> Identity:
 def version(text: str) -> int | None:
     """A resourceVersion as a number, which KEP-5504 makes comparable; None for anything else."""
     return int(text) if text.isdecimal() and text.isascii() else None
+
+
+def is_older(text: str, than: str) -> bool:
+    """Whether both are numbers and the first is the smaller one. Nothing is known of other versions."""
+    if text >= than and len(text) == len(than):
+        # So it is in the order of texts, which for numbers of as many digits is their own.
+        return False
+    number, other = version(text), version(than)
+    return number is not None and other is not None and number < other

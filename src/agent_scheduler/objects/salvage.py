@@ -27,6 +27,14 @@ def salvage(raw: bytes | memoryview | Raw, cls: type[W]) -> W:
     return _struct(data, cls)
 
 
+def salvage_part(raw: bytes | Raw, kind: Any) -> Any:
+    """As much as `raw` has of a field of type `kind`; None where that is nothing."""
+    try:
+        return _value(msgspec.json.decode(raw), kind)
+    except msgspec.MsgspecError:
+        return None
+
+
 def _struct(data: dict[str, Any], cls: type[W]) -> W:
     found = {}
     for field in msgspec.structs.fields(cls):

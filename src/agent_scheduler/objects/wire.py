@@ -4,11 +4,13 @@ Each struct names only the fields that a decision or a report needs; msgspec ski
 an object with fields nobody here thought of costs nothing and breaks nothing. Structs are frozen: an object
 from a watch is a value, shared by whoever holds it.
 
-Parts that many pods have in common (affinity, tolerations, node selector) stay `Raw` here. Their bytes are part
-of the key under which `engine.podclass` compiles them once for all pods that spell them the same way.
+Parts that many pods have in common (resources, affinity, tolerations, node selector) stay `Raw` here. By their bytes
+`engine.podclass` knows pods that spell them the same way, and decodes them once for all of these.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -29,7 +31,9 @@ class OwnerReference(Wire, frozen=True):
     controller: bool | None = None
 
 
-class Metadata(Wire, frozen=True):
+class PodMetadata(Wire, frozen=True):
+    """Annotations may be long, and nothing asks for those of a pod."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -37,8 +41,11 @@ class Metadata(Wire, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
+
+
+class Metadata(PodMetadata, frozen=True):
+    annotations: dict[str, str] | None = None
 
 
 class SchedulingGate(Wire, frozen=True):
@@ -60,16 +67,19 @@ class ContainerPort(Wire, frozen=True):
 
 
 class ResourceRequirements(Wire, frozen=True):
+    """Of what a container may take at most nothing is said: the API server turns it into requests."""
+
     requests: Resources | None = None
-    limits: Resources | None = None
 
 
 class Container(Wire, frozen=True):
+    """The `Raw` fields are `ResourceRequirements` and a list of `ContainerPort`."""
+
     name: str = ""
     image: str | None = None
     restart_policy: str | None = None
-    resources: ResourceRequirements | None = None
-    ports: list[ContainerPort] | None = None
+    resources: Raw = Raw()
+    ports: Raw = Raw()
 
 
 class PodResourceClaim(Wire, frozen=True):
@@ -98,7 +108,6 @@ class PodSpec(Wire, frozen=True):
     volumes: Raw = Raw()
     resource_claims: list[PodResourceClaim] | None = None
     preemption_policy: str | None = None
-    host_network: bool | None = None
 
 
 class ResourceClaimStatus(Wire, frozen=True):
@@ -107,11 +116,13 @@ class ResourceClaimStatus(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """What the kubelet has given a container, which is not what its spec says while a resize goes on (KEP-1287)."""
+    """What the kubelet has given a container, which is not what its spec says while a resize goes on (KEP-1287).
+
+    The `Raw` fields are `ResourceRequirements` and `Resources`."""
 
     name: str = ""
-    resources: ResourceRequirements | None = None
-    allocated_resources: Resources | None = None
+    resources: Raw = Raw()
+    allocated_resources: Raw = Raw()
 
 
 class ExtendedResourceClaimStatus(Wire, frozen=True):
@@ -130,9 +141,16 @@ class PodStatus(Wire, frozen=True):
 
 
 class Pod(Wire, frozen=True):
-    metadata: Metadata
+    metadata: PodMetadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+class PodEvent(Wire, frozen=True):
+    """A watch event about a pod, of those that are about an object at all."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: Pod
 
 
 class Taint(Wire, frozen=True):

@@ -203,7 +203,7 @@ def test_a_bound_pod_with_a_malformed_field_takes_its_room_and_is_reported_once(
     world.seen(body)
     assert world.cpu("n1") == 1000
     assert len(world.reports.problems) == 1
-    assert world.reports.problems[0].startswith("Pod default/a: Expected `int")
+    assert world.reports.problems[0].startswith("Pod default/a: spec.containers[0].ports: Expected `int")
 
 
 def test_a_bound_pod_that_was_malformed_is_counted_in_full_once_it_can_be_read() -> None:

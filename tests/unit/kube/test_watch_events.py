@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from agent_scheduler.kube.watch_events import EventType, identify, open_event, open_event_slowly, version
+from agent_scheduler.kube.watch_events import identify, is_older, open_event, open_event_slowly, version
 from agent_scheduler.objects.wire import Pod
 
 POD = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}, "spec": {"schedulerName": "s"}}
@@ -21,7 +21,7 @@ def test_an_event_is_opened_the_same_way_quickly_and_slowly(kind: str) -> None:
     line = compact({"type": kind, "object": POD})
     quick, raw = open_event(line)
     slow, other = open_event_slowly(line)
-    assert quick is slow is EventType(kind)
+    assert quick == slow == kind
     assert decode(raw) == decode(other) == msgspec.convert(POD, Pod)
 
 
@@ -35,7 +35,7 @@ def test_an_event_is_opened_the_same_way_quickly_and_slowly(kind: str) -> None:
 )
 def test_any_spelling_of_the_envelope_is_understood(line: bytes) -> None:
     kind, raw = open_event(line)
-    assert kind is EventType.ADDED
+    assert kind == "ADDED"
     assert decode(raw) == msgspec.convert(POD, Pod)
 
 
@@ -71,3 +71,24 @@ def test_an_object_that_cannot_be_decoded_is_still_identified() -> None:
 )
 def test_only_plain_digits_are_comparable_versions(text: str, number: int | None) -> None:
     assert version(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "than", "older"),
+    [
+        ("9", "10", True),
+        ("10", "9", False),
+        ("19", "20", True),
+        ("20", "19", False),
+        ("20", "20", False),
+        ("007", "8", True),
+        ("008", "7", False),
+        ("", "1", False),
+        ("1", "", False),
+        ("1a", "2a", False),
+        ("10", "2a", False),
+        ("٣", "9", False),
+    ],
+)
+def test_a_version_is_older_only_as_a_number(text: str, than: str, older: bool) -> None:
+    assert is_older(text, than) is older

@@ -15,6 +15,7 @@ from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import QuantityError, value
 
 from ..nodeinfo import NodeInfo
+from ..requests import requested
 from .catalogue import Devices
 from .claimspec import ClaimSpec, Option, Request
 from .records import CLASS_RESOURCE
@@ -90,13 +91,14 @@ def needs_of(spec: wire.PodSpec) -> ExtendedNeeds | None:
 
 
 def _whole(container: wire.Container) -> tuple[tuple[str, int], ...]:
-    requests = (container.resources.requests if container.resources else None) or {}
+    # What is wrong with them, the pod's class says.
+    requests = requested(container.resources, "", []) or {}
     found = []
     for resource, quantity in sorted(requests.items()):
         try:
             found.append((resource, value(quantity)))
         except QuantityError:
-            # The pod's class says so, and nobody places it.
+            # As above, and nobody places it.
             found.append((resource, 0))
     return tuple(found)
 

@@ -69,25 +69,32 @@ class Recogniser:
     """
 
     def __init__(self) -> None:
-        self._plain: set[bytes] = set()
+        #: Of those with a token what stands before and behind its random part, and whether it has something for us.
+        self._known: dict[tuple[bytes, bytes], bool] = {}
+        self._last = (b"", b"", -1, False)
 
-    def may_matter(self, data: bytes) -> bool:
-        """Whether these bytes of a `spec.volumes` may have something for us; False for nearly all pods."""
+    def matters(self, data: bytes) -> bytes:
+        """What these bytes of a `spec.volumes` may have for us, as it is written but for what is random in it; empty
+        for nearly all pods."""
+        head, tail, length, matters = self._last
+        if len(data) == length and data.startswith(head) and data.endswith(tail):
+            at = len(head)
+            if data[at : at + _RANDOM].isalnum():
+                return head + tail if matters else b""
         at = data.find(_TOKEN)
         if at < 0:
-            return _telltale(data) is not None
+            return data if _telltale(data) is not None else b""
         at += len(_TOKEN)
         if not data[at : at + _RANDOM].isalnum():
-            return _telltale(data) is not None
-        spelling = data[:at] + data[at + _RANDOM :]
-        if spelling in self._plain:
-            return False
-        if _telltale(data) is not None:
-            return True
-        if len(self._plain) >= _SPELLINGS_KEPT:
-            self._plain.clear()
-        self._plain.add(spelling)
-        return False
+            return data if _telltale(data) is not None else b""
+        head, tail = data[:at], data[at + _RANDOM :]
+        known = self._known.get((head, tail))
+        if known is None:
+            if len(self._known) >= _SPELLINGS_KEPT:
+                self._known.clear()
+            known = self._known[head, tail] = _telltale(data) is not None
+        self._last = (head, tail, len(data), known)
+        return head + tail if known else b""
 
 
 def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> PodVolumes | None:

@@ -244,11 +244,15 @@ def test_the_ledger_knows_whose_volumes_are_where() -> None:
 
 def test_a_token_is_recognised_whatever_its_name_ends_with() -> None:
     tells = Recogniser()
-    assert not tells.may_matter(TOKEN % (b"abcde", b""))
-    assert not tells.may_matter(TOKEN % (b"fghij", b""))
+    assert not tells.matters(TOKEN % (b"abcde", b""))
+    assert not tells.matters(TOKEN % (b"fghij", b""))
     claimed = b',{"name":"v","persistentVolumeClaim":{"claimName":"c"}}'
-    assert tells.may_matter(TOKEN % (b"abcde", claimed))
-    assert tells.may_matter(TOKEN % (b"fghij", claimed))
+    other = b',{"name":"v","persistentVolumeClaim":{"claimName":"d"}}'
+    assert claimed in tells.matters(TOKEN % (b"abcde", claimed))
+    assert tells.matters(TOKEN % (b"abcde", claimed)) == tells.matters(TOKEN % (b"fghij", claimed))
+    assert tells.matters(TOKEN % (b"abcde", other)) != tells.matters(TOKEN % (b"fghij", claimed))
+    assert not tells.matters(TOKEN % (b"klmno", b""))
     # Nothing that is cut out can hide what matters.
-    assert tells.may_matter(b'[{"name":"kube-api-access-","rbd":{"image":"i"}}]')
-    assert tells.may_matter(spec("kube-api-access-abcde"))
+    assert tells.matters(b'[{"name":"kube-api-access-","rbd":{"image":"i"}}]')
+    assert tells.matters(TOKEN % (b'",rbd', claimed))
+    assert tells.matters(spec("kube-api-access-abcde"))
