@@ -21,7 +21,7 @@ from .registry import CLASSES, DEFINITIONS, NAMESPACES, Registry, Served
 from .requests import Request, Response, Stream, refusal
 from .resource import Object, Resource
 from .store import Store
-from .templates import PodTemplates
+from .templates import BURSTS, Templates
 from .views import JSON, YAML, View, wants_yaml
 
 _HEALTH = frozenset({"healthz", "readyz", "livez"})
@@ -83,8 +83,12 @@ class Api:
         self.registry = Registry(store, resources)
         self.collector = Collector(self.registry, definitions_only=not controllers)
         self._token = f"Bearer {token}".encode() if token is not None else None
-        self._pods = self.registry.stored(subresources.PODS)
-        self._templates = PodTemplates(self.registry, self._pods)
+        #: By the kind's group and plural.
+        self._templates: dict[tuple[str, str], Templates] = {}
+        for served in self.registry.all():
+            kind = (served.resource.group, served.resource.plural)
+            if kind in BURSTS:
+                self._templates[kind] = Templates(self.registry, served, BURSTS[kind])
         self._bootstrap()
 
     def _bootstrap(self) -> None:
@@ -252,9 +256,7 @@ class Api:
         if served.resource.namespaced and not in_namespace:
             raise method_not_allowed()
         if method == "POST" and "create" in verbs:
-            if served is self._pods:
-                return self._create_pod(namespace, request)
-            response = writing.create(registry, served, namespace, request, user=USER)
+            response = self._create(served, namespace, request)
             if served.name == DEFINITIONS:
                 self._establish(response)
             return response
@@ -262,19 +264,17 @@ class Api:
             return deletion.delete_collection(registry, served, namespace, request)
         raise method_not_allowed()
 
-    def _create_pod(self, namespace: str, request: Request) -> Response:
-        """A create of a pod, which the pods before it may have made short."""
-        pods, templates = self._pods, self._templates
-        known = templates.key(request, namespace)
-        if known is None:
-            return writing.create(self.registry, pods, namespace, request, user=USER)
-        key, name = known
-        record = templates.make(key, name)
-        if record is not None:
-            return Response(201, pods.view.object(record.data))
-        response = writing.create(self.registry, pods, namespace, request, user=USER)
-        if not response.headers:
-            templates.learn(key, pods.table.records[f"{namespace}/{name}"])
+    def _create(self, served: Served, namespace: str, request: Request) -> Response:
+        """A create, which those before it may have made short."""
+        templates = self._templates.get((served.resource.group, served.resource.plural))
+        sight = templates.look(request, namespace) if templates is not None else None
+        if templates is None or sight is None:
+            return writing.create(self.registry, served, namespace, request, user=USER)
+        response = templates.make(sight)
+        if response is None:
+            response = writing.create(self.registry, served, namespace, request, user=USER)
+            if not response.headers:
+                templates.learn(sight)
         return response
 
     def _object(self, request: Request, served: Served, namespace: str, name: str) -> Response | Stream:

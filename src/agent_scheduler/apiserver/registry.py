@@ -125,8 +125,12 @@ class Registry:
         """The kind that owns a table."""
         return self._stored[name]
 
+    def all(self) -> list[Served]:
+        """Every kind in every version."""
+        return [served for kinds in self.served.values() for served in kinds.values()]
+
     def resources(self) -> list[Resource]:
-        return [served.resource for kinds in self.served.values() for served in kinds.values()]
+        return [served.resource for served in self.all()]
 
     def tables(self) -> list[Served]:
         """Every table's owner, shaped kinds left out."""

@@ -1,127 +1,256 @@
-"""Pods that differ only by name: what the rules decide for one holds for all of them.
+"""Objects that differ in a few texts only: what the rules decide for one holds for all of them.
 
-Agents' pods come in bursts of the same pod under many names. Decoding, defaulting, admission and validation are
-pure functions of what was sent, of the time (to the second) and of the priority classes; of the name, only its
-syntax and its being free matter. So the outcome for the first pods of a burst is kept as encoded bytes with
-three holes (version, name, UID), and the rest of the burst fills the holes.
+Agents' pods come in bursts of the same pod under many names, and each bind is told by the same event about another pod.
+Decoding, defaulting, admission and validation are pure functions of what was sent, of the time (to the second) and of
+the priority classes; of the texts that differ, only their form matters, and that a name is free. So the outcome for the
+first objects of a burst is kept as encoded bytes with holes, and the rest of the burst fills the holes.
 
-Guarantee: a pod made from a template is what the full rules would have stored. Anything out of the ordinary (a
-query, a warning, a generated name, a name that occurs elsewhere in the pod) goes the long way.
+Guarantee: an object made from a template is what the full rules would have stored, and so is its answer. A template is
+trusted once it made the second object of its burst out of the first. Anything out of the ordinary (a query, a warning,
+a generated name, a name that occurs elsewhere in the object) goes the long way.
 """
 
 from __future__ import annotations
 
-from sys import intern
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import orjson
 
 from .builtin.names import subdomain
 from .registry import Registry, Served
-from .requests import Request
+from .requests import Request, Response
 from .resource import Object
-from .store import HEAD, Record
+from .store import Record
+from .times import is_micro_time
 
-#: Templates kept for the present second; a workload with more kinds of pods than this gains nothing from them.
+Path = tuple[str | int, ...]
+
+#: Templates kept for the present second; a workload with more kinds of objects than this gains nothing from them.
 _LIMIT = 256
-_NAME, _UID = "\ue000name", "\ue000uid"
+_MARK = "\ue000{}"
+_MARKED = re.compile(rb'"\xee\x80\x80(\d+)"')
+#: What the server itself writes into every object; they come before the holes of a template.
+_STAMPS: tuple[Path, ...] = (("metadata", "resourceVersion"), ("metadata", "uid"))
+
+
+class Hole(NamedTuple):
+    """A text in which the objects of a burst differ. `fits` says whether it is one that the rules let pass.
+
+    It is `sent` in one place, `stored` in another, and `fields` are the names under which selectors read it.
+    """
+
+    sent: tuple[str, ...]
+    stored: Path
+    fits: Callable[[str], bool]
+    fields: tuple[str, ...] = ()
+
+
+class Form:
+    """Encoded bytes with holes."""
+
+    __slots__ = ("_pattern", "_pick")
+
+    def __init__(self, marked: bytes) -> None:
+        """Raises ValueError unless there are two holes at least, each of them once."""
+        parts = _MARKED.split(marked)
+        order = [int(number) for number in parts[1::2]]
+        if len(order) < 2 or sorted(order) != list(range(len(order))):
+            raise ValueError("not every hole is there once")
+        self._pattern = b"%b".join(part.replace(b"%", b"%%") for part in parts[::2])
+        self._pick: Callable[[Sequence[bytes]], tuple[bytes, ...]] = itemgetter(*order)
+
+    def fill(self, texts: Sequence[bytes]) -> bytes:
+        """With JSON texts, by the holes' numbers."""
+        return self._pattern % self._pick(texts)
 
 
 class Template:
-    """One stored pod with holes: `parts` are the bytes before the name, between name and UID, and after it."""
+    """One stored object with holes: for its version, its UID, and texts of its own, of which the first is the name."""
 
-    __slots__ = ("fields", "labels", "owners", "parts")
+    __slots__ = ("_fields", "_labels", "_owners", "_shown", "_stored", "_varying")
 
-    def __init__(self, record: Record, parts: tuple[bytes, bytes, bytes]) -> None:
-        self.parts = parts
-        self.labels = record.labels
-        self.fields = record.fields[1:]
-        self.owners = record.owners
+    def __init__(self, record: Record, served: Served, holes: Sequence[Hole]) -> None:
+        """From an object that the rules have made. Raises ValueError if it cannot be one."""
+        obj: Object = orjson.loads(record.data)
+        for number, path in enumerate((*_STAMPS, *[hole.stored for hole in holes])):
+            holder: Any = obj
+            for step in path[:-1]:
+                holder = holder[step]
+            holder[path[-1]] = _MARK.format(number)
+        marked = orjson.dumps(obj)
+        self._stored = Form(marked)
+        #: Only another shape is more than what is stored under the names of its kind.
+        self._shown = Form(served.view.object(marked)) if served.resource.shape is not None else None
+        names = served.table.field_names
+        self._fields = record.fields
+        self._varying = [
+            (names.index(field), number) for number, hole in enumerate(holes) for field in hole.fields
+        ]
+        self._labels = record.labels
+        self._owners = record.owners
 
-    def fill(self, rv: int, namespace: str, name: str, *, uid: str) -> Record:
-        """The pod of this name as version `rv`."""
-        name = intern(name)
-        before, between, after = self.parts
+    def fill(self, rv: int, namespace: str, uid: str, texts: Sequence[str]) -> Record:
+        """The object with these texts as version `rv`."""
+        return self._record(self._encoded(rv, uid, texts), rv, namespace, uid, texts)
+
+    def make(
+        self, served: Served, rv: int, namespace: str, uid: str, texts: Sequence[str]
+    ) -> tuple[Record, bytes]:
+        """The same, and the object as a write of its kind is answered."""
+        encoded = self._encoded(rv, uid, texts)
+        record = self._record(encoded, rv, namespace, uid, texts)
+        shown = served.view.object(record.data) if self._shown is None else self._shown.fill(encoded)
+        return record, shown
+
+    @staticmethod
+    def _encoded(rv: int, uid: str, texts: Sequence[str]) -> list[bytes]:
+        return list(map(orjson.dumps, (str(rv), uid, *texts)))
+
+    def _record(
+        self, encoded: Sequence[bytes], rv: int, namespace: str, uid: str, texts: Sequence[str]
+    ) -> Record:
+        fields = list(self._fields)
+        for place, number in self._varying:
+            fields[place] = texts[number]
+        name = texts[0]
         return Record(
             f"{namespace}/{name}",
             namespace,
             name,
             uid,
             rv,
-            b"%b%d%b%b%b%b%b" % (HEAD, rv, before, name.encode(), between, uid.encode(), after),
-            self.labels,
-            (name, *self.fields),
-            self.owners,
+            self._stored.fill(encoded),
+            self._labels,
+            tuple(fields),
+            self._owners,
             False,
         )
 
 
-class PodTemplates:
-    """The templates of one registry's pods. Valid for one second and one state of the priority classes."""
+class Sight(NamedTuple):
+    """What was sent: all but the texts of the holes, and these."""
 
-    def __init__(self, registry: Registry, pods: Served) -> None:
+    key: tuple[str, bytes]
+    texts: list[str]
+
+
+class _First(NamedTuple):
+    """The first object of a burst."""
+
+    record: Record
+    texts: list[str]
+
+
+class Templates:
+    """The templates of one kind in namespaces. Valid for one second and one state of the priority classes."""
+
+    def __init__(self, registry: Registry, served: Served, holes: Sequence[Hole]) -> None:
         self._registry = registry
-        self._pods = pods
-        self._usable = pods.table.field_names[0] == "metadata.name"
+        self._served = served
+        self._holes = holes
+        #: Where each hole is in what is sent: above it, and its own name there.
+        self._places = [(hole.sent[:-1], hole.sent[-1], hole.fits) for hole in holes]
         self._until = ("", -1)
-        #: What was sent, without the name -> its template; None after the first sight.
-        self._known: dict[tuple[str, bytes], Template | None] = {}
+        #: By the key of a sight. None where a second object showed that there is no template.
+        self._known: dict[tuple[str, bytes], _First | Template | None] = {}
 
-    def key(self, request: Request, namespace: str) -> tuple[tuple[str, bytes], str] | None:
-        """What a create is known by, and its pod's name; None if it must go the long way."""
-        if request.query or request.content_type != "application/json" or not self._usable:
+    def look(self, request: Request, namespace: str) -> Sight | None:
+        """What a create is known by; None if it must go the long way."""
+        if request.query or request.content_type != "application/json":
             return None
+        texts: list[str] = []
         try:
             sent: Any = orjson.loads(request.body)
-            name: Any = sent["metadata"].pop("name")
+            for above, name, fits in self._places:
+                holder = sent
+                for step in above:
+                    holder = holder[step]
+                text = holder.pop(name)
+                if type(text) is not str or not fits(text):
+                    return None
+                texts.append(text)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None  # the long way says what is wrong
-        if not isinstance(name, str) or subdomain(name):
-            return None
-        return (namespace, orjson.dumps(sent)), name
+        return Sight((namespace, orjson.dumps(sent)), texts)
 
-    def make(self, key: tuple[str, bytes], name: str) -> Record | None:
-        """Store a pod by its template. None if there is none, or if a refusal is due."""
-        registry = self._registry
+    def make(self, sight: Sight) -> Response | None:
+        """Store an object by its template. None if there is none, or if a refusal is due."""
+        registry, served = self._registry, self._served
         state = (registry.now(), registry.classes_version)
         if state != self._until:
             self._until = state
             self._known.clear()
             return None
-        template = self._known.get(key)
-        namespace = key[0]
+        key, texts = sight
+        template, namespace = self._known.get(key), key[0]
         if (
-            template is None
-            or f"{namespace}/{name}" in self._pods.table.records
+            not isinstance(template, Template)
+            or f"{namespace}/{texts[0]}" in served.table.records
             or namespace in registry.terminating
             or registry.namespace(namespace) is None
         ):
             return None
         store = registry.store
-        record = template.fill(store.rv + 1, namespace, name, uid=store.uid())
-        store.put(self._pods.name, record, None)
-        return record
+        record, shown = template.make(served, store.rv + 1, namespace, store.uid(), texts)
+        store.put(served.name, record, None)
+        return Response(201, shown)
 
-    def learn(self, key: tuple[str, bytes], record: Record) -> None:
-        """Remember the outcome of the long way: a template is made at the second sight."""
+    def learn(self, sight: Sight) -> None:
+        """Remember the outcome of the long way. Its second time makes a template, or shows that there is none."""
+        key, texts = sight
+        record = self._served.table.records[f"{key[0]}/{texts[0]}"]
+        first = self._known.get(key)
         if key not in self._known:
             if len(self._known) < _LIMIT:
-                self._known[key] = None
-        elif self._known[key] is None and (parts := _parts(record)) is not None:
-            self._known[key] = Template(record, parts)
+                self._known[key] = _First(record, texts)
+        elif isinstance(first, _First):
+            self._known[key] = self._template(first, record, texts)
+
+    def _template(self, first: _First, second: Record, texts: list[str]) -> Template | None:
+        try:
+            template = Template(first.record, self._served, self._holes)
+        except (ValueError, KeyError, IndexError):
+            return None
+        made = template.fill(second.rv, second.namespace, second.uid, texts)
+        same = (made.data, made.fields, made.labels, made.owners) == (
+            second.data,
+            second.fields,
+            second.labels,
+            second.owners,
+        )
+        return template if same else None
 
 
-def _parts(record: Record) -> tuple[bytes, bytes, bytes] | None:
-    """The record's bytes around name and UID, from the version on; None if they occur elsewhere too."""
-    obj: Object = orjson.loads(record.data)
-    metadata = obj["metadata"]
-    metadata["name"], metadata["uid"] = _NAME, _UID
-    data = orjson.dumps(obj)
-    name, uid = _NAME.encode(), _UID.encode()
-    if data.count(name) != 1 or data.count(uid) != 1:
-        return None
-    if record.name.encode() in data or record.uid.encode() in data:
-        return None  # something was derived from them
-    before, _, rest = data[len(HEAD) + len(str(record.rv)) :].partition(name)
-    between, found, after = rest.partition(uid)
-    return (before, between, after) if found else None
+def _is_name(text: str) -> bool:
+    return not subdomain(text)
+
+
+def _is_note(text: str) -> bool:
+    return 0 < len(text) <= 1024
+
+
+_NAME = Hole(("metadata", "name"), ("metadata", "name"), _is_name, ("metadata.name",))
+#: (group, plural) -> in what the objects of a burst differ, their names first.
+BURSTS: dict[tuple[str, str], tuple[Hole, ...]] = {
+    ("", "pods"): (_NAME,),
+    ("events.k8s.io", "events"): (
+        _NAME,
+        Hole(("eventTime",), ("eventTime",), is_micro_time),
+        Hole(("note",), ("message",), _is_note),
+        Hole(
+            ("regarding", "name"),
+            ("involvedObject", "name"),
+            bool,
+            ("involvedObject.name", "regarding.name"),
+        ),
+        Hole(
+            ("regarding", "uid"),
+            ("involvedObject", "uid"),
+            bool,
+            ("involvedObject.uid", "regarding.uid"),
+        ),
+    ),
+}

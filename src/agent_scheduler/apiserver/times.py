@@ -38,6 +38,11 @@ def micro_time(text: str) -> str:
     return micro_time_text(parse(text, "2006-01-02T15:04:05.000000Z07:00"))
 
 
+def is_micro_time(text: str) -> bool:
+    """Whether a text is a `metav1.MicroTime` as the API server writes it."""
+    return _MICROS.fullmatch(text) is not None
+
+
 def clock_text(seconds: float) -> str:
     """A `metav1.Time` of the store's clock, in seconds since 1970."""
     return time_text(datetime.fromtimestamp(seconds, UTC))

@@ -1,12 +1,17 @@
-"""Bursts of pods: the short way stores what the long way would have."""
+"""Bursts of pods and of events: the short way stores what the long way would have."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
-from agent_scheduler.apiserver.templates import PodTemplates
+from agent_scheduler.apiserver.builtin import BUILTIN
+from agent_scheduler.apiserver.handlers import Api
+from agent_scheduler.apiserver.resource import Object
+from agent_scheduler.apiserver.templates import Form, Templates
 
 from .world import MERGE, PODS, World, pod
 
@@ -23,17 +28,17 @@ BURSTS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the pods that were made from a template."""
+    """Names of the objects that were made from a template."""
     names: list[str] = []
-    make = PodTemplates.make
+    make = Templates.make
 
-    def noted(self: PodTemplates, key: Any, name: str) -> Any:
-        record = make(self, key, name)
-        if record is not None:
-            names.append(name)
-        return record
+    def noted(self: Templates, sight: Any) -> Any:
+        made = make(self, sight)
+        if made is not None:
+            names.append(sight.texts[0])
+        return made
 
-    monkeypatch.setattr(PodTemplates, "make", noted)
+    monkeypatch.setattr(Templates, "make", noted)
     return names
 
 
@@ -54,7 +59,7 @@ def test_a_pod_from_a_template_is_what_the_rules_would_have_stored(
     quick = world_with_class()
     made = burst(quick, metadata)
     assert filled == [f"agent-{number:04d}" for number in range(2, 6)]
-    monkeypatch.setattr(PodTemplates, "key", lambda self, request, namespace: None)
+    monkeypatch.setattr(Templates, "look", lambda self, request, namespace: None)
     slow = world_with_class()
     expected = burst(slow, metadata)
     assert made == expected
@@ -125,3 +130,103 @@ def test_pods_made_from_templates_are_watched_and_bound_like_others(filled: list
     assert [event["type"] for event in seen] == ["ADDED"] * 6 + ["MODIFIED"]
     assert seen[-1]["object"] == world.ok("GET", f"{PODS}/{name}")
     assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1") == [name]
+
+
+EVENTS, CORE_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/namespaces/default/events"
+
+
+def event(number: int, **more: Any) -> Object:
+    name = f"agent-{number:04d}"
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name}.{number:x}", "namespace": "default"},
+        "eventTime": f"2026-01-01T00:00:00.{number:06d}Z",
+        "reportingController": "s",
+        "reportingInstance": "i",
+        "type": "Normal",
+        "reason": "Scheduled",
+        "action": "Binding",
+        "note": f'100% "assigned" é {name}',
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": name,
+            "uid": f"u{number}",
+            "namespace": "default",
+        },
+        **more,
+    }
+
+
+def test_an_event_from_a_template_is_what_the_rules_would_have_stored(
+    filled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[list[Any]] = []
+    for _ in range(2):
+        world = World()
+        watches = [world.watch(f"{path}?watch=1&resourceVersion=1") for path in (EVENTS, CORE_EVENTS)]
+        made = [world.call("POST", EVENTS, event(number)) for number in range(6)]
+        selected = world.ok("GET", f"{EVENTS}?fieldSelector=regarding.name%3Dagent-0004%2Cregarding.uid%3Du4")
+        assert [item["note"] for item in selected["items"]] == ['100% "assigned" é agent-0004']
+        seen = [watch.events() for watch in watches]
+        answers.append([made, seen, world.ok("GET", EVENTS), world.ok("GET", CORE_EVENTS)])
+        monkeypatch.setattr(Templates, "look", lambda self, request, namespace: None)
+    assert len(filled) == 4
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"note": ""},
+        {"note": "x" * 1025},
+        {"note": None},
+        {"note": 7},
+        {"eventTime": "2026-01-01T00:00:00Z"},
+        {"eventTime": None},
+        {"metadata": {"name": "A B", "namespace": "default"}},
+        {"metadata": {"namespace": "default"}},
+        {"metadata": "none"},
+        {"regarding": {"name": "", "uid": "u", "namespace": "default"}},
+        {"regarding": []},
+        {"series": {"count": 1, "lastObservedTime": None}},
+    ],
+)
+def test_an_event_out_of_the_ordinary_is_answered_as_if_it_were_alone(odd: Object, filled: list[str]) -> None:
+    alone, crowded = World(), World()
+    expected = alone.call("POST", EVENTS, event(9, **odd))
+    for number in range(6):
+        crowded.ok("POST", EVENTS, event(number))
+    status, answer = crowded.call("POST", EVENTS, event(9, **odd))
+    assert len(filled) == 4
+    if status == 201:
+        for found in (expected[1], answer):
+            del found["metadata"]["uid"], found["metadata"]["resourceVersion"]
+    assert (status, answer) == expected
+
+
+def test_there_is_no_template_where_a_rule_makes_something_of_the_name(filled: list[str]) -> None:
+    world = World()
+    kinds = [replace(kind, default=_saying(kind.default)) if kind.kind == "Pod" else kind for kind in BUILTIN]
+    world.api = Api(world.store, kinds)
+    for number in range(6):
+        made = world.pod(f"agent-{number}")
+        assert made["metadata"]["annotations"] == {"last": str(number)}
+    assert filled == []
+
+
+def _saying(default: Any) -> Any:
+    def more(obj: Object) -> None:
+        default(obj)
+        obj["metadata"]["annotations"] = {"last": obj["metadata"]["name"][-1]}
+
+    return more
+
+
+def test_a_form_has_each_of_its_holes_once() -> None:
+    marked = orjson.dumps({"a": "\ue0001", "%b": "\ue0000", "b": "100%"})
+    assert orjson.loads(Form(marked).fill([b'"x"', b'"y"'])) == {"a": "y", "%b": "x", "b": "100%"}
+    for wrong in ({"a": "\ue0000"}, {"a": "\ue0000", "b": "\ue0000"}, {"a": "\ue0000", "b": "\ue0002"}):
+        with pytest.raises(ValueError, match="hole"):
+            Form(orjson.dumps(wrong))
