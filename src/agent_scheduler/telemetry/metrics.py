@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 
 from agent_scheduler.engine.queueing.views import PendingCounts
-from agent_scheduler.telemetry.series import Counter, Families, Histogram, exponential
+from agent_scheduler.telemetry.families import Families
+from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential
 
 #: Of the text exposition format. A scraper that prefers another (OpenMetrics) accepts this one, too.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,7 +66,8 @@ class Metrics:
         # What prometheus-client measures of any Python process; its own metrics are too slow for ours.
         self._registry = CollectorRegistry()
         self._profiles: dict[str, ProfileMetrics] = {}
-        self._sli: dict[int, Histogram] = {}
+        #: Attempts that a pod took, at most `_ATTEMPTS_SHOWN` -> where the time goes that it took.
+        self._sli: dict[int, Tally] = {}
         self._requests: dict[tuple[str, int], Counter] = {}
         self._attempts()
         self._queue()
@@ -189,7 +191,7 @@ class Metrics:
             False: self.urgent_retries_total.labels("spent"),
         }
         self._after_flush = self.pod_scheduled_after_flush_total.labels()
-        self._pod_attempts = self.pod_scheduling_attempts.labels()
+        self._pod_attempts = make.tally(histograms=[self.pod_scheduling_attempts.labels()])
 
     def _binding(self) -> None:
         make = self.families
@@ -332,13 +334,14 @@ class Metrics:
 
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
         """A pod got its node, `sli_seconds` after it first entered the active queue."""
-        self._pod_attempts.observe(attempts)
+        self._pod_attempts.add(attempts)
         shown = min(attempts, _ATTEMPTS_SHOWN)
-        series = self._sli.get(shown)
-        if series is None:
+        tally = self._sli.get(shown)
+        if tally is None:
             label = f"{_ATTEMPTS_SHOWN}+" if shown == _ATTEMPTS_SHOWN else str(shown)
-            series = self._sli[shown] = self.pod_scheduling_sli_duration_seconds.labels(label)
-        series.observe(sli_seconds)
+            series = self.pod_scheduling_sli_duration_seconds.labels(label)
+            tally = self._sli[shown] = self.families.tally(histograms=[series])
+        tally.add(sli_seconds)
         if after_flush:
             self._after_flush.inc()
 

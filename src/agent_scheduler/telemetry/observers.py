@@ -14,11 +14,24 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.telemetry.families import CounterFamily
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.series import Counter, Histogram
+from agent_scheduler.telemetry.series import Counter, Histogram, Tally
 
 _LOG_SECONDS = 60.0
+
+
+class _ByWord(dict[str, Counter]):
+    """The series of a family with one label, by its value, each made when first asked for."""
+
+    def __init__(self, family: CounterFamily) -> None:
+        super().__init__()
+        self._family = family
+
+    def __missing__(self, word: str) -> Counter:
+        series = self[word] = self._family.labels(word)
+        return series
 
 
 class QueueRecorder:
@@ -115,23 +128,25 @@ class FastPathObserver:
         self._log = get_logger("scheduler") if log is None else log
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         self._algorithm = metrics.scheduling_algorithm_duration_seconds.labels()
-        self._rank = metrics.candidate_rank.labels()
+        self._ranks = metrics.families.tally(histograms=[metrics.candidate_rank.labels()])
         self._conflicts = metrics.conflicts_total.labels(policy)
         self._fits = metrics.revalidations_total.labels("fits")
         self._refused = metrics.revalidations_total.labels("refused")
-        self._bind_seconds = metrics.bind_duration_seconds.labels()
+        self._status_writes = _ByWord(metrics.status_writes_total)
+        self._events = _ByWord(metrics.events_total)
         self._preemptions = metrics.preemption_attempts_total.labels()
         self._victims = metrics.preemption_victims.labels()
         self._evictions_failed = metrics.evictions_failed_total.labels()
         for kind in ("Pod", "Node"):
             metrics.malformed_objects_total.labels(kind)
-        # Series by what is reported, so that a report costs one lookup.
-        self._attempts: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
-        self._outcomes: dict[tuple[Enum, str], tuple[Counter, Histogram]] = {}
-        # (kind, change type) -> what is recorded for each such change.
-        self._changes: dict[tuple[str, Enum], tuple[Counter, Histogram]] = {}
-        # worker -> (cycles, busy seconds). Grows to the configured number of workers.
-        self._workers: dict[int, tuple[Counter, Counter]] = {}
+        # By what is reported, so that a report costs one lookup.
+        self._attempts: dict[tuple[str, str], Tally] = {}
+        self._outcomes: dict[tuple[Enum, str], Tally] = {}
+        # kind -> the types of change that it has had, with what is recorded for each. Few, and to hash an enum takes
+        # longer than to look at all of them.
+        self._changes: dict[str, list[tuple[Enum, Counter, Histogram]]] = {}
+        # Grows to the configured number of workers.
+        self._workers: dict[int, Tally] = {}
 
     def set_policy(self, policy: str) -> None:
         """Conflicts are counted under another label from now on."""
@@ -139,16 +154,20 @@ class FastPathObserver:
 
     def decided(self, worker: int, profile: str, seconds: float) -> None:
         try:
-            cycles, busy = self._workers[worker]
+            cycles = self._workers[worker]
         except KeyError:
-            cycles = self._metrics.worker_cycles_total.labels(str(worker))
-            busy = self._metrics.worker_busy_seconds_total.labels(str(worker))
-            # At 0 rather than absent until something fails: an alert on its increase needs the first step.
-            self._metrics.worker_failures_total.labels(str(worker))
-            self._workers[worker] = cycles, busy
-        cycles.inc()
-        busy.inc(seconds)
-        self._algorithm.observe(seconds)
+            cycles = self._workers[worker] = self._cycles(str(worker))
+        cycles.add(seconds)
+
+    def _cycles(self, worker: str) -> Tally:
+        metrics = self._metrics
+        # At 0 rather than absent until something fails: an alert on its increase needs the first step.
+        metrics.worker_failures_total.labels(worker)
+        return metrics.families.tally(
+            counters=[metrics.worker_cycles_total.labels(worker)],
+            sums=[metrics.worker_busy_seconds_total.labels(worker)],
+            histograms=[self._algorithm],
+        )
 
     def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
         self._metrics.worker_failures_total.labels(str(worker)).inc()
@@ -158,12 +177,12 @@ class FastPathObserver:
 
     def attempted(self, profile: str, result: str, started: float) -> None:
         try:
-            attempts, duration = self._attempts[profile, result]
+            attempts = self._attempts[profile, result]
         except KeyError:
-            attempts, duration = self._metrics.profile(profile).attempts[result]
-            self._attempts[profile, result] = attempts, duration
-        attempts.inc()
-        duration.observe(self._clock() - started)
+            counter, duration = self._metrics.profile(profile).attempts[result]
+            attempts = self._metrics.families.tally(counters=[counter], histograms=[duration])
+            self._attempts[profile, result] = attempts
+        attempts.add(self._clock() - started)
 
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         if conflicts:
@@ -174,20 +193,26 @@ class FastPathObserver:
             self._refused.inc(outdated)
         if accepted:
             # The candidates that were passed over come before the accepted one.
-            self._rank.observe(conflicts + 1)
+            self._ranks.add(conflicts + 1)
 
     def bound(self, outcome: Enum, seconds: float, profile: str) -> None:
         """`outcome` is one of a closed set whose values are words."""
         try:
-            series, point = self._outcomes[outcome, profile]
+            binds = self._outcomes[outcome, profile]
         except KeyError:
-            label = str(outcome.value).replace(" ", "_")
-            series = self._metrics.bind_outcomes_total.labels(label)
-            point = self._metrics.profile(profile).bind[outcome.value == "bound"]
-            self._outcomes[outcome, profile] = series, point
-        series.inc()
-        point.observe(seconds)
-        self._bind_seconds.observe(seconds)
+            binds = self._outcomes[outcome, profile] = self._binds(outcome, profile)
+        binds.add(seconds)
+
+    def _binds(self, outcome: Enum, profile: str) -> Tally:
+        metrics = self._metrics
+        label = str(outcome.value).replace(" ", "_")
+        return metrics.families.tally(
+            counters=[metrics.bind_outcomes_total.labels(label)],
+            histograms=[
+                metrics.profile(profile).bind[outcome.value == "bound"],
+                metrics.bind_duration_seconds.labels(),
+            ],
+        )
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
         held = self._once.admit(f"bind {problem[:60]}")
@@ -232,28 +257,43 @@ class FastPathObserver:
         """A batch of changes was handled, from clock `began` until now."""
         if not changes:
             return
-        mean = (self._clock() - began) / len(changes)
-        numbers: dict[Enum, int] = {}
-        for change in changes:
-            numbers[change.type] = numbers.get(change.type, 0) + 1
-        for change_type, number in numbers.items():
-            try:
-                received, handling = self._changes[kind, change_type]
-            except KeyError:
-                received = self._metrics.watch_events_total.labels(kind, change_type.value)
-                label = f"{kind}{_ACTIONS[change_type.value]}"
-                handling = self._metrics.event_handling_duration_seconds.labels(label)
-                self._changes[kind, change_type] = received, handling
-            received.inc(number)
-            handling.observe_many(mean, number)
+        left = len(changes)
+        mean = (self._clock() - began) / left
+        types = [change.type for change in changes]
+        for change_type, received, handling in self._changes.get(kind, ()):
+            number = types.count(change_type)
+            if number:
+                received.inc(number)
+                handling.observe_many(mean, number)
+                left -= number
+        if left:
+            for change_type, received, handling in self._met(kind, types):
+                number = types.count(change_type)
+                received.inc(number)
+                handling.observe_many(mean, number)
+
+    def _met(self, kind: str, types: list[Enum]) -> list[tuple[Enum, Counter, Histogram]]:
+        """What is recorded for those types that changes of this kind have now for the first time."""
+        metrics, known = self._metrics, self._changes.setdefault(kind, [])
+        new = [
+            (
+                change_type,
+                metrics.watch_events_total.labels(kind, change_type.value),
+                metrics.event_handling_duration_seconds.labels(f"{kind}{_ACTIONS[change_type.value]}"),
+            )
+            for change_type in dict.fromkeys(types)
+            if change_type not in [each for each, _, _ in known]
+        ]
+        known += new
+        return new
 
     def status_write(self, what: str) -> None:
         """A status writer's count."""
-        self._metrics.status_writes_total.labels(what).inc()
+        self._status_writes[what].inc()
 
     def event_write(self, what: str) -> None:
         """An event recorder's count."""
-        self._metrics.events_total.labels(what).inc()
+        self._events[what].inc()
 
 
 class ReloadReports:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent_scheduler.engine.queueing.views import PendingCounts
+from agent_scheduler.telemetry.families import Families, HistogramFamily
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.series import Families, HistogramFamily, exponential
+from agent_scheduler.telemetry.series import exponential
 
 #: kube-scheduler's metrics that we have: name -> labels and buckets (pkg/scheduler/metrics/metrics.go, 1.37).
 KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...] | None]] = {
@@ -179,6 +182,45 @@ def samples(text: str) -> list[tuple[str, str, dict[str, str], float]]:
         for sample in family.samples
         if not sample.name.endswith("_created")
     ]
+
+
+def test_what_a_tally_gathers_reads_as_if_each_value_had_been_recorded_at_once() -> None:
+    gathered, recorded = (_Tallied() for _ in range(2))
+    tally = gathered.families.tally(
+        counters=[gathered.counter.labels()],
+        histograms=[gathered.short.labels(), gathered.long.labels()],
+        sums=[gathered.busy.labels()],
+    )
+    chance = random.Random(7)
+    # A bound, what is above them all, and more than is gathered at a time.
+    values = [0.5, 2, 1e9, *(chance.expovariate(1) for _ in range(1500))]
+    for number, value in enumerate(values):
+        tally.add(value)
+        recorded.counter.inc()
+        recorded.short.observe(value)
+        recorded.long.observe(value)
+        recorded.busy.inc(value)
+        if number % 400 < 3:
+            assert gathered.families.text() == recorded.families.text()
+    assert gathered.families.text() == recorded.families.text()
+
+
+class _Tallied:
+    def __init__(self) -> None:
+        make = self.families = Families()
+        self.counter = make.counter("a_total", "Counts.")
+        self.busy = make.counter("b_total", "Sums.")
+        self.short = make.histogram("c", "Lasts.", bounds=(0.5, 1.0, 2.0))
+        self.long = make.histogram("d", "Lasts.", bounds=(2.0, 4.0))
+
+
+def test_a_tally_does_not_grow_while_nobody_reads() -> None:
+    make = Families()
+    counter = make.counter("a_total", "Counts.").labels()
+    tally = make.tally(counters=[counter])
+    for _ in range(10_000):
+        tally.add(1.0)
+    assert counter.value > 9000
 
 
 def test_a_wrong_number_of_labels_is_refused(metrics: Metrics) -> None:

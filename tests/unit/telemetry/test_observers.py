@@ -126,15 +126,21 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
     changes = [Change(ChangeType.ADDED, node, None)] * 3 + [Change(ChangeType.DELETED, node, node)]
     observer.received("Node", changes, clock.now - 2)
     observer.received("Node", [], clock.now - 2)
+    modified = Change(ChangeType.MODIFIED, node, node)
+    observer.received("Node", [modified, changes[0], modified], clock.now)
+    observer.received("Pod", [modified], clock.now - 0.5)
     for step in ("list_initial", "list_expired", "watch", "malformed"):
         observer.watched("Node", step)
     observer.status_write("written")
     observer.event_write("dropped")
     values = scrape(metrics)
-    assert values['agent_scheduler_watch_events_total{kind="Node",type="added"}'] == 3
+    assert values['agent_scheduler_watch_events_total{kind="Node",type="added"}'] == 4
+    assert values['agent_scheduler_watch_events_total{kind="Node",type="modified"}'] == 2
+    assert values['agent_scheduler_watch_events_total{kind="Pod",type="modified"}'] == 1
     assert values['agent_scheduler_watch_events_total{kind="Node",type="deleted"}'] == 1
     assert values['scheduler_event_handling_duration_seconds_sum{event="NodeAdd"}'] == 1.5
     assert values['scheduler_event_handling_duration_seconds_count{event="NodeDelete"}'] == 1
+    assert values['scheduler_event_handling_duration_seconds_sum{event="PodUpdate"}'] == 0.5
     assert values['agent_scheduler_lists_total{kind="Node",reason="initial"}'] == 1
     assert values['agent_scheduler_lists_total{kind="Node",reason="expired"}'] == 1
     assert values['agent_scheduler_watch_steps_total{kind="Node",step="watch"}'] == 1
