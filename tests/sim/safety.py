@@ -271,7 +271,7 @@ class Safety:
     def _look_at_snapshot(self, process: Process, fast_path: FastPath) -> None:
         snapshot = fast_path.snapshot
         columns = snapshot.columns
-        digest = hash((columns.usage.tobytes(), columns.version.tobytes(), columns.allocatable.tobytes()))
+        digest = hash((*columns.taken, *columns.version, *columns.offers))
         at, known = self._snapshots.get(process.identity, (-1, 0))
         if at == snapshot.sequence:
             self.checked["S8"] += 1

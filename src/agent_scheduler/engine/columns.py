@@ -1,5 +1,8 @@
 """The state of all nodes as columns: one exact int64 array a resource, one row a node.
 
+What a row offers and has taken is there twice: as plain numbers, which answer for one row at a tenth of what arrays
+cost, and as arrays, which answer for all. Who changes a row changes the numbers; the arrays follow when they are read.
+
 Two owners have such columns: the ledger (live) and each snapshot (a copy). Filters and scores read either, so
 the binder's live re-check runs the very rules that chose the node. int64 because float32 cannot tell 16 GiB
 from 16 GiB plus 512 bytes, and a scheduler that rounds overcommits.
@@ -29,6 +32,8 @@ T = TypeVar("T")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
+#: Of one row, by resource.
+Amounts = tuple[int, ...]
 
 #: Columns that every cluster has; other resources get the next free column when a node first offers them.
 CPU: Final = 0
@@ -44,6 +49,9 @@ LABELS_KEPT: Final = 256
 IMAGES_KEPT: Final = 256
 #: The same for what is derived from them.
 DERIVED_KEPT: Final = 256
+
+#: Rows of arrays that may be behind their numbers; more are brought up to date at once, so that no reader waits long.
+_BEHIND_AT_MOST: Final = 4096
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 NOBODY: Final[frozenset[str]] = frozenset()
@@ -92,25 +100,30 @@ class Columns:
     """Rows of nodes. All arrays have `capacity` columns; rows at or above `size` were never used."""
 
     __slots__ = (
+        "_behind",
         "_images",
         "_labels",
+        "_requested",
+        "_scored",
+        "_usage",
         "absent",
         "allocatable",
+        "capacity",
         "derived",
         "guests",
         "interns",
         "matching",
         "nodes",
+        "offers",
         "ports",
         "present",
-        "requested",
-        "scored",
+        "resources",
         "size",
         "spec_version",
         "taints",
+        "taken",
         "terms",
         "unschedulable",
-        "usage",
         "version",
     )
 
@@ -118,17 +131,25 @@ class Columns:
         resources = len(interns.resources)
         self.interns = interns
         self.size = 0
-        #: [resource, row], the ledger's units.
+        self.capacity = 0
+        #: How many have a column. They are the first so many of `interns.resources`.
+        self.resources = resources
+        #: [row] what the node offers, in the ledger's units.
+        self.offers: list[Amounts] = []
+        #: The same as [resource, row].
         self.allocatable: Ints = np.zeros((resources, 0), dtype=np.int64)
-        #: [2, resource, row]: `requested` and `scored` in one, because a bind changes both.
-        self.usage: Ints = np.zeros((2, resources, 0), dtype=np.int64)
-        #: Views of `usage`. `scored` is as `requested`, but CPU and memory are what the pods count as in scores
-        #: (see `PodClass.nonzero`).
-        self.requested, self.scored = self.usage
+        #: [row] what its pods request, by resource, and behind that once more what they count as in scores, which for
+        #: CPU and memory is another thing (see `PodClass.nonzero`).
+        self.taken: list[Amounts] = []
+        #: The same as [2, resource, row], but for the rows in `_behind`.
+        self._usage: Ints = np.zeros((2, resources, 0), dtype=np.int64)
+        self._requested: Ints = self._usage[0]
+        self._scored: Ints = self._usage[1]
+        self._behind: set[int] = set()
         #: Rises whenever anything on the row changes; never repeats, not even for a node that comes back.
-        self.version: Ints = np.zeros(0, dtype=np.int64)
+        self.version: list[int] = []
         #: The version at which the node's own spec last changed (labels, taints, allocatable).
-        self.spec_version: Ints = np.zeros(0, dtype=np.int64)
+        self.spec_version: list[int] = []
         self.present: Bools = np.zeros(0, dtype=np.bool_)
         self.unschedulable: Bools = np.zeros(0, dtype=np.bool_)
         #: Id of the taint list in `interns.taints`.
@@ -152,14 +173,54 @@ class Columns:
         #: Image -> sizes, made when a pod with that image is first ranked; at most `IMAGES_KEPT`.
         self._images: dict[str, Ints] = {}
 
-    def set_usage(self, usage: Ints) -> None:
-        """Have `usage`, of the same shape, in the place of what is there."""
-        self.usage = usage
-        self.requested, self.scored = usage
+    @property
+    def usage(self) -> Ints:
+        """[2, resource, row]: `requested` and `scored` in one. To be read; what is written is `taken`."""
+        if self._behind:
+            self._catch_up()
+        return self._usage
 
     @property
-    def capacity(self) -> int:
-        return int(self.version.shape[0])
+    def requested(self) -> Ints:
+        """[resource, row] what the pods request."""
+        if self._behind:
+            self._catch_up()
+        return self._requested
+
+    @property
+    def scored(self) -> Ints:
+        """[resource, row] what they count as in scores."""
+        if self._behind:
+            self._catch_up()
+        return self._scored
+
+    def set_usage(self, usage: Ints) -> None:
+        """Have arrays that are of the same shape in the place of those that are there, for as long as filters are asked
+        about many rows at once. `taken` stays as it is."""
+        self._usage = usage
+        self._requested, self._scored = usage
+
+    def offer(self, row: int, amounts: Mapping[str, int]) -> None:
+        """Each of these resources has a column."""
+        offered = [0] * self.resources
+        for resource, amount in amounts.items():
+            offered[self.interns.resources[resource]] = amount
+        self.offers[row] = tuple(offered)
+        self.allocatable[:, row] = offered
+
+    def take(self, row: int, taken: Amounts) -> None:
+        """Have `taken` on a row from now on."""
+        self.taken[row] = taken
+        self._behind.add(row)
+
+    def take_nothing(self, row: int) -> None:
+        self.take(row, (0,) * (2 * self.resources))
+
+    def _catch_up(self) -> None:
+        rows = list(self._behind)
+        self._behind.clear()
+        taken = np.array([self.taken[row] for row in rows], dtype=np.int64)
+        self._usage[:, :, rows] = taken.T.reshape(2, self.resources, len(rows))
 
     def reserve(self, rows: int) -> None:
         """Make room for `rows` rows and for every resource known by now."""
@@ -167,18 +228,31 @@ class Columns:
         grown_rows = max(rows, self.capacity)
         if grown_rows > self.capacity:
             grown_rows = max(grown_rows, 2 * self.capacity, 64)
-        if grown_rows == self.capacity and resources == self.allocatable.shape[0]:
+        if grown_rows == self.capacity and resources == self.resources:
             return
+        self._pad(resources - self.resources)
+        more = grown_rows - self.capacity
+        self.offers.extend([(0,) * resources] * more)
+        self.taken.extend([(0,) * (2 * resources)] * more)
+        self.version.extend([0] * more)
+        self.spec_version.extend([0] * more)
         self.allocatable = _grown(self.allocatable, (resources, grown_rows))
-        self.usage = _grown(self.usage, (2, resources, grown_rows))
-        self.requested, self.scored = self.usage
-        for name in ("version", "spec_version", "present", "unschedulable", "taints"):
+        self.set_usage(_grown(self._usage, (2, resources, grown_rows)))
+        for name in ("present", "unschedulable", "taints"):
             setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
         self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
         _grow_each(self._images, grown_rows)
         _grow_each(self.matching, grown_rows)
         _grow_each(self.terms, grown_rows)
-        self.nodes.extend([None] * (grown_rows - len(self.nodes)))
+        self.nodes.extend([None] * more)
+        self.resources, self.capacity = resources, grown_rows
+
+    def _pad(self, more: int) -> None:
+        """Have `more` resources on every row, of which nothing is there."""
+        if more:
+            nothing, resources = (0,) * more, self.resources
+            self.offers = [offered + nothing for offered in self.offers]
+            self.taken = [taken[:resources] + nothing + taken[resources:] + nothing for taken in self.taken]
 
     def all_rows(self) -> Rows:
         return np.arange(self.size, dtype=np.intp)
@@ -239,45 +313,50 @@ class Columns:
         for term in pod.cls.existing:
             self.terms[term][row] += sign
 
-    def copy_rows(self, source: Columns, rows: Sequence[int]) -> None:
-        """Make `rows` equal to those of `source`. Cost is per row, not per node of the cluster."""
-        self.reserve(source.size)
-        self.size = source.size
-        if not len(rows):
-            return
+    def copy_rows(self, source: Columns, rows: Sequence[int]) -> list[int]:
+        """Make `rows` equal to those of `source`; gives those whose node has changed. Cost is per row, not per node of
+        the cluster."""
+        if self.size != source.size or self.resources != source.resources:
+            self.reserve(source.size)
+            self.size = source.size
+        respecified = []
+        version, spec_version, taken = self.version, self.spec_version, self.taken
+        for row in rows:
+            version[row] = source.version[row]
+            taken[row] = source.taken[row]
+            if spec_version[row] != source.spec_version[row]:
+                respecified.append(row)
+        self._behind.update(rows)
+        if len(self._behind) > _BEHIND_AT_MOST:
+            self._catch_up()
         if self.matching or self.terms:
             index = np.asarray(rows, dtype=np.intp)
             _copy_each(self.matching, source.matching, index)
             _copy_each(self.terms, source.terms, index)
-        resources = source.allocatable.shape[0]
-        if len(rows) == 1 and self.spec_version.item(rows[0]) == source.spec_version.item(rows[0]):
-            # What a bind leaves behind: slices of one column, without an index array.
-            row = rows[0]
-            self.usage[:, :resources, row] = source.usage[:, :, row]
-            self.version[row] = source.version[row]
+        if respecified:
+            self._copy_nodes(source, respecified)
+        if source.ports or self.ports:
             self._copy_ports(source, rows)
-            return
+        return respecified
+
+    def _copy_nodes(self, source: Columns, rows: Sequence[int]) -> None:
         index = np.asarray(rows, dtype=np.intp)
-        self.usage[:, :resources, index] = source.usage[:, :, index]
-        self.version[index] = source.version[index]
-        changed = index[self.spec_version[index] != source.spec_version[index]]
-        if changed.size:
-            self.allocatable[:resources, changed] = source.allocatable[:, changed]
-            for name in ("spec_version", "present", "unschedulable", "taints"):
-                getattr(self, name)[changed] = getattr(source, name)[changed]
-            for row in changed.tolist():
-                self.nodes[row] = source.nodes[row]
-                self.relabel(row, source.nodes[row])
-        self._copy_ports(source, rows)
+        self.allocatable[:, index] = source.allocatable[:, index]
+        for name in ("present", "unschedulable", "taints"):
+            getattr(self, name)[index] = getattr(source, name)[index]
+        for row in rows:
+            self.spec_version[row] = source.spec_version[row]
+            self.offers[row] = source.offers[row]
+            self.nodes[row] = source.nodes[row]
+            self.relabel(row, source.nodes[row])
 
     def _copy_ports(self, source: Columns, rows: Sequence[int]) -> None:
-        if source.ports or self.ports:
-            for row in rows:
-                taken = source.ports.get(row)
-                if taken is None:
-                    self.ports.pop(row, None)
-                else:
-                    self.ports[row] = taken
+        for row in rows:
+            ports = source.ports.get(row)
+            if ports is None:
+                self.ports.pop(row, None)
+            else:
+                self.ports[row] = ports
 
     def copy_counts(self, source: Columns) -> None:
         """Have the same columns of counts as `source`: whole where they are new."""

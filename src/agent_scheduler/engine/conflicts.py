@@ -59,7 +59,7 @@ def judge(
         node = columns.nodes[row]
         if node is None or node.name != candidate.node_name:
             continue
-        if columns.version.item(row) == candidate.version and not elsewhere:
+        if columns.version[row] == candidate.version and not elsewhere:
             return Verdict(candidate, index, revalidated, outdated)
         if policy is ConflictPolicy.STRICT and ledger.used(row, candidate.version):
             continue
@@ -71,8 +71,8 @@ def judge(
 
 def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: Candidate) -> bool:
     row = candidate.row
-    same_row = columns.version.item(row) == candidate.version
-    same_node = columns.spec_version.item(row) <= candidate.version
+    same_row = columns.version[row] == candidate.version
+    same_node = columns.spec_version[row] <= candidate.version
     for entry in filters:
         depends = entry.plugin.depends
         if (same_node and depends is Depends.NODE) or (same_row and depends is Depends.USAGE):

@@ -134,8 +134,8 @@ class ClassView:
         "_rejection",
         "_scores",
         "_shape",
-        "_spec_version",
         "_specs_matter",
+        "_specs_position",
         "_usage_filters",
         "_usage_scores",
         "pod",
@@ -162,41 +162,38 @@ class ClassView:
         #: What was last said of all nodes, and what `seen` was then.
         self._refused: tuple[int, Refused] | None = None
         self._shape = (-1, -1)
-        self._position = -1
+        self._position = self._specs_position = -1
         #: [row] weighted sum of the scores that depend on the node alone and need no normalising; `_REFUSED` where a
         #: filter that depends on the node alone refuses, or where there is no node.
         self._node_base: Ints = np.zeros(0, dtype=np.int64)
         #: [row] the same of all filters and scores but those that depend on the cluster.
         self._ranked: Ints = np.zeros(0, dtype=np.int64)
-        #: [row] spec version that `_node_base` was computed at.
-        self._spec_version: Ints = np.zeros(0, dtype=np.int64)
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Ask the plugins about the rows that changed since the last time."""
         columns = snapshot.columns
         self.seen = snapshot.sequence
-        if snapshot.position == self._position and snapshot.shape == self._shape:
+        if snapshot.touched.end == self._position and snapshot.shape == self._shape:
             return
-        touched = snapshot.rows_since(self._position) if self._position >= 0 else None
+        touched = snapshot.touched.since(self._position) if self._position >= 0 else None
+        respecified = self._respecified_since(snapshot)
         same_shape = snapshot.shape == self._shape
         self._shape = snapshot.shape
-        self._position = snapshot.position
-        if touched is None or not same_shape or (self._specs_matter and self._respecified(columns, touched)):
+        self._position = snapshot.touched.end
+        self._specs_position = snapshot.respecified.end
+        if touched is None or respecified is None or not same_shape or (self._specs_matter and respecified):
             self._grow(columns.capacity)
             rows = columns.all_rows()
             self._ask_about_nodes(columns, rows)
             self._ask_about_usage(columns, rows)
-        elif len(touched) <= _ONE_BY_ONE:
+            return
+        if respecified:
+            self._ask_about_nodes(columns, np.asarray(respecified, dtype=np.intp))
+        if len(touched) <= _ONE_BY_ONE:
             for row in touched:
-                if self._spec_version.item(row) != columns.spec_version.item(row):
-                    self._ask_about_nodes(columns, np.array((row,), dtype=np.intp))
                 self._ask_about_row(columns, row)
         else:
-            rows = np.asarray(touched, dtype=np.intp)
-            respec = rows[self._spec_version[rows] != columns.spec_version[rows]]
-            if respec.size:
-                self._ask_about_nodes(columns, respec)
-            self._ask_about_usage(columns, rows)
+            self._ask_about_usage(columns, np.asarray(touched, dtype=np.intp))
 
     @property
     def filters(self) -> tuple[CompiledFilter, ...]:
@@ -214,13 +211,15 @@ class ClassView:
         # Mostly there is none, and this is asked once a pod.
         return bool(self._reads) and any(source.version != version for source, version in self._reads.items())
 
-    def _respecified(self, columns: Columns, rows: list[int]) -> bool:
-        return bool((self._spec_version[rows] != columns.spec_version[rows]).any())
+    def _respecified_since(self, snapshot: Snapshot) -> Sequence[int] | None:
+        """Rows whose node is another than at the last refresh; None if too long ago to tell."""
+        if snapshot.respecified.end == self._specs_position:
+            return ()
+        return snapshot.respecified.since(self._specs_position)
 
     def _grow(self, capacity: int) -> None:
         self._node_base = np.full(capacity, _REFUSED, dtype=np.int64)
         self._ranked = np.full(capacity, _REFUSED, dtype=np.int64)
-        self._spec_version = np.zeros(capacity, dtype=np.int64)
         for score in self._scores:
             score.raw = np.zeros(capacity, dtype=np.int64)
 
@@ -235,7 +234,6 @@ class ClassView:
         if self._specs_matter:
             scored += self._scored(Depends.NODES, columns, rows)
         self._node_base[rows] = np.where(mask, scored, _REFUSED)
-        self._spec_version[rows] = columns.spec_version[rows]
 
     def _ask_about_usage(self, columns: Columns, rows: Rows) -> None:
         base = self._node_base[rows]
@@ -465,10 +463,10 @@ def _best(ranked: Ints, count: int, offset: int) -> list[int]:
 
 
 def _candidates(columns: Columns, rows: list[int]) -> tuple[Candidate, ...]:
-    nodes, version = columns.nodes, columns.version.item
+    nodes, version = columns.nodes, columns.version
     found = []
     for row in rows:
         node = nodes[row]
         assert node is not None, "a feasible row has a node"
-        found.append(Candidate(node.name, row, version(row)))
+        found.append(Candidate(node.name, row, version[row]))
     return tuple(found)

@@ -23,14 +23,18 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .columns import CPU, MEMORY, NO_PORTS, Columns, Interns, Ints
+from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Interns, Ints
 from .nodeinfo import NodeInfo, same_for_scheduling
 from .podclass import HostPort, PodClass
 from .podcounts import Countable, PodsMatching, TermIndex
+from .rowlog import RowLog
 from .volumes.usage import VolumeUse
 
 #: Changes kept for snapshots that lag; one that lags more copies everything.
 _LOG_LIMIT = 1 << 16
+
+#: Classes of which it is kept what their pods change on a row.
+_CHANGES_KEPT = 1024
 
 
 class Placement:
@@ -71,12 +75,13 @@ class Ledger:
         self._free_rows: list[int] = []
         #: [2, resource]: what a pod of the class adds to `Columns.usage`, for as many resources as there were then.
         self._amounts: WeakKeyDictionary[PodClass, Ints] = WeakKeyDictionary()
+        #: (place in a row of `Columns.taken`, amount) for what a pod of the class adds there, for all resources that
+        #: have a column.
+        self._changes: dict[PodClass, tuple[tuple[int, int], ...]] = {}
         self._counter = 0
         #: [row]: the version that the last bind on the row was decided against; see `used`.
-        self._used: Ints = np.zeros(0, dtype=np.int64)
-        #: Rows in the order they changed; entry i is change number `_log_start + i`.
-        self._log: list[int] = []
-        self._log_start = 0
+        self._used: list[int] = []
+        self._log = RowLog(_LOG_LIMIT)
         self.assumed = 0
         #: What the pods in `placements` say about others. Invariant: its terms are those of `columns.terms`.
         self.terms = TermIndex()
@@ -105,9 +110,7 @@ class Ledger:
         columns.present[row] = True
         columns.unschedulable[row] = node.unschedulable
         columns.taints[row] = columns.interns.taint_id(node.taints)
-        columns.allocatable[:, row] = 0
-        for resource, amount in node.allocatable.items():
-            columns.allocatable[columns.interns.resources[resource], row] = amount
+        columns.offer(row, node.allocatable)
         columns.relabel(row, node)
         self._recount(row, node.name)
         self._changed(row, spec=True)
@@ -124,8 +127,8 @@ class Ledger:
         columns.present[row] = False
         columns.unschedulable[row] = False
         columns.taints[row] = 0
-        columns.allocatable[:, row] = 0
-        columns.usage[:, :, row] = 0
+        columns.offer(row, {})
+        columns.take_nothing(row)
         columns.ports.pop(row, None)
         for column in (*columns.matching.values(), *columns.terms.values()):
             column[row] = 0
@@ -151,7 +154,7 @@ class Ledger:
 
     def used(self, row: int, version: int) -> bool:
         """Whether a bind was accepted on `row` since a decision saw it at `version` (the design's rule 3)."""
-        return bool(version <= self._used[row])
+        return version <= self._used[row]
 
     def confirm(self, uid: str) -> None:
         """The API server has the pod where it was assumed. Without effect for a pod that has gone since."""
@@ -221,7 +224,7 @@ class Ledger:
     def amounts(self, cls: PodClass) -> Ints:
         """[2, resource]: what a pod of the class adds to `Columns.usage`. Kept by the ledger; not to be written to."""
         amounts = self._amounts.get(cls)
-        if amounts is None or amounts.shape[1] != self.columns.usage.shape[1]:
+        if amounts is None or amounts.shape[1] != self.columns.resources:
             amounts = self._amounts[cls] = self._amounts_of(cls)
         return amounts
 
@@ -241,15 +244,11 @@ class Ledger:
     @property
     def sequence(self) -> int:
         """The number of the next change."""
-        return self._log_start + len(self._log)
+        return self._log.end
 
     def rows_since(self, sequence: int) -> list[int] | None:
         """Rows changed from change number `sequence` on, each once; None if too long ago to tell."""
-        start = sequence - self._log_start
-        if start < 0:
-            return None
-        changed = self._log[start:]
-        return changed if len(changed) < 2 else list(dict.fromkeys(changed))
+        return self._log.since(sequence)
 
     # ---- inside
 
@@ -259,10 +258,7 @@ class Ledger:
         row = self.columns.size
         self.columns.reserve(row + 1)
         self.columns.size = row + 1
-        if self._used.shape[0] < self.columns.capacity:
-            bigger = np.zeros(self.columns.capacity, dtype=np.int64)
-            bigger[: self._used.shape[0]] = self._used
-            self._used = bigger
+        self._used.append(0)
         return row
 
     def _add_resources(self, node: NodeInfo) -> None:
@@ -273,6 +269,7 @@ class Ledger:
             columns.interns.resource(resource)
         columns.reserve(columns.size)
         if len(columns.interns.resources) > known:
+            self._changes.clear()
             for name in self._pods_on:
                 row = self.rows.get(name)
                 if row is not None:
@@ -332,15 +329,25 @@ class Ledger:
                     del columns.terms[term]
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
-        amounts, taken = self.amounts(cls), self.columns.usage[:, :, row]
-        if sign > 0:
-            taken += amounts
-        else:
-            taken -= amounts
+        self.columns.take(row, self.with_pod(self.columns.taken[row], cls, sign))
+
+    def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
+        """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""
+        changed = list(taken)
+        for place, amount in self._changes.get(cls) or self._changes_of(cls):
+            changed[place] += sign * amount
+        return tuple(changed)
+
+    def _changes_of(self, cls: PodClass) -> tuple[tuple[int, int], ...]:
+        if len(self._changes) >= _CHANGES_KEPT:
+            self._changes.clear()
+        flat = self._amounts_of(cls).reshape(-1).tolist()
+        found = self._changes[cls] = tuple((place, amount) for place, amount in enumerate(flat) if amount)
+        return found
 
     def _amounts_of(self, cls: PodClass) -> Ints:
         columns = self.columns
-        amounts: Ints = np.zeros(columns.usage.shape[:2], dtype=np.int64)
+        amounts: Ints = np.zeros((2, columns.resources), dtype=np.int64)
         for resource, amount in cls.requests.items():
             index = columns.interns.resources.get(resource)
             # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
@@ -352,7 +359,7 @@ class Ledger:
     def _recount(self, row: int, name: str) -> None:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""
         columns = self.columns
-        columns.usage[:, :, row] = 0
+        columns.take_nothing(row)
         others = (*columns.matching.values(), *columns.terms.values())
         for column in others:
             column[row] = 0
@@ -377,10 +384,6 @@ class Ledger:
         if spec:
             self.columns.spec_version[row] = self._counter
         self._log.append(row)
-        if len(self._log) > _LOG_LIMIT:
-            dropped = len(self._log) // 2
-            del self._log[:dropped]
-            self._log_start += dropped
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over all pods."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .columns import Columns
 from .handle import Handle
 from .ledger import Ledger
+from .rowlog import RowLog
 
 
 class Snapshot:
@@ -20,17 +21,18 @@ class Snapshot:
         self.columns = Columns(ledger.columns.interns)
         self.sequence = 0
         self._counts_version = 0
-        #: Rows touched, in refresh order; a class view that is behind reads its part. Same bound and meaning
-        #: as the ledger's log, but private: a view must see the snapshot's rows, not newer ones.
-        self._touched: list[int] = []
-        self._touched_start = 0
+        #: Rows touched, in refresh order; a class view that is behind reads its part. As the ledger's log, but private:
+        #: a view must see the snapshot's rows, not newer ones.
+        self.touched = RowLog()
+        #: Those of them whose node changed.
+        self.respecified = RowLog()
         #: Names how often resources or rows have grown, which makes every view rebuild.
         self.shape = (0, 0)
         self.refresh()
 
     def refresh(self) -> bool:
         """Catch up with the ledger. Returns whether anything had changed."""
-        ledger = self._ledger
+        ledger, columns = self._ledger, self.columns
         if ledger.counts_version != self._counts_version:
             self.take_new_counts()
         if ledger.sequence == self.sequence:
@@ -39,13 +41,11 @@ class Snapshot:
         if rows is None:
             rows = list(range(ledger.columns.size))
         self.sequence = ledger.sequence
-        self.columns.copy_rows(ledger.columns, rows)
-        self.shape = (self.columns.allocatable.shape[0], self.columns.capacity)
-        self._touched.extend(rows)
-        if len(self._touched) > 1 << 16:
-            dropped = len(self._touched) // 2
-            del self._touched[:dropped]
-            self._touched_start += dropped
+        respecified = columns.copy_rows(ledger.columns, rows)
+        if respecified:
+            self.respecified.extend(respecified)
+            self.shape = (columns.resources, columns.capacity)
+        self.touched.extend(rows)
         return True
 
     def take_new_counts(self) -> None:
@@ -53,16 +53,3 @@ class Snapshot:
         if self._ledger.counts_version != self._counts_version:
             self._counts_version = self._ledger.counts_version
             self.columns.copy_counts(self._ledger.columns)
-
-    @property
-    def position(self) -> int:
-        """Where a view that is up to date now has to go on reading."""
-        return self._touched_start + len(self._touched)
-
-    def rows_since(self, position: int) -> list[int] | None:
-        """Rows touched since `position`, each once; None if too long ago to tell."""
-        start = position - self._touched_start
-        if start < 0:
-            return None
-        rows = self._touched[start:]
-        return rows if len(rows) < 2 else list(dict.fromkeys(rows))

@@ -45,7 +45,7 @@ class Wanted:
         self.each: tuple[tuple[int, int, int], ...] = ()
 
     def resolve(self, nodes: Columns) -> Wanted:
-        columns = nodes.allocatable.shape[0]
+        columns = nodes.resources
         if columns != self._known:
             self._known = columns
             known = {name: index for name, index in nodes.interns.resources.items() if index < columns}

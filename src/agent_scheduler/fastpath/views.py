@@ -48,14 +48,12 @@ def known_nodes(ledger: Ledger, *, limit: int) -> Iterator[dict[str, Any]]:
     resources = columns.interns.resources
     for name in nsmallest(limit, ledger.rows):
         row = ledger.rows[name]
-        offered = {key: int(columns.allocatable[index, row]) for key, index in resources.items()}
+        offered = {key: columns.offers[row][index] for key, index in resources.items()}
         yield {
             "name": name,
-            "version": int(columns.version[row]),
+            "version": columns.version[row],
             "unschedulable": bool(columns.unschedulable[row]),
             "allocatable": {key: amount for key, amount in offered.items() if amount},
-            "requested": {
-                key: int(columns.requested[index, row]) for key, index in resources.items() if offered[key]
-            },
+            "requested": {key: columns.taken[row][index] for key, index in resources.items() if offered[key]},
             "pods": sum(1 for _ in ledger.pods_on(name)),
         }

@@ -55,6 +55,9 @@ def row_of(columns: Columns, row: int) -> Row:
     def amounts(column: Any) -> dict[str, int]:
         return {name: amount for name, amount in zip(names, column.tolist(), strict=True) if amount}
 
+    # A row's plain numbers and its part of the arrays are one and the same.
+    assert list(columns.offers[row]) == columns.allocatable[:, row].tolist()
+    assert list(columns.taken[row]) == columns.usage[:, :, row].reshape(-1).tolist()
     labels = dict(node.labels)
     for key, values in columns._labels.items():
         seen = values.item(row)
@@ -77,13 +80,23 @@ def contents(columns: Columns) -> tuple[Any, ...]:
     arrays = (
         columns.allocatable[:, :size],
         columns.usage[:, :, :size],
-        columns.version[:size],
-        columns.spec_version[:size],
         columns.present[:size],
         columns.unschedulable[:size],
         columns.taints[:size],
     )
-    return (size, *(array.tobytes() for array in arrays), columns.nodes[:size], dict(columns.ports))
+    numbers = (
+        columns.version[:size],
+        columns.spec_version[:size],
+        columns.offers[:size],
+        columns.taken[:size],
+    )
+    return (
+        size,
+        *(array.tobytes() for array in arrays),
+        *numbers,
+        columns.nodes[:size],
+        dict(columns.ports),
+    )
 
 
 class Watched:
@@ -247,12 +260,11 @@ class LedgerMachine(RuleBasedStateMachine):
         for name, expected in self.rows(watched.picture).items():
             row = self.ledger.rows[name]
             assert row_of(columns, row) == expected
-            assert columns.version.item(row) == self.ledger.columns.version.item(row)
+            assert columns.version[row] == self.ledger.columns.version[row]
         assert int(columns.present.sum()) == len(watched.picture.nodes)
         if forgets:
             # As its log does when it overflows: views that are behind cannot be told what they missed.
-            snapshot._touched_start += len(snapshot._touched)
-            snapshot._touched.clear()
+            snapshot.touched.forget(snapshot.touched.end)
             for shape in watched.asked[-4:]:
                 self.view(watched, shape)
 
@@ -356,7 +368,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for name, expected in self.rows(self.picture).items():
             row = self.ledger.rows[name]
             assert row_of(columns, row) == expected
-            after[name] = columns.version.item(row), expected
+            after[name] = columns.version[row], expected
         assert int(columns.present.sum()) == len(self.picture.nodes)
         assert columns.ports.keys() <= set(self.ledger.rows.values())
         self.versions_never_repeat(after)

@@ -72,11 +72,11 @@ def test_pods_that_are_being_deleted_count_where_that_is_wanted() -> None:
     )
     info = pod(world.classes, "1", app="db")
     world.ledger.set_pod(info, "a")
-    version = world.ledger.columns.version.item(0)
+    version = world.ledger.columns.version[0]
     assert not world.ledger.set_pod(msgspec.structs.replace(info, deleting=True), "a")
     columns = world.ledger.columns
     assert (columns.matching[alive].item(0), columns.matching[all_of_them].item(0)) == (0, 1)
-    assert columns.version.item(0) > version
+    assert columns.version[0] > version
 
 
 def test_a_pod_faces_the_terms_that_speak_of_it() -> None:

@@ -59,12 +59,12 @@ class BalancedAllocation(Score):
         return score
 
     def score_row(self, state: tuple[tuple[str, int], ...], nodes: Columns, row: int) -> int:
-        offers, taken = nodes.allocatable.item, nodes.requested.item
+        offers, taken = nodes.offers[row], nodes.taken[row]
         before, after = [], []
         for index, amount in _columns(state, nodes):
-            offered = offers(index, row)
+            offered = offers[index]
             if offered > 0:
-                requested = taken(index, row)
+                requested = taken[index]
                 # As arrays divide: both as floats, which matters above 2**53.
                 before.append(min(float(requested) / float(offered), 1.0))
                 after.append(min(float(requested + amount) / float(offered), 1.0))
@@ -73,7 +73,7 @@ class BalancedAllocation(Score):
 
 def _columns(state: tuple[tuple[str, int], ...], nodes: Columns) -> list[tuple[int, int]]:
     """(column, amount) for the resources that some node has offered."""
-    columns = nodes.allocatable.shape[0]
+    columns = nodes.resources
     known = nodes.interns.resources
     return [(known[name], amount) for name, amount in state if known.get(name, columns) < columns]
 

@@ -80,10 +80,10 @@ class NodeResourcesFit(Filter):
     def feasible_row(self, state: Wanted, nodes: Columns, row: int) -> bool:
         if state.resolve(nodes).missing:
             return False
-        offered, taken = nodes.allocatable.item, nodes.requested.item
+        offered, taken = nodes.offers[row], nodes.taken[row]
         for index, amount, _ in state.each:
-            if offered(index, row) - taken(index, row) < amount:
-                if index in state.elsewhere and not offered(index, row):
+            if offered[index] - taken[index] < amount:
+                if index in state.elsewhere and not offered[index]:
                     continue
                 return False
         return True
@@ -120,8 +120,8 @@ class NodeResourcesFit(Filter):
         state.resolve(nodes)
         found = [f"{resource}: no node offers it" for resource in state.missing]
         for resource, (index, amount, _) in zip(state.resolved, state.each, strict=True):
-            offered = nodes.allocatable.item(index, row)
-            free = offered - nodes.requested.item(index, row)
+            offered = nodes.offers[row][index]
+            free = offered - nodes.taken[row][index]
             if free < amount and (offered or index not in state.elsewhere):
                 wanted, left, whole, short = (
                     text_of(resource, each) for each in (amount, max(free, 0), offered, amount - free)

@@ -47,12 +47,12 @@ class _Allocation(Score):
         return self._mean(self._rate(taken, np.maximum(offered, 1)), state.weights * (offered > 0))
 
     def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
-        offers, scored = nodes.allocatable.item, nodes.scored.item
+        offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
         total = weights = 0
         for index, amount, weight in state.resolve(nodes).each:
-            offered = offers(index, row)
+            offered = offers[index]
             if offered > 0:
-                total += weight * self._rate_one(scored(index, row) + amount, offered)
+                total += weight * self._rate_one(taken[scored + index] + amount, offered)
                 weights += weight
         return total // weights if weights else 0
 
@@ -105,11 +105,11 @@ class RequestedToCapacityRatio(_Allocation):
         self._rates: Ints = np.array(self._curve, dtype=np.int64)
 
     def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
-        offers, scored = nodes.allocatable.item, nodes.scored.item
+        offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
         total = weights = 0
         for index, amount, weight in state.resolve(nodes).each:
-            offered = offers(index, row)
-            if offered > 0 and (rate := self._rate_one(scored(index, row) + amount, offered)):
+            offered = offers[index]
+            if offered > 0 and (rate := self._rate_one(taken[scored + index] + amount, offered)):
                 total += weight * rate
                 weights += weight
         return (2 * total + weights) // (2 * weights) if weights else 0

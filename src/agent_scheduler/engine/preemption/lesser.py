@@ -66,7 +66,7 @@ class Lesser:
         ledger = self._ledger
         if ledger.sequence == self._sequence:
             return
-        shape = ledger.columns.usage.shape
+        shape = (2, ledger.columns.resources, ledger.columns.capacity)
         rows: list[int] | range | None = ledger.rows_since(self._sequence) if self._sequence >= 0 else None
         if rows is None or shape != self.usage.shape:
             self.pods = np.zeros(shape[2], dtype=np.int64)
@@ -106,7 +106,7 @@ class Lesser:
         columns = self._ledger.columns
         node = columns.nodes[row]
         looks = 0 if node is None else self._ledger.looks.get(node.name, 0)
-        return columns.version.item(row), looks
+        return columns.version[row], looks
 
     def roster(self, row: int) -> Roster:
         """Who is on a row that has any."""

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import numpy as np
 
-from ..columns import Columns, Ints
+from ..columns import Amounts, Columns, Ints
 from ..ledger import Ledger
 from ..podclass import HostPort
 from ..podcounts import Countable
@@ -35,7 +35,7 @@ class WhatIf:
         "_new_terms",
         "_pods",
         "_ports",
-        "_usage",
+        "_taken",
         "row",
     )
 
@@ -48,7 +48,7 @@ class WhatIf:
 
     def __enter__(self) -> WhatIf:
         columns, row = self._columns, self.row
-        self._usage: Ints = columns.usage[:, :, row].copy()
+        self._taken: Amounts = columns.taken[row]
         self._ports = columns.ports.get(row)
         self._absent = columns.absent
         #: Pods placed here that were taken away.
@@ -68,7 +68,7 @@ class WhatIf:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         columns, row = self._columns, self.row
-        columns.usage[:, :, row] = self._usage
+        columns.take(row, self._taken)
         if self._ports is None:
             columns.ports.pop(row, None)
         else:
@@ -84,8 +84,7 @@ class WhatIf:
     def put(self, pod: Countable) -> None:
         """The pod stands here, too: one that was taken away, or one that waits."""
         columns = self._columns
-        taken = columns.usage[:, :, self.row]
-        taken += self._ledger.amounts(pod.cls)
+        columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, 1))
         self._gone.discard(pod.uid)
         if pod.cls.volumes is not None and pod.uid not in self._ledger.placements:
             self._guests[pod.uid] = pod.cls.volumes
@@ -102,8 +101,7 @@ class WhatIf:
     def take(self, pod: Countable) -> None:
         """The pod is gone: one that is placed here, or one that was put here."""
         columns = self._columns
-        taken = columns.usage[:, :, self.row]
-        taken -= self._ledger.amounts(pod.cls)
+        columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, -1))
         if pod.uid in self._ledger.placements:
             self._gone.add(pod.uid)
         self._guests.pop(pod.uid, None)

@@ -25,11 +25,12 @@ def contents(columns: Columns) -> dict[str, Any]:
     """Everything that a filter could read of the rows in use."""
     size = columns.size
     return {
+        "taken": columns.taken[:size],
         "usage": columns.usage[:, :, :size].tolist(),
         "requested": columns.requested[:, :size].tolist(),
         "allocatable": columns.allocatable[:, :size].tolist(),
-        "version": columns.version[:size].tolist(),
-        "spec_version": columns.spec_version[:size].tolist(),
+        "version": columns.version[:size],
+        "spec_version": columns.spec_version[:size],
         "ports": dict(columns.ports),
         "matching": {id(kind): column[:size].tolist() for kind, column in columns.matching.items()},
         "terms": {term: column[:size].tolist() for term, column in columns.terms.items()},
