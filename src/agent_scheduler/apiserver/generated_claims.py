@@ -6,6 +6,7 @@ and its annotation.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
@@ -14,6 +15,7 @@ from .handlers import Api
 from .pod_claims import CLAIMS, Use
 from .resource import Object
 from .store import Record
+from .templates import NAME, Hole, Template
 from .writing import free_name
 
 TEMPLATES = ("resource.k8s.io", "resourceclaimtemplates")
@@ -33,8 +35,19 @@ class _Like(NamedTuple):
     namespace, which together decide whether a claim is made, and what it says."""
 
     versions: tuple[int, int]
-    metadata: Object
-    spec: Object
+    claim: Template
+
+
+_METADATA = ("metadata",)
+_OWNER = ("metadata", "ownerReferences", 0)
+#: What differs, in the order of `ClaimMaker._make`.
+_HOLES = (
+    NAME,
+    Hole((*_METADATA, "generateName")),
+    Hole((*_METADATA, "creationTimestamp")),
+    Hole((*_OWNER, "name")),
+    Hole((*_OWNER, "uid")),
+)
 
 
 class ClaimMaker:
@@ -80,18 +93,11 @@ class ClaimMaker:
         like = self._like.get((key, use.entry))
         if like is None or namespace is None or cut or like.versions != (template.rv, namespace.rv):
             return self._make_first(pod, use, base, template, namespace)
-        metadata: Object = {"generateName": base}
-        name = metadata["name"] = free_name(
-            self._api.registry, self._claims, metadata | {"namespace": pod.namespace}
-        )
-        metadata |= {
-            "namespace": pod.namespace,
-            "uid": self._api.store.uid(),
-            "creationTimestamp": self._api.registry.now(),
-            **like.metadata,
-            "ownerReferences": [_owner(pod)],
-        }
-        self._api.store.insert(CLAIMS, {"metadata": metadata, "spec": like.spec, "status": {}})
+        registry, store = self._api.registry, self._api.store
+        name = free_name(registry, self._claims, {"generateName": base, "namespace": pod.namespace})
+        texts = (name, base, registry.now(), pod.name, pod.uid)
+        record = like.claim.fill(store.rv + 1, pod.namespace, store.uid(), texts, owners=(pod.uid,))
+        store.put(CLAIMS, record, None)
         return name
 
     def _make_first(
@@ -111,12 +117,14 @@ class ClaimMaker:
         }
         created = self._api.create(CLAIMS, {"metadata": metadata, "spec": given["spec"]})
         assert created is not None, "a generated name is free"
+        name: str = created["metadata"]["name"]
         if namespace is not None:
             if len(self._like) >= _MOST_LIKE:
                 self._like.clear()
-            versions = (template.rv, namespace.rv)
-            self._like[f"{pod.namespace}/{use.template}", use.entry] = _Like(versions, kept, created["spec"])
-        name: str = created["metadata"]["name"]
+            record = self._claims.table.records[f"{pod.namespace}/{name}"]
+            with suppress(ValueError):
+                claim = Template(record, self._claims, _HOLES)
+                self._like[template.key, use.entry] = _Like((template.rv, namespace.rv), claim)
         return name
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
+from .claim_parts import Consumer, Owner, read_claim
 from .controllers import nobody
 from .deletion import delete_record, store_released
 from .errors import ApiError
@@ -23,7 +24,6 @@ from .generated_claims import TEMPLATES, ClaimMaker, NoTemplate
 from .handlers import Api
 from .pod_claims import CLAIMS, Use, names_claims, uses_of
 from .recorder import Recorder
-from .resource import Object
 from .store import Event, Record
 from .subresources import PODS, status_of, with_status
 
@@ -104,11 +104,16 @@ class ResourceClaims:
 
     def _claim_changed(self, event: Event) -> None:
         record, previous = event.record, event.previous
-        if event.type != "DELETED":
-            self._noted_claims[record.key] = None
-            appeared = _ALLOCATED in record.data and (previous is None or _ALLOCATED not in previous.data)
-        if event.type == "DELETED" or appeared:
+        if event.type == "DELETED":
             self._noted_pods.update(self._users.get(record.key, {}))
+        else:
+            self._noted_claims[record.key] = None
+            if _ALLOCATED in record.data and (previous is None or _ALLOCATED not in previous.data):
+                # It can be reserved now for those that have a node.
+                pods = self._pods.table.records
+                for key in self._users.get(record.key, ()):
+                    if key in pods and pods[key].fields[self._node]:
+                        self._noted_pods[key] = None
         self.wake()
 
     def _template_changed(self, event: Event) -> None:
@@ -146,7 +151,7 @@ class ResourceClaims:
         if record.deleting:
             return
         try:
-            record, uses = self._with_claims(record, uses)
+            made = self._make_claims(record, uses)
         except NoTemplate as missing:
             self._await(key, f"{record.namespace}/{missing}")
             return
@@ -154,6 +159,8 @@ class ResourceClaims:
             self._retry(key)
             return
         self._waits.pop(key, None)
+        if made:
+            uses = self._tell(record, uses, made)
         if record.fields[self._node]:
             for use in uses:
                 self._reserve(record, use)
@@ -197,8 +204,11 @@ class ResourceClaims:
         """None of its containers runs, and none ever will."""
         return pod.fields[self._phase] in _FINAL or (pod.deleting and not pod.fields[self._node])
 
-    def _with_claims(self, pod: Record, uses: tuple[Use, ...]) -> tuple[Record, tuple[Use, ...]]:
-        """The pod once all its claims are made and told. Raises `NoTemplate`, or `ApiError` if a claim is refused."""
+    def _make_claims(self, pod: Record, uses: tuple[Use, ...]) -> dict[str, str]:
+        """Names of the claims that the pod has to be told of, by entry, now that all are made.
+
+        Raises `NoTemplate`, or `ApiError` if a claim is refused.
+        """
         made: dict[str, str] = {}
         for use in uses:
             if (
@@ -214,15 +224,20 @@ class ResourceClaims:
                 told = f"PodResourceClaim {use.entry}: {why}"
                 self._recorder.warn(pod, "FailedResourceClaimCreation", told)
                 raise
-        if not made:
-            return pod, uses
+        return made
+
+    def _tell(self, pod: Record, uses: tuple[Use, ...], made: dict[str, str]) -> tuple[Use, ...]:
+        """Write the names of claims into the pod's status. The pod's uses with them."""
         status = status_of(pod)
         others = [known for known in status.get("resourceClaimStatuses") or () if known["name"] not in made]
         told_now = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
         status["resourceClaimStatuses"] = [*others, *told_now]
-        record = with_status(pod, self._store.rv + 1, status)
-        self._store.put(PODS, record, pod)
-        return record, uses_of(record)
+        self._store.put(PODS, with_status(pod, self._store.rv + 1, status), pod)
+        told = tuple([Use(use.entry, use.template, made.get(use.entry, use.claim)) for use in uses])
+        self._index(pod.key, _keys(pod, told))
+        # What has just been written needs no second look.
+        self._noted_pods.pop(pod.key, None)
+        return told
 
     def _reserve(self, pod: Record, use: Use) -> None:
         """Reserve a claim for a pod that has a node and that no scheduler reserved it for."""
@@ -231,14 +246,14 @@ class ResourceClaims:
             return
         if use.template and pod.uid not in claim.owners:
             return
-        obj = self._claims.stored.decode(claim.data)
-        status = obj.get("status") or {}
-        reserved = status.get("reservedFor") or []
+        status = read_claim(claim.data).status
+        reserved = status.reserved_for or ()
         full = len(reserved) >= MOST_RESERVED
-        if not status.get("allocation") or full or any(each.get("uid") == pod.uid for each in reserved):
+        if not status.is_allocated or full or any(each.uid == pod.uid for each in reserved):
             return
+        obj = self._claims.stored.decode(claim.data)
         consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
-        obj["status"] = {**status, "reservedFor": [*reserved, consumer]}
+        obj["status"]["reservedFor"] = [*(obj["status"].get("reservedFor") or ()), consumer]
         self._store.replace(CLAIMS, claim, obj)
 
     # ---- claims
@@ -247,35 +262,37 @@ class ResourceClaims:
         record = self._claims.table.records.get(key)
         if record is None:
             return
-        obj = self._claims.stored.decode(record.data)
-        reserved = (obj.get("status") or {}).get("reservedFor") or []
-        if any(each.get("apiGroup") or each.get("resource") != "pods" for each in reserved):
-            return  # whose consumers only others know
-        valid = [each for each in reserved if self._may_run(record.namespace, each)]
-        protected = DELETE_PROTECTION in obj["metadata"].get("finalizers", ())
+        claim = read_claim(record.data)
+        reserved = claim.status.reserved_for or []
+        for each in reserved:
+            if each.api_group or each.resource != "pods":
+                return  # whose consumers only others know
+        valid = {each.uid for each in reserved if self._may_run(record.namespace, each)}
+        protected = DELETE_PROTECTION in (claim.metadata.finalizers or ())
         if len(valid) < len(reserved):
-            record = self._withdraw(record, obj, valid, deallocate=protected and not valid)
+            record = self._withdraw(record, valid, deallocate=protected and not valid)
             if len(reserved) >= MOST_RESERVED:
                 self._noted_pods.update(self._users.get(key, {}))
             if protected and not valid:
                 self._unprotect(record)
         elif protected and record.deleting and not valid:
-            if (obj.get("status") or {}).get("allocation"):
-                record = self._withdraw(record, obj, valid, deallocate=True)
+            if claim.status.is_allocated:
+                record = self._withdraw(record, valid, deallocate=True)
             self._unprotect(record)
-        if not valid:
-            self._drop_needless(key)
+        if not valid and claim.metadata.owner_references:
+            self._drop_needless(key, claim.metadata.owner_references)
 
-    def _may_run(self, namespace: str, consumer: Object) -> bool:
-        pod = self._pods.table.get(namespace, consumer.get("name", ""))
-        return pod is not None and pod.uid == consumer.get("uid") and not self._is_done(pod)
+    def _may_run(self, namespace: str, consumer: Consumer) -> bool:
+        pod = self._pods.table.get(namespace, consumer.name)
+        return pod is not None and pod.uid == consumer.uid and not self._is_done(pod)
 
-    def _withdraw(self, record: Record, obj: Object, valid: list[Object], *, deallocate: bool) -> Record:
-        """Store the claim with these reservations alone and, to deallocate it, without what was allocated."""
+    def _withdraw(self, record: Record, valid: set[str], *, deallocate: bool) -> Record:
+        """Store the claim with these pods' reservations alone and, to deallocate it, without what was allocated."""
+        obj = self._claims.stored.decode(record.data)
         gone = {"reservedFor", "allocation", "devices"} if deallocate else {"reservedFor"}
         status = {name: value for name, value in obj["status"].items() if name not in gone}
         if valid:
-            status["reservedFor"] = valid
+            status["reservedFor"] = [each for each in obj["status"]["reservedFor"] if each["uid"] in valid]
         obj["status"] = status
         return self._store.replace(CLAIMS, record, obj)
 
@@ -288,15 +305,15 @@ class ResourceClaims:
             del obj["metadata"]["finalizers"]
         store_released(self._registry, self._claims, record, obj)
 
-    def _drop_needless(self, key: str) -> None:
+    def _drop_needless(self, key: str, owners: list[Owner]) -> None:
         """Delete a claim that belongs to a pod which is replaced or will not run. One whose pod is gone is garbage,
         and left to the collector."""
         record = self._claims.table.records.get(key)
-        if record is None or record.deleting or not record.owners:
+        if record is None or record.deleting:
             return
-        owner = _owning_pod(self._claims.stored.decode(record.data))
-        pod = self._pods.table.get(record.namespace, owner[0]) if owner is not None else None
-        if owner is not None and pod is not None and (pod.uid != owner[1] or self._is_done(pod)):
+        owner = _owning_pod(owners)
+        pod = self._pods.table.get(record.namespace, owner.name) if owner is not None else None
+        if owner is not None and pod is not None and (pod.uid != owner.uid or self._is_done(pod)):
             delete_record(self._registry, self._claims, record, {})
 
 
@@ -305,11 +322,11 @@ def _keys(pod: Record, uses: tuple[Use, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{pod.namespace}/{use.claim}" for use in uses if use.claim))
 
 
-def _owning_pod(claim: Object) -> tuple[str, str] | None:
-    """Name and UID of the pod that a claim was generated for."""
-    for owner in claim["metadata"].get("ownerReferences") or ():
-        if owner.get("controller") and owner.get("apiVersion") == "v1" and owner.get("kind") == "Pod":
-            return owner["name"], owner["uid"]
+def _owning_pod(owners: list[Owner]) -> Owner | None:
+    """The pod that a claim was generated for."""
+    for owner in owners:
+        if owner.controller and owner.api_version == "v1" and owner.kind == "Pod":
+            return owner
     return None
 
 

@@ -37,15 +37,16 @@ _STAMPS: tuple[Path, ...] = (("metadata", "resourceVersion"), ("metadata", "uid"
 
 
 class Hole(NamedTuple):
-    """A text in which the objects of a burst differ. `fits` says whether it is one that the rules let pass.
+    """A text in which the objects of a burst differ.
 
-    It is `sent` in one place, `stored` in another, and `fields` are the names under which selectors read it.
+    It is `stored` in one place, and `fields` are the names under which selectors read it. Of a text that clients send:
+    where they do, and whether it is one that the rules let pass.
     """
 
-    sent: tuple[str, ...]
     stored: Path
-    fits: Callable[[str], bool]
     fields: tuple[str, ...] = ()
+    sent: tuple[str, ...] = ()
+    fits: Callable[[str], bool] = bool
 
 
 class Form:
@@ -70,7 +71,7 @@ class Form:
 class Template:
     """One stored object with holes: for its version, its UID, and texts of its own, of which the first is the name."""
 
-    __slots__ = ("_fields", "_labels", "_owners", "_shown", "_stored", "_varying")
+    __slots__ = ("_fields", "_labels", "_owners", "_shown", "_stored", "_varying", "_view")
 
     def __init__(self, record: Record, served: Served, holes: Sequence[Hole]) -> None:
         """From an object that the rules have made. Raises ValueError if it cannot be one."""
@@ -82,6 +83,7 @@ class Template:
             holder[path[-1]] = _MARK.format(number)
         marked = orjson.dumps(obj)
         self._stored = Form(marked)
+        self._view = served.view
         #: Only another shape is more than what is stored under the names of its kind.
         self._shown = Form(served.view.object(marked)) if served.resource.shape is not None else None
         names = served.table.field_names
@@ -92,26 +94,16 @@ class Template:
         self._labels = record.labels
         self._owners = record.owners
 
-    def fill(self, rv: int, namespace: str, uid: str, texts: Sequence[str]) -> Record:
-        """The object with these texts as version `rv`."""
-        return self._record(self._encoded(rv, uid, texts), rv, namespace, uid, texts)
-
-    def make(
-        self, served: Served, rv: int, namespace: str, uid: str, texts: Sequence[str]
-    ) -> tuple[Record, bytes]:
-        """The same, and the object as a write of its kind is answered."""
-        encoded = self._encoded(rv, uid, texts)
-        record = self._record(encoded, rv, namespace, uid, texts)
-        shown = served.view.object(record.data) if self._shown is None else self._shown.fill(encoded)
-        return record, shown
-
-    @staticmethod
-    def _encoded(rv: int, uid: str, texts: Sequence[str]) -> list[bytes]:
-        return list(map(orjson.dumps, (str(rv), uid, *texts)))
-
-    def _record(
-        self, encoded: Sequence[bytes], rv: int, namespace: str, uid: str, texts: Sequence[str]
+    def fill(
+        self,
+        rv: int,
+        namespace: str,
+        uid: str,
+        texts: Sequence[str],
+        *,
+        owners: tuple[str, ...] | None = None,
     ) -> Record:
+        """The object with these texts as version `rv`. `owners`: if the owners' UIDs are among the texts."""
         fields = list(self._fields)
         for place, number in self._varying:
             fields[place] = texts[number]
@@ -122,12 +114,22 @@ class Template:
             name,
             uid,
             rv,
-            self._stored.fill(encoded),
+            self._stored.fill(_encoded(rv, uid, texts)),
             self._labels,
             tuple(fields),
-            self._owners,
+            self._owners if owners is None else owners,
             False,
         )
+
+    def shown(self, record: Record, texts: Sequence[str]) -> bytes:
+        """The object as a write of its kind is answered."""
+        if self._shown is None:
+            return self._view.object(record.data)
+        return self._shown.fill(_encoded(record.rv, record.uid, texts))
+
+
+def _encoded(rv: int, uid: str, texts: Sequence[str]) -> list[bytes]:
+    return list(map(orjson.dumps, (str(rv), uid, *texts)))
 
 
 class Sight(NamedTuple):
@@ -194,9 +196,9 @@ class Templates:
         ):
             return None
         store = registry.store
-        record, shown = template.make(served, store.rv + 1, namespace, store.uid(), texts)
+        record = template.fill(store.rv + 1, namespace, store.uid(), texts)
         store.put(served.name, record, None)
-        return Response(201, shown)
+        return Response(201, template.shown(record, texts))
 
     def learn(self, sight: Sight) -> None:
         """Remember the outcome of the long way. Its second time makes a template, or shows that there is none."""
@@ -232,25 +234,16 @@ def _is_note(text: str) -> bool:
     return 0 < len(text) <= 1024
 
 
-_NAME = Hole(("metadata", "name"), ("metadata", "name"), _is_name, ("metadata.name",))
+NAME = Hole(("metadata", "name"), ("metadata.name",), ("metadata", "name"), _is_name)
+_ABOUT = "involvedObject"
 #: (group, plural) -> in what the objects of a burst differ, their names first.
 BURSTS: dict[tuple[str, str], tuple[Hole, ...]] = {
-    ("", "pods"): (_NAME,),
+    ("", "pods"): (NAME,),
     ("events.k8s.io", "events"): (
-        _NAME,
-        Hole(("eventTime",), ("eventTime",), is_micro_time),
-        Hole(("note",), ("message",), _is_note),
-        Hole(
-            ("regarding", "name"),
-            ("involvedObject", "name"),
-            bool,
-            ("involvedObject.name", "regarding.name"),
-        ),
-        Hole(
-            ("regarding", "uid"),
-            ("involvedObject", "uid"),
-            bool,
-            ("involvedObject.uid", "regarding.uid"),
-        ),
+        NAME,
+        Hole(("eventTime",), (), ("eventTime",), is_micro_time),
+        Hole(("message",), (), ("note",), _is_note),
+        Hole((_ABOUT, "name"), (f"{_ABOUT}.name", "regarding.name"), ("regarding", "name")),
+        Hole((_ABOUT, "uid"), (f"{_ABOUT}.uid", "regarding.uid"), ("regarding", "uid")),
     ),
 }

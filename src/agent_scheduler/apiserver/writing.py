@@ -24,6 +24,8 @@ from .resource import Object
 from .store import Record
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_BASE = len(_SUFFIX_LETTERS)
+_PLACES = [_BASE**place for place in range(5)]
 _SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 #: Kinds whose updates must say which version they change (AllowUnconditionalUpdate false); custom kinds too.
@@ -122,11 +124,7 @@ def free_name(registry: Registry, served: Served, metadata: Object) -> str:
         # Any source of UIDs will do, also one that counts: the digest spreads it.
         digest = blake2b(f"{registry.store.uid()} {attempt} {registry.store.rv}".encode(), digest_size=8)
         number = int.from_bytes(digest.digest(), "big")
-        letters = []
-        for _ in range(5):
-            number, letter = divmod(number, len(_SUFFIX_LETTERS))
-            letters.append(_SUFFIX_LETTERS[letter])
-        name = base + "".join(letters)
+        name = base + "".join([_SUFFIX_LETTERS[number // place % _BASE] for place in _PLACES])
         if served.table.get(metadata.get("namespace", ""), name) is None:
             return name
     raise already_exists(served.resource.plural, served.name[0], name)

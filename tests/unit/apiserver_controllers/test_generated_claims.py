@@ -124,10 +124,12 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
 
 
 def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld) -> None:
-    world.add_template(labels={"team": "a"}, annotations={"note": "b"})
+    world.add_template(labels={"team": "a"}, annotations={"note": "100% b"})
     world.add_template("bare")
+    # The annotation looks like the mark of a hole.
+    world.add_template("odd", annotations={"note": "\ue0001"})
     uids: set[str] = set()
-    for template in ("t", "bare"):
+    for template in ("t", "bare", "odd"):
         alike = []
         for number in range(3):
             pod = f"{template}{number}"
@@ -142,7 +144,10 @@ def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld)
             del metadata["resourceVersion"]
             alike.append(claim)
         assert alike[0] == alike[1] == alike[2]
-    assert len(uids) == 12
+    assert len(uids) == 18
+    records = list(world.store.tables["resource.k8s.io", "resourceclaims"].records.values())
+    assert [record.fields for record in records] == [(record.name, "default") for record in records]
+    assert len({record.owners for record in records}) == 9
 
 
 def test_a_template_that_comes_back_with_other_words_is_followed_from_then_on(world: ClaimsWorld) -> None:
