@@ -239,7 +239,7 @@ class PreBind:
         filters: Sequence[CompiledFilter],
     ) -> None:
         """Have the claims written; the pod is assumed on the node already."""
-        plugin = _binding(filters)
+        plugin = _binding(filters) if reserved.volumes is not None else None
         job = _Job(result, node_name, reserved, plugin.bind_timeout if plugin is not None else 0.0)
         self._begin(reserved.volumes is None)
         self._work.put_nowait(_Work(lambda: self._carry_out(job), lambda: self._drop(job)))

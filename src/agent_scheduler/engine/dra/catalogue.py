@@ -141,6 +141,8 @@ class Devices:
         ):
             return False
         mine = [(self._pools[PoolId(use.id.driver, use.id.pool)], use) for use in assumed.allocation.uses]
+        if all(pool.is_mine_alone(use) for pool, use in mine):
+            return False
         for pool, use in mine:
             pool.give_back(use)
         overtaken = not has_room(assumed.allocation, self._pools)

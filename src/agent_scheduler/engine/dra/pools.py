@@ -128,6 +128,12 @@ class Pool:
             _less(self.exclusive, name)
         self._counters_used = None
 
+    def is_mine_alone(self, use: Use) -> bool:
+        """Whether a use that is counted here surely costs nobody anything. For devices that stand for themselves."""
+        name = use.id.device
+        plain = not use.shared and not self.counters and name in self.devices
+        return plain and self.exclusive.get(name) == 1 and name not in self.shares
+
     @property
     def counters_used(self) -> Counters:
         """What devices in use take of the counters."""
