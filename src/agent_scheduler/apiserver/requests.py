@@ -98,6 +98,8 @@ class Request:
         `options` is their kind. `applies` tells of a patch whether it is a server-side apply.
         """
         parameters = self.parameters
+        if not parameters and not applies:
+            return False
         causes: list[Cause] = []
         if applies and not parameters.get("fieldManager"):
             why = "Required value: is required for apply patch"

@@ -58,7 +58,7 @@ def _merge_map(original: Object, patch: Object, type_: source.Type) -> Object:
     _set_element_orders(original, patch, fields, type_)
     for key, value in patch.items():
         deleting = key.startswith(_DELETE)
-        name = key.removeprefix(_DELETE)
+        name = key[len(_DELETE) :] if deleting else key
         if value is None:
             original.pop(name, None)
         elif name not in original:

@@ -26,7 +26,6 @@ from .store import Record
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _BASE = len(_SUFFIX_LETTERS)
 _PLACES = [_BASE**place for place in range(5)]
-_SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 #: Kinds whose updates must say which version they change (AllowUnconditionalUpdate false); custom kinds too.
 _CONDITIONAL = frozenset(
@@ -258,10 +257,12 @@ def _unshare(new: Object, before: Object) -> None:
     status, of which no rule completes what lies deeper.
     """
     for name, value in new.items():
+        if type(value) is str:
+            continue
         if value is before.get(name):
             if type(value) is dict:
                 new[name] = value.copy()
-        elif name not in ("metadata", "status") and type(value) in (dict, list):
+        elif name not in ("metadata", "status"):
             new[name] = patch.copy_json(value)
 
 
@@ -378,12 +379,6 @@ def commit(
     if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
         raise stale(resource.plural, served.name[0], old.name)
     metadata["resourceVersion"] = was["resourceVersion"]
-    for field in _SYSTEM:
-        if field in was and not metadata.get(field):
-            metadata[field] = was[field]
-    metadata.pop("generation", None)
-    if "generation" in was:
-        metadata["generation"] = was["generation"]
     if "managedFields" in was:
         # An explicitly empty list resets ownership; leaving the field out does not.
         if "managedFields" not in metadata:
@@ -395,7 +390,7 @@ def commit(
     if causes:
         raise invalid(resource.kind, served.name[0], old.name, causes)
     admit_stored(registry, served, new)
-    if new == before or apply.only_times_differ(new, before):
+    if new == before or ("managedFields" in metadata and apply.only_times_differ(new, before)):
         return Response(200, served.view.object(old.data), headers=warnings)
     if manager is not None and (manager or metadata.get("managedFields")):
         apply.track(

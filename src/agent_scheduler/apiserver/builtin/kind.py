@@ -141,12 +141,14 @@ def builtin(
     )
 
 
+#: What a write to the status subresource sets.
+_WRITTEN = frozenset({"metadata", "status", "apiVersion", "kind"})
+
+
 def _keep_all_but_status(obj: Object, old: Object, *, labels: bool) -> None:
-    for key in [key for key in obj if key not in ("metadata", "status", "apiVersion", "kind")]:
+    for key in obj.keys() - old.keys() - _WRITTEN:
         del obj[key]
-    for key, value in old.items():
-        if key not in ("metadata", "status"):
-            obj[key] = value
+    obj.update({key: value for key, value in old.items() if key not in _WRITTEN})
     if labels:
         changed, stored = obj["metadata"], old["metadata"]
         for key in ("labels", "annotations", "finalizers", "ownerReferences"):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ..errors import Cause
-from ..resource import Object
+from ..resource import Object, news_in
 from . import names
 from .causes import forbidden, immutable, invalid, required, too_long
 
@@ -41,7 +41,7 @@ def carry_over(obj: Object, old: Object) -> None:
     """Fill in what an update need not repeat. Generation is the server's alone: it is always the stored one."""
     metadata, stored = obj["metadata"], old["metadata"]
     for field in _CARRIED:
-        if metadata.get(field) is None and field in stored:
+        if field in stored and not metadata.get(field):
             metadata[field] = stored[field]
     for field in _KEPT:
         if field in stored:
@@ -192,9 +192,13 @@ def check_update(
 
     What is as it was stored passed these rules when it was.
     """
-    changed = _check_change(metadata, old, path)
+    # What an update leaves out it has by now been given, so most fields are the stored object's own.
+    touched = {*news_in(metadata, old), *(old.keys() - metadata.keys())}
+    changed = _check_change(metadata, old, path, touched)
     news = {
-        field: metadata[field] for field in _CHECKED & metadata.keys() if metadata[field] != old.get(field)
+        field: metadata[field]
+        for field in _CHECKED & touched
+        if field in metadata and metadata[field] != old.get(field)
     }
     if not news:
         return changed * 2 if rechecks in ("change", "both") else changed
@@ -208,7 +212,7 @@ def check_update(
     return causes
 
 
-def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> list[Cause]:
+def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str, touched: set[str]) -> list[Cause]:
     causes: list[Cause] = []
     if "deletionTimestamp" in old:
         before = old.get("finalizers") or ()
@@ -223,5 +227,5 @@ def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> l
     return causes + [
         immutable(f"{path}.{field}", metadata.get(field))
         for field in _IMMUTABLE
-        if metadata.get(field) != old.get(field)
+        if field in touched and metadata.get(field) != old.get(field)
     ]
