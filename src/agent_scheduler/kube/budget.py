@@ -60,11 +60,6 @@ class TokenBucket:
         self._tokens -= 1
         return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
 
-    @property
-    def is_free(self) -> bool:
-        """Whether there is nothing to take."""
-        return not self._qps
-
     async def _pay(self, seconds: float) -> None:
         try:
             await self._timing.sleep(seconds)
@@ -96,23 +91,22 @@ class Budget:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         self._bucket = TokenBucket(qps, burst, timing=timing)
         self._slots = asyncio.Semaphore(concurrency) if concurrency else None
+        self._place = _Place(self._bucket, self._slots)
+        #: Whether a request need not ask.
+        self.is_unlimited = not qps and self._slots is None
 
     def set_rate(self, qps: float | None, burst: int | None = None) -> None:
         """As `TokenBucket.set_rate`. How many may be under way stays as it is."""
         self._bucket.set_rate(qps, burst)
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether a request need not ask."""
-        return self._slots is None and self._bucket.is_free
+        self.is_unlimited = not qps and self._slots is None
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""
-        return _Place(self._bucket, self._slots)
+        return self._place
 
 
 class _Place:
-    """One request's place: a slot and a token, for as long as the block lasts."""
+    """A slot and a token, for as long as the block lasts. It remembers nothing, so one serves all requests."""
 
     __slots__ = ("_bucket", "_slots")
 

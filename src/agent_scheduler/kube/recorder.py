@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +24,7 @@ from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
 from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
 from agent_scheduler.objects.times import micro_stamp, micro_time_text
 
 _log = structlog.get_logger(__name__)
@@ -100,6 +100,13 @@ class _Series:
     told_at: float = 0.0
 
 
+class _Failed(NamedTuple):
+    """What is said once, and could not be written yet."""
+
+    event: _Event
+    failure: Failure
+
+
 class EventRecorder:
     """Run `run()` as a task of its own. `controller` and `instance` become reportingController and -Instance.
 
@@ -127,6 +134,7 @@ class EventRecorder:
         count: Callable[[str], None] = lambda _what: None,
     ) -> None:
         self._transport = transport
+        self._start = start_of(transport)
         self._controller = controller
         self._instance = instance
         self._budget = budget
@@ -141,8 +149,8 @@ class EventRecorder:
         self._count = count
         self._serial = 0
         # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
-        self._dispatcher: Dispatcher[str, _Series | _Event] = Dispatcher(
-            self._tell, concurrency=concurrency, capacity=capacity
+        self._dispatcher: Dispatcher[str, _Series | _Event | _Failed] = Dispatcher(
+            self._tell, begin=self._begin, concurrency=concurrency, capacity=capacity
         )
         # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
@@ -233,20 +241,54 @@ class EventRecorder:
             if series.told and series.times > series.told:
                 self._dispatcher.put(series.event.metadata.name, series)
 
-    async def _tell(self, _name: str, what: _Series | _Event) -> None:
-        attempts: Attempts | None = None
-        while True:
-            failure = await (self._post(what) if isinstance(what, _Event) else self._continue(what))
-            if failure is None:
-                return
-            attempts = attempts or Attempts(self._backoff, self._timing)
-            if not failure.retryable or attempts.made + 1 >= self._attempts:
-                self._give_up(what, failure)
-                return
-            await attempts.wait(failure.retry_after)
+    def _begin(self, name: str, what: _Series | _Event | _Failed) -> bool:
+        """Most of what is said once is one request that succeeds, for which no task is made."""
+        return (
+            isinstance(what, _Event)
+            and self._budget.is_unlimited
+            and self._start(
+                "POST",
+                _path(what.metadata.namespace),
+                body=_encode(what),
+                timeout=self._request_timeout,
+                answered=partial(self._answered, name, what),
+            )
+        )
 
-    async def _post(self, event: _Event) -> Failure | None:
-        failure = await self._send("POST", _path(event.metadata.namespace), _encode(event))
+    def _answered(self, name: str, event: _Event, answer: Response | TransportError) -> None:
+        failure = classify(answer) if isinstance(answer, Response) else classify_error(answer)
+        failure = self._posted(failure)
+        self._dispatcher.ended(name, None if failure is None else _Failed(event, failure))
+
+    async def _tell(self, _name: str, what: _Series | _Event | _Failed) -> None:
+        if isinstance(what, _Failed):
+            await self._repeat(*what)
+            return
+        failure = await self._try(what)
+        if failure is not None:
+            await self._repeat(what, failure)
+
+    async def _repeat(self, what: _Series | _Event, failure: Failure) -> None:
+        attempts = Attempts(self._backoff, self._timing)
+        while failure.retryable and attempts.made + 1 < self._attempts:
+            await attempts.wait(failure.retry_after)
+            again = await self._try(what)
+            if again is None:
+                return
+            failure = again
+        gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
+        self._count("dropped" if gone else "failed")
+        event = what if isinstance(what, _Event) else what.event
+        _log.info("event_not_recorded", reason=event.reason, error=str(failure))
+        if isinstance(what, _Series) and self._series.get(what.key) is what:
+            del self._series[what.key]
+
+    async def _try(self, what: _Series | _Event) -> Failure | None:
+        if isinstance(what, _Series):
+            return await self._continue(what)
+        return self._posted(await self._send("POST", _path(what.metadata.namespace), _encode(what)))
+
+    def _posted(self, failure: Failure | None) -> Failure | None:
         # AlreadyExists: the answer to an earlier attempt was lost.
         if failure is None or failure.reason == "AlreadyExists":
             self._count("recorded")
@@ -270,14 +312,6 @@ class EventRecorder:
             series.told_at = self._timing.clock()
             return None
         return failure
-
-    def _give_up(self, what: _Series | _Event, failure: Failure) -> None:
-        gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
-        self._count("dropped" if gone else "failed")
-        event = what if isinstance(what, _Event) else what.event
-        _log.info("event_not_recorded", reason=event.reason, error=str(failure))
-        if isinstance(what, _Series) and self._series.get(what.key) is what:
-            del self._series[what.key]
 
     async def _send_series(self, series: _Series) -> Failure | None:
         event, told = series.event, {"count": series.times, "lastObservedTime": micro_time_text(series.last)}

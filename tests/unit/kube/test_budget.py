@@ -159,16 +159,26 @@ async def test_a_larger_burst_has_to_be_saved_up() -> None:
 async def test_a_limit_can_be_lifted_and_set() -> None:
     time = FakeTime()
     budget = Budget(qps=1, burst=1, timing=time.timing)
+    assert not budget.is_unlimited
     budget.set_rate(None)
+    assert budget.is_unlimited
     for _ in range(100):
         async with budget.request():
             pass
     assert time.slept == []
     budget.set_rate(1, 3)
+    assert not budget.is_unlimited
     for _ in range(4):
         async with budget.request():
             pass
     assert sum(time.slept) == pytest.approx(1.0)
+
+
+def test_what_has_a_bound_on_requests_under_way_is_not_unlimited() -> None:
+    budget = Budget(concurrency=1)
+    assert not budget.is_unlimited
+    budget.set_rate(None)
+    assert not budget.is_unlimited
 
 
 async def test_an_impossible_rate_changes_nothing() -> None:

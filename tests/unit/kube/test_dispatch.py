@@ -122,6 +122,118 @@ async def test_what_a_cancelled_run_had_not_begun_is_sent_by_the_next() -> None:
     assert sender.most == 2
 
 
+class Beginner(Sender):
+    """Begins calls while `can` is set; a test ends them."""
+
+    def __init__(self, *, concurrency: int) -> None:
+        super().__init__()
+        self.can = True
+        self.begun: list[tuple[str, int]] = []
+        self.dispatcher: Dispatcher[str, int] = Dispatcher(self, begin=self.begin, concurrency=concurrency)
+
+    def begin(self, key: str, call: int) -> bool:
+        assert key not in self.busy
+        if self.can:
+            self.busy.add(key)
+            self.most = max(self.most, len(self.busy))
+            self.begun.append((key, call))
+        return self.can
+
+    def end(self, key: str, again: int | None = None) -> None:
+        self.busy.discard(key)
+        self.dispatcher.ended(key, again)
+
+
+async def test_a_call_that_can_be_begun_is_so_at_once_and_the_next_when_it_is_over() -> None:
+    sender = Beginner(concurrency=2)
+    async with running(sender.dispatcher.run()):
+        await asyncio.sleep(0)
+        for number, key in enumerate("abcd"):
+            sender.dispatcher.put(key, number)
+        assert sender.begun == [("a", 0), ("b", 1)]
+        sender.end("b")
+        assert sender.begun == [("a", 0), ("b", 1), ("c", 2)]
+        assert len(sender.dispatcher) == 3
+        for key in "acd":
+            sender.end(key)
+        assert await sender.dispatcher.drain(5) == 0
+    assert sender.begun == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
+    assert (sender.most, sender.sent) == (2, [])
+
+
+async def test_what_cannot_be_begun_is_sent_and_what_follows_it_begun_as_soon_as_it_can_be() -> None:
+    sender = Beginner(concurrency=1)
+    sender.can = False
+    async with running(sender.dispatcher.run()):
+        for key in "abcd":
+            sender.dispatcher.put(key, 0)
+        await eventually(lambda: sender.sent == [("a", 0)])
+        sender.can = True
+        sender.go.set()
+        await eventually(lambda: sender.begun == [("b", 0)])
+        sender.can = False
+        sender.end("b")
+        assert await sender.dispatcher.drain(5) == 0
+    assert [key for key, _ in sender.sent] == ["a", "c", "d"]
+    assert sender.most == 1
+
+
+async def test_two_calls_of_a_key_never_run_at_once_when_they_are_begun() -> None:
+    sender = Beginner(concurrency=4)
+    async with running(sender.dispatcher.run()):
+        await asyncio.sleep(0)
+        for call in range(3):
+            sender.dispatcher.put("a", call)
+        assert sender.begun == [("a", 0)]
+        sender.end("a", again=7)
+        assert sender.begun == [("a", 0), ("a", 2)]
+        sender.end("a")
+        assert len(sender.dispatcher) == 0
+
+
+async def test_what_is_left_of_a_begun_call_is_sent_before_what_waits() -> None:
+    sender = Beginner(concurrency=1)
+    sender.go.set()
+    async with running(sender.dispatcher.run()):
+        await asyncio.sleep(0)
+        sender.dispatcher.put("a", 1)
+        sender.dispatcher.put("b", 1)
+        sender.can = False
+        sender.end("a", again=2)
+        assert await sender.dispatcher.drain(5) == 0
+    assert sender.sent == [("a", 2), ("b", 1)]
+
+
+async def test_nothing_is_begun_but_by_a_run_and_what_outlives_one_is_gone_on_with_by_the_next() -> None:
+    sender = Beginner(concurrency=2)
+    sender.dispatcher.put("a", 1)
+    assert sender.begun == []
+    async with running(sender.dispatcher.run()):
+        await eventually(lambda: sender.begun == [("a", 1)])
+    sender.dispatcher.put("b", 1)
+    sender.end("a", again=2)
+    assert (sender.begun, sender.sent, len(sender.dispatcher)) == ([("a", 1)], [], 2)
+    async with running(sender.dispatcher.run()):
+        await eventually(lambda: sender.begun == [("a", 1), ("a", 2), ("b", 1)])
+
+
+async def test_what_is_raised_when_a_call_is_begun_ends_the_run_where_it_is_sent() -> None:
+    def begin(_key: str, _call: int) -> bool:
+        raise RuntimeError("a bug")
+
+    async def broken(_key: str, _call: int) -> None:
+        raise RuntimeError("the same bug")
+
+    dispatcher: Dispatcher[str, int] = Dispatcher(broken, begin=begin, concurrency=2)
+    run = asyncio.create_task(dispatcher.run())
+    await asyncio.sleep(0)
+    assert dispatcher.put("a", 1)
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.timeout(5):
+            await run
+    assert raised.group_contains(RuntimeError, match="the same bug")
+
+
 async def test_what_a_call_raises_ends_the_run() -> None:
     async def broken(_key: str, _call: int) -> None:
         raise RuntimeError("a bug")

@@ -13,6 +13,7 @@ import pytest
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Backoff, Timing
+from agent_scheduler.kube.transport import Answered, Transport, TransportError
 
 from .scripted import (
     Action,
@@ -31,6 +32,25 @@ POD = ObjectReference("Pod", "t", "p", "u")
 START = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
 
 
+class Starting:
+    """A transport on which any request can be started."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.request = transport.request
+        self.started: set[asyncio.Task[None]] = set()
+
+    def start(self, method: str, path: str, *, answered: Answered, **options: Any) -> bool:
+        async def carry() -> None:
+            try:
+                answered(await self._transport.request(method, path, **options))
+            except TransportError as error:
+                answered(error)
+
+        self.started.add(asyncio.create_task(carry()))
+        return True
+
+
 @dataclass
 class Bench:
     """The sweep's sleep is held until `sweep` is set, so that a test says when it happens."""
@@ -40,6 +60,7 @@ class Bench:
     time: FakeTime
     counts: dict[str, int] = field(default_factory=dict)
     sweep: asyncio.Event = field(default_factory=asyncio.Event)
+    started: set[asyncio.Task[None]] = field(default_factory=set)
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -56,7 +77,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def recording(*actions: Action, start: bool = True, **options: Any) -> AsyncIterator[Bench]:
+async def recording(
+    *actions: Action, start: bool = True, warm: bool = False, **options: Any
+) -> AsyncIterator[Bench]:
+    """`start` False: the test runs the recorder. `warm`: requests can be started."""
     time = FakeTime()
     async with connected(in_order(*actions)) as (server, transport):
         bench = Bench(server, None, time)  # type: ignore[arg-type]
@@ -67,27 +91,38 @@ async def recording(*actions: Action, start: bool = True, **options: Any) -> Asy
                 bench.sweep.clear()
             await time.sleep(seconds)
 
+        if warm:
+            transport = starting = Starting(transport)
+            bench.started = starting.started
         bench.recorder = EventRecorder(
             transport,
             controller="agent-scheduler",
             instance="agent-scheduler-0",
-            budget=Budget(),
             backoff=Backoff(initial=1, cap=8, jitter=0),
             timing=Timing(clock=lambda: time.now, sleep=sleep, rng=lambda: 0.0),
             now=lambda: START + timedelta(seconds=time.now - 1000),
             count=bench.count,
-            **options,
+            **{"budget": Budget(), **options},
         )
         if not start:
             yield bench
             return
         async with running(bench.recorder.run()):
+            await asyncio.sleep(0)
             yield bench
 
 
+WARM = pytest.mark.parametrize("warm", [False, True])
+#: How an event is said, and whether its request can be started.
+SAID = pytest.mark.parametrize(
+    ("say", "warm"), [(Bench.failed, False), (Bench.failed, True), (Bench.bound, False), (Bench.bound, True)]
+)
+
+
+@WARM
 @pytest.mark.parametrize("method", ["event", "once"])
-async def test_an_event_is_written_as_events_k8s_io_v1(method: str) -> None:
-    async with recording(Answer(201)) as bench:
+async def test_an_event_is_written_as_events_k8s_io_v1(method: str, warm: bool) -> None:
+    async with recording(Answer(201), warm=warm) as bench:
         say = getattr(bench.recorder, method)
         say(POD, type="Normal", reason="Scheduled", action="Binding", note="Successfully assigned t/p to n1")
         ((_, body),) = await bench.sent()
@@ -208,8 +243,9 @@ async def test_an_event_that_the_server_forgot_is_begun_again() -> None:
         assert sent[2][1]["series"]["count"] == 2
 
 
-async def test_what_is_said_once_is_not_remembered() -> None:
-    async with recording(Answer(201)) as bench:
+@WARM
+async def test_what_is_said_once_is_not_remembered(warm: bool) -> None:
+    async with recording(Answer(201), warm=warm) as bench:
         bench.bound()
         bench.bound()
         sent = await bench.sent()
@@ -219,8 +255,21 @@ async def test_what_is_said_once_is_not_remembered() -> None:
         assert bench.counts == {"recorded": 2}
 
 
-async def test_events_are_sent_in_their_order_whether_said_once_or_again() -> None:
-    async with recording(Answer(201), start=False, concurrency=1) as bench:
+async def test_a_request_is_started_for_what_is_said_once_and_may_be_sent_at_once() -> None:
+    async with recording(Answer(201), warm=True) as bench:
+        bench.failed()
+        bench.bound()
+        await bench.sent()
+        assert len(bench.started) == 1
+    async with recording(Answer(201), warm=True, budget=Budget(qps=5)) as bench:
+        bench.bound()
+        await bench.sent()
+        assert not bench.started
+
+
+@WARM
+async def test_events_are_sent_in_their_order_whether_said_once_or_again(warm: bool) -> None:
+    async with recording(Answer(201), start=False, warm=warm, concurrency=1) as bench:
         for number in range(4):
             bench.failed(f"failed {number}")
             bench.bound(f"bound {number}")
@@ -237,12 +286,9 @@ async def test_a_long_note_is_cut_between_characters() -> None:
         assert body["note"].endswith("é...")
 
 
-SAID = pytest.mark.parametrize("say", [Bench.failed, Bench.bound])
-
-
 @SAID
-async def test_a_full_buffer_drops_and_counts(say: Callable[[Bench, str], None]) -> None:
-    async with recording(Answer(201), start=False, capacity=3) as bench:
+async def test_a_full_buffer_drops_and_counts(say: Callable[[Bench, str], None], warm: bool) -> None:
+    async with recording(Answer(201), start=False, warm=warm, capacity=3) as bench:
         for number in range(5):
             say(bench, f"note {number}")
         assert bench.counts == {"dropped": 2}
@@ -260,8 +306,10 @@ async def test_no_more_series_are_remembered_than_allowed() -> None:
 
 @SAID
 @pytest.mark.parametrize("failure", [status(503), status(429), Reset()])
-async def test_an_event_is_tried_again_a_few_times(failure: Action, say: Callable[[Bench], None]) -> None:
-    async with recording(failure, failure, Answer(201)) as bench:
+async def test_an_event_is_tried_again_a_few_times(
+    failure: Action, say: Callable[[Bench], None], warm: bool
+) -> None:
+    async with recording(failure, failure, Answer(201), warm=warm) as bench:
         say(bench)
         assert len(await bench.sent()) == 3
         assert bench.time.slept == [1, 2]
@@ -269,10 +317,11 @@ async def test_an_event_is_tried_again_a_few_times(failure: Action, say: Callabl
 
 
 @SAID
-async def test_trying_ends(say: Callable[[Bench], None]) -> None:
-    async with recording(status(503), attempts=3) as bench:
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_trying_ends(say: Callable[[Bench], None], warm: bool, attempts: int) -> None:
+    async with recording(status(503), warm=warm, attempts=attempts) as bench:
         say(bench)
-        assert len(await bench.sent()) == 3
+        assert len(await bench.sent()) == attempts
         assert bench.counts == {"failed": 1}
 
 
@@ -285,8 +334,9 @@ async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
         assert [method for method, _ in await bench.sent()] == ["POST", "POST", "PATCH"]
 
 
-async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost() -> None:
-    async with recording(Reset(), status(409, "AlreadyExists")) as bench:
+@WARM
+async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost(warm: bool) -> None:
+    async with recording(Reset(), status(409, "AlreadyExists"), warm=warm) as bench:
         bench.bound()
         first, second = await bench.sent()
         assert first[1] == second[1]
@@ -296,9 +346,9 @@ async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost()
 @SAID
 @pytest.mark.parametrize("code", [403, 404])
 async def test_an_event_in_a_namespace_that_goes_away_is_dropped(
-    code: int, say: Callable[[Bench], None]
+    code: int, say: Callable[[Bench], None], warm: bool
 ) -> None:
-    async with recording(status(code)) as bench:
+    async with recording(status(code), warm=warm) as bench:
         say(bench)
         assert len(await bench.sent()) == 1
         assert bench.counts == {"dropped": 1}
