@@ -2,8 +2,8 @@
 
 A `PodClass` holds everything that the filters and scores of a node read from a pod, in compiled form. Two pods
 of one class get the same answer on the same snapshot, which is what lets a worker keep masks and scores from
-one pod to the next. A class is recognised by the bytes that the API server sent, without parsing them. Whoever comes
-next most often wants the same as whoever came last, so it is compared with that before it is looked up.
+one pod to the next. A class is recognised by the bytes that the API server sent, without parsing them; and since
+whoever comes next most often wants the same as whoever came last, it is compared with that before it is looked up.
 
 Namespace and labels are part of the class only where the spec makes them matter: with terms about other pods, and
 with spread constraints. Agents that each carry a label of their own still are one class. Name and UID are, where it has
@@ -66,6 +66,9 @@ _ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
 #: Spellings kept of each class that lives, and besides.
 _SPELLINGS_OF_A_CLASS = 8
 _SPELLINGS_KEPT = 1024
+#: What the kubelet has given containers, and init containers, and whether it can never give what is asked for.
+_Given = tuple[list[wire.ContainerStatus] | None, list[wire.ContainerStatus] | None, bool]
+
 #: Among volumes that are claims made for the pod.
 _EPHEMERAL = b'"ephemeral"'
 #: What stands in a spelling before what most pods do not have.
@@ -215,8 +218,8 @@ class PodClasses:
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
         #: Spelling -> class. Invariant: what `_class` makes of such a spec is that very class.
         self._by_spelling: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
-        #: How the pod was spelled that was recognised last, and its class.
-        self._last: list[Any] = []
+        #: What the last one looked like whose class depends on nothing else, and that class.
+        self._last: tuple[Any, ...] | None = None
         self._last_class: ReferenceType[PodClass] | None = None
 
     def __len__(self) -> int:
@@ -243,20 +246,53 @@ class PodClasses:
         status = status or _NO_STATUS
         if problem:
             return self._class(spec, status, _Owner(namespace, name, uid, labels), node_name, problem)
-        written = self._written(spec, status, node_name, namespace, name, uid, labels)
-        if written == self._last and self._last_class is not None:
+        return self.recognise(spec, status, namespace, name, uid, labels, node_name)
+
+    def recognise(
+        self,
+        spec: wire.PodSpec,
+        status: wire.PodStatus,
+        namespace: str,
+        name: str,
+        uid: str,
+        labels: Labels,
+        node_name: str = "",
+    ) -> PodClass:
+        """As `of`, for what could be read. Asked of each version of each pod."""
+        given: _Given | None = None
+        if status.container_statuses or status.init_container_statuses:
+            given = (status.container_statuses, status.init_container_statuses, _is_infeasible(status))
+        volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
+        # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
+        looks = (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.scheduler_name,
+            self.images_for,
+            given,
+            node_name,
+        )
+        if looks == self._last and not volumes and self._last_class is not None:
             last = self._last_class()
             if last is not None:
                 return last
-        spelling = tuple(_kept(part) for part in written)
+        owner = _Owner(namespace, name, uid, labels)
+        spelling = tuple(_kept(part) for part in self._written(spec, given, volumes, owner, node_name))
         found = self._by_spelling.get(spelling)
         if found is None:
-            found = self._class(spec, status, _Owner(namespace, name, uid, labels), node_name, "")
+            found = self._class(spec, status, owner, node_name, "")
             if len(self._by_spelling) > _SPELLINGS_OF_A_CLASS * len(self._by_key) + _SPELLINGS_KEPT:
                 # Pods that are spelled each in its own way, and mean the same, must not fill the memory.
                 self._by_spelling.clear()
             self._by_spelling[spelling] = found
-        self._last, self._last_class = written, ref(found)
+        if not (volumes or _speaks_of_pods(spec)):
+            self._last, self._last_class = looks, ref(found)
         return found
 
     def _class(
@@ -340,14 +376,7 @@ class PodClasses:
         return tuple(container.image or "" for container in containers)
 
     def _written(
-        self,
-        spec: wire.PodSpec,
-        status: wire.PodStatus,
-        node_name: str,
-        namespace: str,
-        name: str,
-        uid: str,
-        labels: Labels,
+        self, spec: wire.PodSpec, given: _Given | None, volumes: bytes, owner: _Owner, node_name: str
     ) -> list[Any]:
         """All that a class depends on, as it is written."""
         written: list[Any] = [
@@ -358,27 +387,26 @@ class PodClasses:
             spec.affinity,
             spec.tolerations,
         ]
-        for container in spec.containers or ():
+        containers, inits = spec.containers or (), spec.init_containers or ()
+        for container in containers:
             written += (container.resources, container.ports)
-        if spec.init_containers:
+        if inits:
             written.append(_INIT)
-            for container in spec.init_containers:
+            for container in inits:
                 written += (container.restart_policy, container.resources, container.ports)
-        if status.container_statuses or status.init_container_statuses:
-            written += (_GIVEN, _is_infeasible(status))
-            written += [
-                container.name for container in (*(spec.containers or ()), *(spec.init_containers or ()))
-            ]
-            for given in (*(status.container_statuses or ()), *(status.init_container_statuses or ())):
-                written += (given.name, given.resources, given.allocated_resources)
+        if given is not None:
+            statuses, init_statuses, infeasible = given
+            written += (_GIVEN, infeasible, *(container.name for container in (*containers, *inits)))
+            for status in (*(statuses or ()), *(init_statuses or ())):
+                written += (status.name, status.resources, status.allocated_resources)
         if self.images_for:
             written.append(self._images(spec))
-        if spec.volumes and (volumes := self._volumes.matters(bytes(spec.volumes))):
-            written += (_VOLUMES, namespace, volumes)
+        if volumes:
+            written += (_VOLUMES, owner.namespace, volumes)
             if _EPHEMERAL in volumes:
-                written += (name, uid)
-        if (spec.affinity or spec.topology_spread_constraints) and _speaks_of_pods(spec):
-            written += (_OTHERS, spec.topology_spread_constraints, namespace, labels)
+                written += (owner.name, owner.uid)
+        if _speaks_of_pods(spec):
+            written += (_OTHERS, spec.topology_spread_constraints, owner.namespace, owner.labels)
         return written
 
 
@@ -403,10 +431,12 @@ _NOBODY = _Owner("", "", "", _NO_LABELS)
 
 def _speaks_of_pods(spec: wire.PodSpec) -> bool:
     """Whether the spec may have terms about other pods, or constraints about its like."""
-    if bytes(spec.topology_spread_constraints):
+    if spec.topology_spread_constraints:
         return True
+    if not spec.affinity:
+        return False
     affinity = bytes(spec.affinity)
-    return bool(affinity) and (b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity)
+    return b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity
 
 
 def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:
@@ -420,9 +450,10 @@ def _host_ports(container: wire.Container, place: str, problems: list[str]) -> l
 
 def _is_infeasible(status: wire.PodStatus) -> bool:
     """Whether the node has said that it can never grant the resize that is asked for."""
-    return any(
-        each.type == "PodResizePending" and each.reason == "Infeasible" for each in status.conditions or ()
-    )
+    for each in status.conditions or ():  # noqa: SIM110 - asked for every report of a kubelet, and a generator is slow
+        if each.type == "PodResizePending" and each.reason == "Infeasible":
+            return True
+    return False
 
 
 def _pod_level_amounts(spec: wire.PodSpec, problems: list[str]) -> Amounts:

@@ -129,9 +129,12 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
                 preempted = each.status == "True" and each.reason == PREEMPTION_BY_SCHEDULER
     uid, namespace, name = metadata.uid, metadata.namespace, metadata.name
     labels = metadata.labels or _NO_LABELS
-    cls = classes.of(
-        spec, status=status, namespace=namespace, name=name, uid=uid, labels=labels, problem=problem
-    )
+    if problem:
+        cls = classes.of(
+            spec, status=status, namespace=namespace, name=name, uid=uid, labels=labels, problem=problem
+        )
+    else:
+        cls = classes.recognise(spec, status, namespace, name, uid, labels)
     claimed = status.resource_claim_statuses
     told = status.extended_resource_claim_status
     # In the order of the fields: by their names it would cost eight times as much, for each version of each pod. Most

@@ -123,7 +123,7 @@ class Cluster:
                 return
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
-            self.queue.update(old, pod)
+            self.queue.add(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)

@@ -102,9 +102,7 @@ class InFlight(Generic[PodT]):
         self._line.append(pod)
 
     def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
-        """`event` happened. Kept only while a pod is in flight; the caller knows that some plugin wants it."""
-        if not self._pods:
-            return
+        """`event` happened. The caller knows that a pod is in flight, and that some plugin wants to hear of it."""
         if event.is_wildcard:
             self._wildcards.append(self.end)
         self._log.append((event, old, new))

@@ -180,7 +180,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         flying = self._places.in_flight.get(uid)
         if flying is not None:
             flying.deleted = True
-        else:
+        elif self._places.knows(uid):
             self._places.remove(uid)
         if nominated is not None:
             self._wake_behind(nominated, kept, node_name)

@@ -47,6 +47,9 @@ class Waker(Generic[PodT]):
         self._on_ready = on_ready
         self._bursts = 0
         self._put_off: list[tuple[Happening, PreCheck[PodT] | None]] = []
+        # Asked for every event, so it goes past the classes straight to their dicts.
+        self._flying = places.in_flight.uids()
+        self._waiting = places.pool.uids()
         places.before_pool = self.settle
         self.reconfigure(hint_maps)
 
@@ -72,9 +75,9 @@ class Waker(Generic[PodT]):
         """As `SchedulingQueue.move_all`."""
         if not self.judge.of_interest(event):
             return 0
-        places = self._places
-        places.in_flight.record(event, old, new)
-        if not len(places.pool):
+        if self._flying:
+            self._places.in_flight.record(event, old, new)
+        if not self._waiting:
             return 0
         happening = Happening(event, old, new)
         if self._bursts:
@@ -106,7 +109,7 @@ class Waker(Generic[PodT]):
             for happening, pre_check in put_off:
                 # The same change again wakes nobody whom it has not woken.
                 same = (happening.event, id(happening.old), id(happening.new), id(pre_check))
-                if same not in told and len(self._places.pool):
+                if same not in told and self._waiting:
                     told.add(same)
                     ready = self._wake(happening, pre_check)[1] or ready
         if ready:
