@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import compress, repeat
-from operator import is_not
 from typing import Any, NamedTuple
 
 from .errors import Cause
@@ -19,14 +17,6 @@ from .errors import Cause
 Object = dict[str, Any]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-
-
-_ABSENT = object()
-
-
-def news_in(new: Object, old: Object) -> list[str]:
-    """Names of the fields whose values are not the very objects that `old` has there; equal ones may be among them."""
-    return list(compress(new, map(is_not, new.values(), map(old.get, new, repeat(_ABSENT)))))
 
 
 def _no_change(obj: Object) -> None:

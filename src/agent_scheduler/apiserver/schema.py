@@ -19,7 +19,7 @@ from typing import Any
 from . import schema_source as source
 from .errors import bad_request, json_name
 from .quantities import QuantityFormatError, canonical_quantity
-from .resource import Object, Resource, news_in
+from .resource import Object, Resource
 from .schema_shapes import Shapes
 from .times import TimeFormatError, micro_time, seconds_time
 
@@ -142,7 +142,7 @@ def _struct(model: str, exact: bool) -> Decoder:
         if where is None and known is None and not exact and _SHAPES.fits(model, "", obj):
             fields = ()
         elif type(known) is dict:
-            fields = [(name, obj[name]) for name in news_in(obj, known)]
+            fields = [field for field in fields if known.get(field[0], _DROP) is not field[1]]
         else:
             known = None
         for name, value in fields:

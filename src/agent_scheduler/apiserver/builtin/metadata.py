@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ..errors import Cause
-from ..resource import Object, news_in
+from ..resource import Object
 from . import names
 from .causes import forbidden, immutable, invalid, required, too_long
 
@@ -192,13 +192,9 @@ def check_update(
 
     What is as it was stored passed these rules when it was.
     """
-    # What an update leaves out it has by now been given, so most fields are the stored object's own.
-    touched = {*news_in(metadata, old), *(old.keys() - metadata.keys())}
-    changed = _check_change(metadata, old, path, touched)
+    changed = _check_change(metadata, old, path)
     news = {
-        field: metadata[field]
-        for field in _CHECKED & touched
-        if field in metadata and metadata[field] != old.get(field)
+        field: metadata[field] for field in _CHECKED & metadata.keys() if metadata[field] != old.get(field)
     }
     if not news:
         return changed * 2 if rechecks in ("change", "both") else changed
@@ -212,7 +208,7 @@ def check_update(
     return causes
 
 
-def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str, touched: set[str]) -> list[Cause]:
+def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str) -> list[Cause]:
     causes: list[Cause] = []
     if "deletionTimestamp" in old:
         before = old.get("finalizers") or ()
@@ -227,5 +223,5 @@ def _check_change(metadata: dict[str, Any], old: dict[str, Any], path: str, touc
     return causes + [
         immutable(f"{path}.{field}", metadata.get(field))
         for field in _IMMUTABLE
-        if field in touched and metadata.get(field) != old.get(field)
+        if metadata.get(field) != old.get(field)
     ]
