@@ -97,7 +97,7 @@ class Allocations:
         queue: Any = fast_path.queue
         if "start" in vars(prebind):
             return
-        start, tell, update, states = prebind.start, prebind._tell, queue.update, self._world.states
+        start, tell, add, states = prebind.start, prebind._tell, queue.add, self._world.states
 
         def started(result: Any, node_name: str, reserved: Any, filters: Any) -> None:
             if reserved.claims is not None:
@@ -111,18 +111,14 @@ class Allocations:
                 states.reached("claim lost to another scheduler")
             tell(result, node_name, problem)
 
-        def updated(old: Any, new: Any) -> None:
-            gated = queue.where(new.uid) is Place.GATED
-            update(old, new)
-            if (
-                gated
-                and old is not None
-                and old.claims != new.claims
-                and queue.where(new.uid) is not Place.GATED
-            ):
+        def added(pod: Any) -> None:
+            gated = queue.where(pod.uid) is Place.GATED
+            claims = queue._places.pool.get(pod.uid).pod.claims if gated else None
+            add(pod)
+            if gated and claims != pod.claims and queue.where(pod.uid) is not Place.GATED:
                 states.reached("gated pod woken by its own status")
 
-        prebind.start, prebind._tell, queue.update = started, told, updated
+        prebind.start, prebind._tell, queue.add = started, told, added
 
     def _judge(self, process: Process, fast_path: FastPath, reservation: Reservation) -> None:
         devices, ledger = fast_path.cluster.devices, fast_path.ledger

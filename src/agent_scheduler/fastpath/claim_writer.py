@@ -18,12 +18,13 @@ from agent_scheduler.engine.dra.reservation import (
     Write,
     deallocated,
     due,
+    is_overtaken,
     taken_back,
     to_deallocate,
 )
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import Patched
+from agent_scheduler.kube.patch import CALLED_OFF, Patched
 from agent_scheduler.kube.paths import segment
 
 from .resource_claims import GROUP, ResourceClaims, pod_ref
@@ -82,7 +83,7 @@ class ClaimWriter:
                 if isinstance(step, Write):
                     # A request that is put off may be overtaken meanwhile.
                     patched = await self._send(
-                        step, lambda: wanted() and not self._devices.is_overtaken(part.claim)
+                        step, lambda: wanted() and not is_overtaken(reservation, part, self._devices)
                     )
                     failure = patched.failure
                     if failure is None:
@@ -94,6 +95,10 @@ class ClaimWriter:
                     if patched.is_open:
                         self._open.add(reservation.pod.uid)
                 failures += failure is not None
+                if failure is CALLED_OFF and isinstance(
+                    why := due(reservation, part, self._devices, ""), Lost
+                ):
+                    return why.reason
                 if failure is not None and (failure.kind is not FailureClass.CONFLICT or failures >= _TRIES):
                     return str(failure)
                 # Somebody else has changed the claim: the watch is about to say how.

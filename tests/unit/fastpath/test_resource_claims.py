@@ -345,6 +345,41 @@ async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_fo
             await found.add_pod("p", claim="c")
             await until(lambda: all_placed(found, 1))
             assert taken and (await found.cluster.placed())["p"] != taken[0]
+            assert "given to others" in str(running.reports.problems)
+            await found.audit()
+            assert len(await found.devices_in_use()) == 2
+            await until(lambda: nothing_assumed(running))
+
+
+async def test_a_choice_for_a_claim_that_had_another_allocation_in_between_is_not_written() -> None:
+    """With that allocation the choice was over, and its device may be anybody's when the claim has none again."""
+    async with devices("n1", "n2", per_node=1) as found:
+        await found.add_claim("c")
+        await found.add_claim("theirs")
+        taken: list[str] = []
+
+        class Rival(Faulty):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                answer = await self.inner.request(method, path, **more)
+                if method == "PATCH" and path.endswith("/c") and not taken:
+                    books = running.fast_path.cluster.devices
+                    assumed = books.assumed.get(("default", "c"))
+                    assert assumed is not None and assumed.allocation is not None
+                    taken.append(assumed.allocation.uses[0].id.pool)
+                    await _keep_allocated(found, "c", taken[0])
+                    await until(lambda: books.claims["default", "c"].allocation)
+                    nothing = {"status": {"allocation": None}}
+                    await found.cluster.ask("PATCH", f"{CLAIMS}/c/status", nothing, content_type=MERGE)
+                    await _keep_allocated(found, "theirs", taken[0])
+                    await until(lambda: books.allocation(("default", "theirs")))
+                    await until(lambda: books.claims["default", "c"].allocation is None)
+                return answer
+
+        async with scheduling(Rival(found.cluster.transport, "", "", 0, None)) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: all_placed(found, 1))
+            assert taken and (await found.cluster.placed())["p"] != taken[0]
+            assert "given to others" in str(running.reports.problems)
             await found.audit()
             assert len(await found.devices_in_use()) == 2
             await until(lambda: nothing_assumed(running))

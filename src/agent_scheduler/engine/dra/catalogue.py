@@ -130,22 +130,23 @@ class Devices:
         allocation = None if self.is_given_back(key) else claim.allocation or assumed.allocation
         return msgspec.structs.replace(claim, allocation=allocation, reserved_for=reserved)
 
-    def is_overtaken(self, key: ClaimKey) -> bool:
-        """Whether what is assumed for the claim, and not seen, could no longer be assumed: others, who allocate from
-        the same pools, have been faster, or the driver has taken it out."""
+    def is_overtaken(self, key: ClaimKey, holding: Holding, author: str | None = None) -> bool:
+        """Whether a choice for the claim, which is not seen to be allocated, could no longer be made: others, who
+        allocate from the same pools, have been faster, or the driver has taken it out. So too if the choice, which
+        `author` made if that is given, is no longer assumed: the claim had an allocation in between, and what it was
+        to get may be anybody's since.
+        """
         claim, assumed = self.claims.get(key), self.assumed.get(key)
-        if (
-            assumed is None
-            or assumed.allocation is None
-            or (claim is not None and claim.allocation is not None)
-        ):
+        if claim is not None and claim.allocation is not None:
             return False
-        mine = [(self._pools[PoolId(use.id.driver, use.id.pool)], use) for use in assumed.allocation.uses]
+        if assumed is None or assumed.allocation != holding or author not in (None, assumed.author):
+            return True
+        mine = [(self._pools[PoolId(use.id.driver, use.id.pool)], use) for use in holding.uses]
         if all(pool.is_mine_alone(use) for pool, use in mine):
             return False
         for pool, use in mine:
             pool.give_back(use)
-        overtaken = not has_room(assumed.allocation, self._pools)
+        overtaken = not has_room(holding, self._pools)
         for pool, use in mine:
             pool.take(use)
         return overtaken

@@ -139,13 +139,19 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
         return Write(part.claim, True, True, _body(claim, version, status=status))
     if claim.allocation is not None and claim.allocation != part.holding:
         return Lost(f"resourceclaim {name} was allocated by somebody else")
-    if devices.is_overtaken(part.claim):
+    if is_overtaken(reservation, part, devices):
         # The API server would take it: it does not compare claims.
         return Lost(f"devices for resourceclaim {name} were given to others")
     if not claim.protected and not version:
         return Write(part.claim, False, True, _body(claim, None, finalizers=[FINALIZER]))
     status = {"allocation": part.allocation.status(part.uid), "reservedFor": [_consumer(pod)]}
     return Write(part.claim, True, False, _body(claim, version, status=status))
+
+
+def is_overtaken(reservation: Reservation, part: Part, devices: Devices) -> bool:
+    """Whether one claim's part of the reservation, as far as it is not seen, could no longer be made."""
+    author = reservation.pod.uid if part.allocation is not None else None
+    return devices.is_overtaken(part.claim, part.holding, author)
 
 
 def taken_back(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
