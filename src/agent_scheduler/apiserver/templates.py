@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from .builtin.events import LONGEST_NOTE
 from .builtin.names import subdomain
 from .registry import Registry, Served
 from .requests import Request, Response
@@ -231,7 +232,7 @@ def _is_name(text: str) -> bool:
 
 
 def _is_note(text: str) -> bool:
-    return 0 < len(text) <= 1024
+    return 0 < len(text) <= LONGEST_NOTE
 
 
 NAME = Hole(("metadata", "name"), ("metadata.name",), ("metadata", "name"), _is_name)

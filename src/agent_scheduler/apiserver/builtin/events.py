@@ -14,6 +14,8 @@ from . import names
 from .causes import immutable, invalid, required
 from .kind import builtin
 
+#: Characters that an event's message has at most.
+LONGEST_NOTE = 1024
 #: (core v1, events.k8s.io/v1) names of one field.
 _PAIRS = (
     ("involvedObject", "regarding"),
@@ -106,8 +108,8 @@ def _check_new_fields(event: Object) -> list[Cause]:
             causes.append(required(field))
         elif len(text) > 128:
             causes.append(invalid(field, "", "can have at most 128 characters"))
-    if len(event.get("message", "")) > 1024:
-        causes.append(invalid("message", "", "can have at most 1024 characters"))
+    if len(event.get("message", "")) > LONGEST_NOTE:
+        causes.append(invalid("message", "", f"can have at most {LONGEST_NOTE} characters"))
     return causes
 
 
