@@ -15,11 +15,10 @@ A pod that cannot be read is a class too: its `error` names the field, and no wo
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 import msgspec
-from msgspec import Raw
 
 from agent_scheduler.objects import wire
 
@@ -43,6 +42,7 @@ from .requests import (
     requested,
     with_defaults,
 )
+from .spelling import NOBODY, Owner, given_by, is_infeasible, speaks_of_pods, spelling
 from .volumes.podvolumes import PodVolumes, Recogniser, pod_volumes
 
 if TYPE_CHECKING:
@@ -66,13 +66,6 @@ _ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
 #: Spellings kept of each class that lives, and besides.
 _SPELLINGS_OF_A_CLASS = 8
 _SPELLINGS_KEPT = 1024
-#: What the kubelet has given containers, and init containers, and whether it can never give what is asked for.
-_Given = tuple[list[wire.ContainerStatus] | None, list[wire.ContainerStatus] | None, bool]
-
-#: Among volumes that are claims made for the pod.
-_EPHEMERAL = b'"ephemeral"'
-#: What stands in a spelling before what most pods do not have.
-_INIT, _GIVEN, _VOLUMES, _OTHERS = "init containers", "given", "volumes", "other pods"
 
 
 _NO_STATUS = wire.PodStatus()
@@ -245,7 +238,7 @@ class PodClasses:
         """
         status = status or _NO_STATUS
         if problem:
-            return self._class(spec, status, _Owner(namespace, name, uid, labels), node_name, problem)
+            return self._class(spec, status, Owner(namespace, name, uid, labels), node_name, problem)
         return self.recognise(spec, status, namespace, name, uid, labels, node_name)
 
     def recognise(
@@ -259,9 +252,7 @@ class PodClasses:
         node_name: str = "",
     ) -> PodClass:
         """As `of`, for what could be read. Asked of each version of each pod."""
-        given: _Given | None = None
-        if status.container_statuses or status.init_container_statuses:
-            given = (status.container_statuses, status.init_container_statuses, _is_infeasible(status))
+        given = given_by(status)
         volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
         # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
         looks = (
@@ -282,25 +273,26 @@ class PodClasses:
             last = self._last_class()
             if last is not None:
                 return last
-        owner = _Owner(namespace, name, uid, labels)
-        spelling = tuple(_kept(part) for part in self._written(spec, given, volumes, owner, node_name))
-        found = self._by_spelling.get(spelling)
+        owner = Owner(namespace, name, uid, labels)
+        images = self._images(spec) if self.images_for else None
+        spelled = spelling(spec, given, volumes, owner, node_name, images)
+        found = self._by_spelling.get(spelled)
         if found is None:
             found = self._class(spec, status, owner, node_name, "")
             if len(self._by_spelling) > _SPELLINGS_OF_A_CLASS * len(self._by_key) + _SPELLINGS_KEPT:
                 # Pods that are spelled each in its own way, and mean the same, must not fill the memory.
                 self._by_spelling.clear()
-            self._by_spelling[spelling] = found
-        if not (volumes or _speaks_of_pods(spec)):
+            self._by_spelling[spelled] = found
+        if not (volumes or speaks_of_pods(spec)):
             self._last, self._last_class = looks, ref(found)
         return found
 
     def _class(
-        self, spec: wire.PodSpec, status: wire.PodStatus, owner: _Owner, node_name: str, problem: str
+        self, spec: wire.PodSpec, status: wire.PodStatus, owner: Owner, node_name: str, problem: str
     ) -> PodClass:
         ports: list[HostPort] = []
         problems = [problem] if problem else []
-        infeasible = _is_infeasible(status)
+        infeasible = is_infeasible(status)
         containers = container_amounts(
             spec.containers,
             "spec.containers",
@@ -338,7 +330,7 @@ class PodClasses:
         images = self._images(spec)
         volumes = _volumes(spec, owner, problems)
         error = problems[0] if problems else ""
-        speaks = _speaks_of_pods(spec)
+        speaks = speaks_of_pods(spec)
         key = (
             tuple(sorted(requests.items())),
             nonzero,
@@ -362,7 +354,7 @@ class PodClasses:
                 nonzero,
                 host_ports=key[2],
                 images=images,
-                owner=owner if speaks else _NOBODY,
+                owner=owner if speaks else NOBODY,
                 volumes=volumes,
                 node_name=node_name,
                 error=error,
@@ -375,69 +367,6 @@ class PodClasses:
         containers = (*(spec.init_containers or ()), *(spec.containers or ()))
         return tuple(container.image or "" for container in containers)
 
-    def _written(
-        self, spec: wire.PodSpec, given: _Given | None, volumes: bytes, owner: _Owner, node_name: str
-    ) -> list[Any]:
-        """All that a class depends on, as it is written."""
-        written: list[Any] = [
-            node_name,
-            spec.overhead,
-            spec.resources,
-            spec.node_selector,
-            spec.affinity,
-            spec.tolerations,
-        ]
-        containers, inits = spec.containers or (), spec.init_containers or ()
-        for container in containers:
-            written += (container.resources, container.ports)
-        if inits:
-            written.append(_INIT)
-            for container in inits:
-                written += (container.restart_policy, container.resources, container.ports)
-        if given is not None:
-            statuses, init_statuses, infeasible = given
-            written += (_GIVEN, infeasible, *(container.name for container in (*containers, *inits)))
-            for status in (*(statuses or ()), *(init_statuses or ())):
-                written += (status.name, status.resources, status.allocated_resources)
-        if self.images_for:
-            written.append(self._images(spec))
-        if volumes:
-            written += (_VOLUMES, owner.namespace, volumes)
-            if _EPHEMERAL in volumes:
-                written += (owner.name, owner.uid)
-        if _speaks_of_pods(spec):
-            written += (_OTHERS, spec.topology_spread_constraints, owner.namespace, owner.labels)
-        return written
-
-
-def _kept(part: Any) -> Hashable:
-    """A part of what is written, as it can be looked up, and without the whole of which it is a view."""
-    if type(part) is Raw:
-        return bytes(part)
-    return frozenset(part.items()) if type(part) is dict else part
-
-
-class _Owner(NamedTuple):
-    """Of what pod a spec is."""
-
-    namespace: str
-    name: str
-    uid: str
-    labels: Labels
-
-
-_NOBODY = _Owner("", "", "", _NO_LABELS)
-
-
-def _speaks_of_pods(spec: wire.PodSpec) -> bool:
-    """Whether the spec may have terms about other pods, or constraints about its like."""
-    if spec.topology_spread_constraints:
-        return True
-    if not spec.affinity:
-        return False
-    affinity = bytes(spec.affinity)
-    return b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity
-
 
 def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:
     ports: list[wire.ContainerPort] | None = readable_part(_ports, container.ports, place, problems)
@@ -446,14 +375,6 @@ def _host_ports(container: wire.Container, place: str, problems: list[str]) -> l
         for port in ports or ()
         if port.host_port
     ]
-
-
-def _is_infeasible(status: wire.PodStatus) -> bool:
-    """Whether the node has said that it can never grant the resize that is asked for."""
-    for each in status.conditions or ():  # noqa: SIM110 - asked for every report of a kubelet, and a generator is slow
-        if each.type == "PodResizePending" and each.reason == "Infeasible":
-            return True
-    return False
 
 
 def _pod_level_amounts(spec: wire.PodSpec, problems: list[str]) -> Amounts:
@@ -466,7 +387,7 @@ def _overhead(spec: wire.PodSpec, problems: list[str]) -> Amounts:
     return amounts(wanted, "spec.overhead", problems)
 
 
-def _volumes(spec: wire.PodSpec, owner: _Owner, problems: list[str]) -> PodVolumes | None:
+def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolumes | None:
     try:
         return pod_volumes(spec.volumes, namespace=owner.namespace, name=owner.name, uid=owner.uid)
     except SpecError as error:
@@ -481,7 +402,7 @@ def _compile(
     *,
     host_ports: tuple[HostPort, ...],
     images: tuple[str, ...],
-    owner: _Owner,
+    owner: Owner,
     volumes: PodVolumes | None,
     node_name: str,
     error: str,

@@ -1,0 +1,108 @@
+"""How a pod is spelled: all that its class depends on, as the API server wrote it.
+
+Two pods of one spelling are of one class, whatever else they are. What most pods do not have is left out, behind a mark
+where it is there, so that a spelling is short and no two that differ in meaning are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+
+from agent_scheduler.objects import wire
+
+from .labelselector import Labels
+
+#: What the kubelet has given containers, and init containers, and whether it can never give what is asked for.
+Given = tuple[list[wire.ContainerStatus] | None, list[wire.ContainerStatus] | None, bool]
+
+#: Among volumes that are claims made for the pod.
+_EPHEMERAL = b'"ephemeral"'
+#: What stands in a spelling before what most pods do not have.
+_INIT, _GIVEN, _VOLUMES, _OTHERS = "init containers", "given", "volumes", "other pods"
+
+
+class Owner(NamedTuple):
+    """Of what pod a spec is."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Labels
+
+
+NOBODY = Owner("", "", "", {})
+
+
+def is_infeasible(status: wire.PodStatus) -> bool:
+    """Whether the node has said that it can never grant the resize that is asked for."""
+    for each in status.conditions or ():  # noqa: SIM110 - asked for every report of a kubelet, and a generator is slow
+        if each.type == "PodResizePending" and each.reason == "Infeasible":
+            return True
+    return False
+
+
+def given_by(status: wire.PodStatus) -> Given | None:
+    """None for a pod that no kubelet has given anything yet."""
+    if not (status.container_statuses or status.init_container_statuses):
+        return None
+    return status.container_statuses, status.init_container_statuses, is_infeasible(status)
+
+
+def speaks_of_pods(spec: wire.PodSpec) -> bool:
+    """Whether the spec may have terms about other pods, or constraints about its like."""
+    if spec.topology_spread_constraints:
+        return True
+    if not spec.affinity:
+        return False
+    affinity = bytes(spec.affinity)
+    return b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity
+
+
+def spelling(
+    spec: wire.PodSpec,
+    given: Given | None,
+    volumes: bytes,
+    owner: Owner,
+    node_name: str,
+    images: tuple[str, ...] | None,
+) -> tuple[Hashable, ...]:
+    """`volumes`: those that matter, as written; `images`: of the containers, where some scheduler asks for them."""
+    written: list[Any] = [
+        node_name,
+        spec.overhead,
+        spec.resources,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+    ]
+    containers, inits = spec.containers or (), spec.init_containers or ()
+    for container in containers:
+        written += (container.resources, container.ports)
+    if inits:
+        written.append(_INIT)
+        for container in inits:
+            written += (container.restart_policy, container.resources, container.ports)
+    if given is not None:
+        statuses, init_statuses, infeasible = given
+        written += (_GIVEN, infeasible, *(container.name for container in (*containers, *inits)))
+        for status in (*(statuses or ()), *(init_statuses or ())):
+            written += (status.name, status.resources, status.allocated_resources)
+    if images is not None:
+        written.append(images)
+    if volumes:
+        written += (_VOLUMES, owner.namespace, volumes)
+        if _EPHEMERAL in volumes:
+            written += (owner.name, owner.uid)
+    if speaks_of_pods(spec):
+        written += (_OTHERS, spec.topology_spread_constraints, owner.namespace, owner.labels)
+    return tuple(map(_kept, written))
+
+
+def _kept(part: Any) -> Hashable:
+    """A part of what is written, as it can be looked up, and without the whole of which it is a view."""
+    if type(part) is Raw:
+        return bytes(part)
+    return frozenset(part.items()) if type(part) is dict else part
