@@ -99,7 +99,7 @@ class Cluster:
             if pod.scheduler_name in new and self._is_ours(pod) and not self._is_bound(pod):
                 if pod.cls.error:
                     self._observer.malformed("Pod", pod.key, pod.cls.error)
-                self.queue.update(None, pod)
+                self.queue.add(pod)
 
     # ---- pods
 

@@ -6,8 +6,6 @@ the pod was last queued, so that a pod just tried goes behind its peers. Equal i
 
 from __future__ import annotations
 
-from heapq import heappush
-
 from .entry import PodT, QueuedPodInfo
 from .heap import EntryHeap
 
@@ -19,11 +17,7 @@ class ActiveQueue(EntryHeap[PodT]):
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
         """`entry` may be tried from now on."""
-        # As `push` does; every pod comes by here.
-        self._sequence = sequence = self._sequence + 1
-        item = (-entry.urgent, -entry.pod.priority, entry.timestamp, sequence, entry)
-        self._live[entry.uid] = item
-        heappush(self._heap, item)
+        self.push(entry, (-entry.urgent, -entry.pod.priority, entry.timestamp))
 
     def update(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
         """`pod` is what `entry`, which waits here, has become. It loses its place only where its priority changed."""

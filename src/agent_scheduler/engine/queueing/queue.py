@@ -163,15 +163,6 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         if self._places.requeue(entry, IMMEDIATELY, label=label, now=now) is ACTIVE:
             self._on_ready()
 
-    def update(self, old: PodT | None, new: PodT) -> None:
-        """A waiting pod changed; one that the queue does not know is added. Raises as `add`.
-
-        `old` with another UID is another pod, which is gone: the watch skipped its deletion.
-        """
-        if old is not None and old.uid != new.uid:
-            self.delete(old.uid)
-        self.add(new)
-
     def delete(self, uid: str, *, node_name: str = "") -> None:
         """`uid` is gone, or on `node_name`. Unknown is fine. An attempt in flight goes on, but cannot requeue it."""
         self._waker.settle()

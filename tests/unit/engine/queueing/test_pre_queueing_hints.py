@@ -198,11 +198,11 @@ def test_case_f_a_pod_that_is_told_late_of_its_claim_is_woken_by_that_and_by_the
     late = replace(early, claim_statuses=(("gpu", "late-gpu"),), resource_version="2")
     entry = world.try_pod(early)
     if in_flight:
-        world.queue.update(early, late)
+        world.queue.add(late)
     world.queue.add_unschedulable(entry, unschedulable_plugins=("claims",))
     if not in_flight:
         assert world.queue.move_all(CLAIM_ADD, None, ("late-gpu", False)) == 0
-        world.queue.update(early, late)
+        world.queue.add(late)
     assert world.where(late) == "backoff"
     # Refused once more, it is found by the name that it has now.
     assert world.pop() is entry
@@ -221,7 +221,7 @@ def test_case_f_a_pod_that_stays_in_the_pool_is_found_by_its_newest_keys() -> No
     old = pod("one", spec=["a"], resource_version="1")
     new = replace(old, spec=["b"], resource_version="2")
     world.refuse(old, "claims")
-    world.queue.update(old, new)
+    world.queue.add(new)
     assert world.queue.move_all(CLAIM_ADD, None, ("a", False)) == 0
     assert claims.asked == []
     assert world.queue.move_all(CLAIM_ADD, None, ("b", False)) == 1
@@ -375,7 +375,7 @@ def test_a_pod_that_changes_within_a_burst_was_asked_as_it_was_before() -> None:
     world.refuse(old, "claims")
     with world.queue.burst():
         world.queue.move_all(CLAIM_ADD, None, ("a", False))
-        world.queue.update(old, replace(old, spec=["b"], resource_version="2"))
+        world.queue.add(replace(old, spec=["b"], resource_version="2"))
     assert world.where(old) == "backoff"
 
 

@@ -139,7 +139,7 @@ def test_case_24_an_update_of_a_pod_in_flight_is_put_to_it_when_it_fails():
     one, other = pod("a"), pod("b")
     entry, second = world.try_pod(one), world.try_pod(other)
     newer = replace(one, labels={"app": "x"})
-    world.queue.update(one, newer)
+    world.queue.add(newer)
     assert world.where(one) == "in_flight"
     assert world.queue.pending() == (0, 0, 0, 0, 2)
     assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "backoff"

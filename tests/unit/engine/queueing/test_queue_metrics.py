@@ -24,7 +24,7 @@ def test_case_61_pending_pods_are_counted_by_place_through_a_pods_whole_way():
     note()
     world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"])
     note()
-    world.queue.update(held, replace(held, gates=()))
+    world.queue.add(replace(held, gates=()))
     note()
     world.queue.move_all(ev.NODE_ADD, None, object())
     note()
@@ -50,11 +50,11 @@ def test_case_62_each_transition_is_counted_once_and_an_update_in_place_is_none(
     world = World()
     one = pod("a")
     world.queue.add(one)
-    world.queue.update(one, replace(one, labels={"app": "x"}))
+    world.queue.add(replace(one, labels={"app": "x"}))
     world.queue.add_unschedulable(world.pop(), unschedulable_plugins=["foo"])
-    world.queue.update(one, replace(one, labels={"app": "y"}))
+    world.queue.add(replace(one, labels={"app": "y"}))
     world.queue.move_all(ev.NODE_ADD, None, object())
-    world.queue.update(one, replace(one, labels={"app": "z"}))
+    world.queue.add(replace(one, labels={"app": "z"}))
     world.clock.step(5)
     world.queue.flush_backoff()
     world.queue.add_unschedulable(world.pop())
@@ -91,7 +91,7 @@ def test_case_63_a_gate_counts_while_it_holds_a_pod_however_often_it_is_asked():
     world.queue.activate([held.uid])
     world.queue.activate([held.uid])
     assert world.recorder.waiting_because_of("SchedulingGates") == 1
-    world.queue.update(held, replace(held, gates=()))
+    world.queue.add(replace(held, gates=()))
     assert world.recorder.waiting_because_of("SchedulingGates") == 0
 
 
@@ -102,7 +102,7 @@ def test_case_64_the_time_to_schedule_leaves_out_time_behind_a_gate():
     world.queue.add(held)
     world.clock.step(100)
     free = replace(held, gates=())
-    world.queue.update(held, free)
+    world.queue.add(free)
     world.clock.step(7)
     world.queue.add_unschedulable(world.pop(), unschedulable_plugins=["foo"])
     world.clock.step(5)

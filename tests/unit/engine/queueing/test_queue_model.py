@@ -85,7 +85,7 @@ class QueueMachine(RuleBasedStateMachine):
             "priority": replace(old, priority=old.priority + 1),
             "nothing": old,
         }[change]
-        self.queue.update(old, new)
+        self.queue.add(new)
         if old.uid in self.flying:
             self.flying[old.uid] = new
             self.gone.discard(old.uid)

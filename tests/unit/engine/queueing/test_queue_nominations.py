@@ -29,7 +29,7 @@ def kept_room(**fields: object) -> tuple[World, Pod, Pod]:
         lambda world, first: world.queue.nominate(first, "node-2"),
         lambda world, first: world.queue.delete(first.uid),
         lambda world, first: world.queue.delete(first.uid, node_name="node-2"),
-        lambda world, first: world.queue.update(first, replace(first, nominated_node_name="node-2")),
+        lambda world, first: world.queue.add(replace(first, nominated_node_name="node-2")),
     ],
     ids=["useless", "moved", "deleted", "bound elsewhere", "moved by somebody else"],
 )
@@ -49,7 +49,7 @@ def test_room_that_the_pod_has_taken_wakes_nobody() -> None:
 def test_a_nomination_that_is_made_again_wakes_nobody() -> None:
     world, first, other = kept_room()
     world.queue.nominate(first, "node-1")
-    world.queue.update(first, replace(first, resource_version="2"))
+    world.queue.add(replace(first, resource_version="2"))
     assert world.where(other) == "unschedulable"
 
 

@@ -125,7 +125,7 @@ def test_case_09_attempts_count_pops_and_the_first_attempt_is_remembered():
         assert entry.attempts == attempt
         world.clock.step(60)
         one = replace(one, labels={"try": str(attempt)})
-        world.queue.update(None, one)
+        world.queue.add(one)
         world.queue.move_all(ev.NODE_ADD, None, object())
     assert world.pop().initial_attempt_timestamp == began
 
@@ -149,7 +149,7 @@ def test_case_10_time_behind_a_gate_does_not_count_as_waiting_for_an_attempt():
     gated = pod("a", gates=("hold",))
     world.queue.add(gated)
     world.clock.step(3600)
-    world.queue.update(gated, replace(gated, gates=()))
+    world.queue.add(replace(gated, gates=()))
     entry = world.pop()
     assert entry.initial_attempt_timestamp == world.clock.now
     assert entry.attempts == 1

@@ -18,7 +18,7 @@ def test_case_43_an_active_pod_is_updated_in_its_place():
     world.queue.add(first)
     world.queue.add(second)
     newer = replace(first, labels={"app": "x"})
-    world.queue.update(first, newer)
+    world.queue.add(newer)
     entry = world.pop()
     assert entry.pod is newer
     assert world.pop().pod is second
@@ -29,7 +29,7 @@ def test_case_43_an_active_pod_whose_priority_changed_moves_to_where_it_belongs(
     low = pod("low", priority=1)
     world.queue.add(low)
     world.queue.add(pod("mid", priority=5))
-    world.queue.update(low, replace(low, priority=9))
+    world.queue.add(replace(low, priority=9))
     assert world.pop_names() == ["low", "mid"]
 
 
@@ -38,7 +38,7 @@ def test_case_43_an_active_pod_whose_priority_fell_is_not_found_where_it_was():
     high = pod("high", priority=9)
     world.queue.add(high)
     world.queue.add(pod("mid", priority=5))
-    world.queue.update(high, replace(high, priority=1))
+    world.queue.add(replace(high, priority=1))
     assert world.pop_names() == ["mid", "high"]
 
 
@@ -51,7 +51,7 @@ def test_case_43_a_pod_in_backoff_is_updated_in_its_place_and_waits_as_long(prio
     expiration = entry.backoff_expiration
     newer = replace(one, labels={"app": "x"}, priority=priority)
     world.clock.step(0.5)
-    world.queue.update(one, newer)
+    world.queue.add(newer)
     assert world.where(one) == "backoff"
     assert entry.pod is newer
     assert entry.backoff_expiration == expiration == 1002.0
@@ -68,7 +68,7 @@ def test_case_44_an_update_of_a_refused_pod_moves_it_when_a_hint_says_so(answer,
     world.clock.step(waited)
     ready = world.ready
     newer = replace(one, labels={"app": "x"})
-    world.queue.update(one, newer)
+    world.queue.add(newer)
     assert world.where(one) == expected
     assert entry.pod is newer
     assert world.ready - ready == (expected != "unschedulable")
@@ -77,7 +77,7 @@ def test_case_44_an_update_of_a_refused_pod_moves_it_when_a_hint_says_so(answer,
 def test_case_45_an_update_of_an_unknown_pod_adds_it():
     world = World()
     one = pod("a")
-    world.queue.update(one, one)
+    world.queue.add(one)
     assert world.where(one) == "active"
 
 
@@ -86,7 +86,7 @@ def test_case_46_an_update_that_scheduling_does_not_look_at_wakes_nobody():
     one = pod("a")
     entry = world.refuse(one, "foo")
     newer = replace(one, phase="StillPending")
-    world.queue.update(one, newer)
+    world.queue.add(newer)
     assert world.where(one) == "unschedulable"
     assert entry.pod is newer
 
@@ -95,7 +95,7 @@ def test_a_plugin_that_registered_every_update_hears_of_the_others_too():
     world = World({"foo": [on(ClusterEvent(Resource.POD, ActionType.UPDATE), own_update)]})
     one = pod("a")
     world.refuse(one, "foo")
-    world.queue.update(one, replace(one, phase="StillPending"))
+    world.queue.add(replace(one, phase="StillPending"))
     assert world.where(one) == "backoff"
 
 
@@ -104,9 +104,9 @@ def test_the_same_version_of_a_pod_is_no_change():
     world = World({"foo": [on(ClusterEvent(Resource.POD, ActionType.UPDATE))]})
     one = pod("a", resource_version="7")
     world.refuse(one, "foo")
-    world.queue.update(one, replace(one))
+    world.queue.add(replace(one))
     assert world.where(one) == "unschedulable"
-    world.queue.update(one, replace(one, resource_version="8"))
+    world.queue.add(replace(one, resource_version="8"))
     assert world.where(one) == "backoff"
 
 
@@ -115,7 +115,7 @@ def test_case_47_a_gated_pod_stays_gated_after_an_unrelated_update():
     world = World({gate.name: registered}, gates=[gate])
     one = pod("a", gates=("hold",))
     world.queue.add(one)
-    world.queue.update(one, replace(one, labels={"app": "x"}))
+    world.queue.add(replace(one, labels={"app": "x"}))
     assert world.where(one) == "gated"
     assert gate.asked == ["a"]
 
@@ -125,7 +125,7 @@ def test_a_pod_that_loses_one_of_two_gates_stays_gated():
     world = World({gate.name: registered}, gates=[gate])
     one = pod("a", gates=("hold", "more"))
     world.queue.add(one)
-    world.queue.update(one, replace(one, gates=("more",)))
+    world.queue.add(replace(one, gates=("more",)))
     assert world.where(one) == "gated"
 
 
@@ -136,7 +136,7 @@ def test_case_48_a_pod_that_lost_its_gates_becomes_active():
     world.queue.add(one)
     assert world.queue.pending() == (0, 0, 0, 1, 0)
     assert world.ready == 0
-    world.queue.update(one, replace(one, gates=()))
+    world.queue.add(replace(one, gates=()))
     assert world.queue.pending() == (1, 0, 0, 0, 0)
     assert world.ready == 1
     entry = world.pop()
@@ -173,14 +173,14 @@ def test_case_49_the_nominator_follows_an_update_and_keeps_what_only_memory_know
     nominator = world.queue.nominator
     nominator.add(one, "node-1")
     newer = replace(one, labels={"app": "x"})
-    world.queue.update(one, newer)
+    world.queue.add(newer)
     assert nominator.pods_for("node-1") == (newer,)
     named = replace(newer, nominated_node_name="node-2")
-    world.queue.update(newer, named)
+    world.queue.add(named)
     assert nominator.pods_for("node-1") == ()
     assert nominator.pods_for("node-2") == (named,)
     cleared = replace(named, nominated_node_name="")
-    world.queue.update(named, cleared)
+    world.queue.add(cleared)
     assert nominator.node_of(one.uid) == ""
     world.queue.check_invariants()
 
@@ -192,10 +192,10 @@ def test_a_nomination_made_in_memory_outlives_updates_that_do_not_change_what_th
     nominator = world.queue.nominator
     nominator.add(one, "node-1")
     newer = replace(one, resource_version="2", labels={"a": "b"})
-    world.queue.update(one, newer)
+    world.queue.add(newer)
     assert nominator.pods_for("node-1") == (newer,)
     nominator.delete(one.uid)
-    world.queue.update(newer, replace(newer, resource_version="3"))
+    world.queue.add(replace(newer, resource_version="3"))
     assert nominator.node_of(one.uid) == ""
 
 
@@ -213,7 +213,7 @@ def test_case_49_the_nominator_follows_an_update_wherever_the_pod_is(place: str)
             world.queue.move_all(ev.NODE_ADD, None, object())
     assert world.where(one) == place
     named = replace(one, nominated_node_name="node-1")
-    world.queue.update(one, named)
+    world.queue.add(named)
     assert world.where(one) == place
     assert world.queue.nominator.pods_for("node-1") == (named,)
 
@@ -242,17 +242,6 @@ def test_case_50_deleting_an_unknown_pod_is_no_error():
     world = World()
     world.queue.delete("stranger")
     assert world.queue.pending() == (0, 0, 0, 0, 0)
-
-
-def test_an_update_to_a_pod_of_the_same_name_with_another_uid_replaces_the_pod():
-    """kube-scheduler keys by name and would take the new pod for the old one, attempts and refusals included."""
-    world = World()
-    old = pod("a", uid="old")
-    world.refuse(old, "foo")
-    new = pod("a", uid="new")
-    world.queue.update(old, new)
-    assert (world.where(old), world.where(new)) == (None, "active")
-    assert world.pop().attempts == 1
 
 
 def test_pods_of_the_same_name_with_two_uids_wait_side_by_side():

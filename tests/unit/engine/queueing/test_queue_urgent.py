@@ -124,7 +124,7 @@ def test_an_urgent_retry_takes_the_newest_version_of_its_pod():
     one = pod("loser")
     entry = world.try_pod(one)
     newer = replace(one, labels={"app": "x"})
-    world.queue.update(one, newer)
+    world.queue.add(newer)
     world.queue.requeue_urgent(entry)
     assert world.pop().pod is newer
 

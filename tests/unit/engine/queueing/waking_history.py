@@ -193,8 +193,8 @@ class History:
         )
         old = self.waiting[uid]
         body = self.waiting[uid] = self.objects.changed(old, how)
-        before, after = self.objects.read(old), self.objects.read(body)
-        yield lambda queue: queue.update(before, after)
+        after = self.objects.read(body)
+        yield lambda queue: queue.add(after)
 
     def _deleted(self) -> Iterator[Callable[[Queue], object]]:
         uid = self.chance.choice(list(self.waiting))
