@@ -135,6 +135,7 @@ class Binder:
         self._begin = begin
         self._policy = policy
         self._concurrency = concurrency
+        self._adapts = adapts
         self._limit = _limit(concurrency, adapts=adapts)
         self._clock = clock
         self._sleep = sleep
@@ -146,10 +147,9 @@ class Binder:
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
         #: Binds under way. Invariant: nothing is accepted and waits while there are fewer than may be.
         self._sending = 0
-        #: What `run` runs binds in; None while nobody is in it.
+        #: What `run` runs binds in, and on which loop; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
-        #: Of the loop that `run` is in.
-        self._call_soon: Callable[[Callable[[], None]], object] = _nowhere
+        self._loop: asyncio.AbstractEventLoop | None = None
         #: Whether `_judge` is about to be called.
         self._judging = False
         self._idle = asyncio.Event()
@@ -160,7 +160,8 @@ class Binder:
     def reconfigure(self, policy: ConflictPolicy, *, adapts: bool) -> None:
         """From the next result on judge by this policy."""
         self._policy = policy
-        if adapts != self._limit.adapts:
+        if adapts != self._adapts:
+            self._adapts = adapts
             self._limit = _limit(self._concurrency, adapts=adapts)
             self._send()
 
@@ -194,8 +195,7 @@ class Binder:
         """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            loop = asyncio.get_running_loop()
-            self._call_soon = loop.call_soon
+            loop = self._loop = asyncio.get_running_loop()
             try:
                 if self._prebind is not None:
                     tasks.create_task(self._prebind.run(self._claims_ended))
@@ -209,9 +209,9 @@ class Binder:
 
     def _judge_soon(self) -> None:
         """Once the workers that decide just now have decided, too."""
-        if self._tasks is not None and self._results and not self._judging:
+        if self._tasks is not None and self._loop is not None and self._results and not self._judging:
             self._judging = True
-            self._call_soon(self._judge)
+            self._loop.call_soon(self._judge)
 
     def _judge(self) -> None:
         self._judging = False
@@ -488,7 +488,3 @@ def _limit(concurrency: int, *, adapts: bool) -> AdaptiveConcurrency:
 
 async def _raise(error: Exception) -> None:
     raise error
-
-
-def _nowhere(_: Callable[[], None]) -> None:
-    raise RuntimeError("nothing is judged before `run`")

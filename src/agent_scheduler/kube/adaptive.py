@@ -30,8 +30,6 @@ class AdaptiveConcurrency:
         if least < 1 or most < 1:
             raise ValueError(f"at least {least} and at most {most} requests: both must be 1 or more")
         self._most = most
-        #: Whether there is anything to choose.
-        self.adapts = least < most
         self._least = min(least, most)
         self._limit = float(min(most, 4 * self._least))
         #: How long an answer takes that nobody keeps waiting; 0 while none is known.

@@ -18,7 +18,7 @@ from enum import Enum
 import msgspec
 
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error, classify_outcome
 from agent_scheduler.kube.paths import pod_path
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Response, Start, Transport, TransportError
@@ -159,7 +159,7 @@ def begin(
     began = timing.clock()
 
     def answered(answer: Response | TransportError) -> None:
-        failure = classify(answer) if isinstance(answer, Response) else classify_error(answer)
+        failure = classify_outcome(answer)
         ended(BindResult(BindOutcome.BOUND, node) if failure is None else Begun(began, failure))
 
     return start(

@@ -123,6 +123,11 @@ def classify_error(error: TransportError) -> Failure:
     return Failure(kind, message=str(error))
 
 
+def classify_outcome(outcome: Response | TransportError) -> Failure | None:
+    """Of a request that was started: its answer, or that it has none."""
+    return classify(outcome) if isinstance(outcome, Response) else classify_error(outcome)
+
+
 def _retry_after(response: Response) -> float | None:
     """RFC 9110 10.2.3: a number of seconds, or a date (which is compared with the answer's own Date)."""
     text = response.headers.get("Retry-After")

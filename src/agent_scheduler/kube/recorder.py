@@ -21,7 +21,7 @@ from msgspec import UNSET, UnsetType
 
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error, classify_outcome
 from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
@@ -256,8 +256,7 @@ class EventRecorder:
         )
 
     def _answered(self, name: str, event: _Event, answer: Response | TransportError) -> None:
-        failure = classify(answer) if isinstance(answer, Response) else classify_error(answer)
-        failure = self._posted(failure)
+        failure = self._posted(classify_outcome(answer))
         self._dispatcher.ended(name, None if failure is None else _Failed(event, failure))
 
     async def _tell(self, _name: str, what: _Series | _Event | _Failed) -> None:
@@ -305,13 +304,12 @@ class EventRecorder:
             # The event outlived its TTL on the server (one hour by default): begin it again.
             series.told = 0
             failure = await self._send_series(series)
-        # AlreadyExists: the answer to an earlier attempt was lost, and how often that one said is not known.
-        if failure is None or failure.reason == "AlreadyExists":
-            self._count("recorded")
-            series.told = times if failure is None else 1
-            series.told_at = self._timing.clock()
-            return None
-        return failure
+        if self._posted(failure) is not None:
+            return failure
+        # How often an attempt said whose answer was lost is not known.
+        series.told = times if failure is None else 1
+        series.told_at = self._timing.clock()
+        return None
 
     async def _send_series(self, series: _Series) -> Failure | None:
         event, told = series.event, {"count": series.times, "lastObservedTime": micro_time_text(series.last)}

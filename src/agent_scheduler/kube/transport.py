@@ -357,7 +357,6 @@ class AiohttpTransport:
             if answer.status != 200:
                 try:
                     # Not wait_for, which before Python 3.12 loses a cancellation that comes with the answer.
-                    # Not wait_for, which before Python 3.12 loses a cancellation that comes with the answer.
                     async with asyncio.timeout(self._connect_timeout):
                         content = await answer.read()
                 except (aiohttp.ClientError, TimeoutError, OSError):
