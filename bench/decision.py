@@ -23,8 +23,9 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.config import load
+from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.conflicts import judge
-from agent_scheduler.engine.decide import ClassViews, Refusal, decide
+from agent_scheduler.engine.decide import ClassViews, decide
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import node_info

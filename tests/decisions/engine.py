@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.decide import ClassViews, Refusal, decide
+from agent_scheduler.engine.classview import Refusal
+from agent_scheduler.engine.decide import ClassViews, decide
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger

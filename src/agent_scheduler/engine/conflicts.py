@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from .columns import Columns
-from .decide import Candidate, CompiledFilter
+from .compiled import CompiledFilter
+from .decide import Candidate
 from .framework import Depends
 from .ledger import Ledger
 
@@ -27,7 +29,7 @@ class ConflictPolicy(enum.StrEnum):
     STRICT = "strict"
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The accepted candidate, if any, and what it took to get there."""
 
     candidate: Candidate | None

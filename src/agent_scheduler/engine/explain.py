@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .classview import ClassView
 from .columns import Bools, Columns, Ints, Rows
-from .decide import ClassView, CompiledFilter
+from .compiled import CompiledFilter
 
 
 class NearMiss(NamedTuple):

@@ -23,8 +23,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from agent_scheduler.engine.compiled import CompiledFilter
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
-from agent_scheduler.engine.decide import Candidate, CompiledFilter, Placement
+from agent_scheduler.engine.decide import Candidate, Placement
 from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations

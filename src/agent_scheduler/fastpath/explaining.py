@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent_scheduler.engine.decide import ClassView
+from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.explain import Explanation, explain
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.podinfo import PodInfo

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from agent_scheduler.engine.decide import Refusal
+from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue

@@ -22,7 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agent_scheduler.engine.decide import Candidate, CompiledFilter, compile_filters, first_refusing
+from agent_scheduler.engine.compiled import CompiledFilter, compile_filters, first_refusing
+from agent_scheduler.engine.decide import Candidate
 from agent_scheduler.engine.dra.allocator import Refused as DevicesRefused
 from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.dra.extended_claim import DELETED

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from agent_scheduler.engine.decide import ClassView, Refusal
+from agent_scheduler.engine.classview import ClassView, Refusal
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
 from agent_scheduler.engine.podcounts import Countable

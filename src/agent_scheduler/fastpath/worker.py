@@ -16,7 +16,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from agent_scheduler.engine.decide import ClassView, ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.classview import ClassView, Refusal
+from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.message import NO_CLAIMS

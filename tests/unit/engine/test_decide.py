@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.columns import LABELS_KEPT
-from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.podclass import PodClasses
@@ -199,6 +200,27 @@ def test_a_view_follows_every_change_of_the_ledger() -> None:
     for index in range(200):
         world.ledger.set_node(node(f"more{index}", cpu="1"))
     assert now() == {"c"}
+
+
+def test_classes_of_different_nodes_answer_for_themselves_whatever_was_asked_before() -> None:
+    taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    world = World(node("a"), node("b", taints=taint))
+    snapshot = Snapshot(world.ledger)
+    views = ClassViews(PACK, snapshot)
+
+    def now(cpu: str, **spec: Any) -> list[str]:
+        snapshot.refresh()
+        pod = world.pod(requests={"cpu": cpu}, **spec)
+        return chosen(decide(views.of(pod.cls), snapshot.columns, candidates=9))
+
+    tolerates = [{"key": "k", "operator": "Exists"}]
+    assert now("1") == now("2") == ["a"]
+    assert now("1", tolerations=tolerates) == now("2", tolerations=tolerates) == ["a", "b"]
+    world.ledger.set_node(node("c", taints=taint))
+    world.ledger.set_node(node("a", taints=taint))
+    world.ledger.set_node(node("b"))
+    assert now("2") == now("1") == ["b"]
+    assert now("2", tolerations=tolerates) == now("1", tolerations=tolerates) == ["a", "b", "c"]
 
 
 def test_preferred_terms_and_taints_rank_nodes() -> None:

@@ -15,14 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agent_scheduler.engine import columns as columns_module
 from agent_scheduler.engine import decide as decide_module
 from agent_scheduler.engine import ledger as ledger_module
+from agent_scheduler.engine.classview import ClassView, Refusal
 from agent_scheduler.engine.columns import BASE_RESOURCES, Columns
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
-from agent_scheduler.engine.decide import ClassView, ClassViews, Refusal, decide
+from agent_scheduler.engine.decide import ClassViews, decide
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClass, PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.ranking import REFUSED, best_of
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire
 from tests.unit.stateful import model_test
@@ -286,10 +288,12 @@ class LedgerMachine(RuleBasedStateMachine):
         found = {node.name for row in rows.tolist() if (node := columns.nodes[row]) is not None}
         assert found == watched.picture.feasible(shape)
         kept, new = view.ranked(columns), fresh.ranked(columns)
-        assert np.array_equal(np.flatnonzero(kept != decide_module._REFUSED), rows)
-        assert np.array_equal(np.flatnonzero(new != decide_module._REFUSED), rows)
+        assert np.array_equal(np.flatnonzero(kept != REFUSED), rows)
+        assert np.array_equal(np.flatnonzero(new != REFUSED), rows)
         # Scores count up to a constant that all nodes share.
         assert len(set((kept[rows] - new[rows]).tolist())) <= 1
+        for offset in (0, columns.size // 2):
+            assert list(view.best(columns, 2, offset)) == best_of(new.copy(), 2, offset)
         return view
 
     @rule(which=WHICH, shape=POD_SHAPE, late=st.booleans())

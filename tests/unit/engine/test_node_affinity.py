@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config import load_text
-from agent_scheduler.engine.decide import ClassView, Placement, Refusal, decide
+from agent_scheduler.engine.classview import ClassView, Refusal
+from agent_scheduler.engine.decide import Placement, decide
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.nodeinfo import NodeInfo
 from agent_scheduler.engine.plugins.node_affinity import REASON, REASON_ENFORCED, NodeAffinity

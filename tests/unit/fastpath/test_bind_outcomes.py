@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -352,8 +353,12 @@ async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
         submit = running.fast_path.binder.submit
 
         def outdated(result: Any) -> None:
-            candidates = tuple(each._replace(version=0) for each in result.placement.candidates)
-            submit(result._replace(placement=result.placement._replace(candidates=candidates)))
+            candidates = tuple(
+                msgspec.structs.replace(each, version=0) for each in result.placement.candidates
+            )
+            submit(
+                result._replace(placement=msgspec.structs.replace(result.placement, candidates=candidates))
+            )
 
         running.fast_path.binder.submit = outdated  # type: ignore[method-assign]
         await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])

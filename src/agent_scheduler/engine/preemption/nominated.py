@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ..classview import ClassView, Refused
 from ..columns import Columns
-from ..decide import ClassView, CompiledFilter, Refused, compile_filters, count_reasons, first_refusing
+from ..compiled import CompiledFilter, compile_filters, count_reasons, first_refusing
 from ..framework import Profile
 from ..ledger import Ledger
 from ..podclass import PodClass

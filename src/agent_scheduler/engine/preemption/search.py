@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from ..classview import ClassView
 from ..columns import Columns, Ints, Rows
-from ..decide import ClassView, CompiledFilter, count_reasons, first_refusing
+from ..compiled import CompiledFilter, count_reasons, first_refusing
 from ..framework import Depends
 from ..ledger import Ledger
 from ..podcounts import Countable

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..classview import ClassView, Refused, fit_error
 from ..columns import NOBODY, Columns
-from ..decide import ClassView, Refused, fit_error
 from ..ledger import Ledger
 from ..podinfo import PodInfo
 from .budgets import Budgets

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..columns import Bools, Columns, Ints, Rows
-from ..decide import CompiledFilter
+from ..compiled import CompiledFilter
 from .candidates import LIFT, Candidate, Rank
 from .lesser import Roster, started
 

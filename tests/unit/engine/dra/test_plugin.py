@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.classview import Refusal
+from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodRef
 from agent_scheduler.engine.dra.records import read_claim

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from agent_scheduler.engine.decide import ClassViews, Placement, Refusal, decide
+from agent_scheduler.engine.classview import Refusal
+from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo

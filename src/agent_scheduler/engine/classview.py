@@ -1,0 +1,272 @@
+"""What the plugins say of every node for one class, kept from pod to pod.
+
+A view asks again only for rows that changed, and what depends on nodes alone it shares with other classes
+(`nodeanswers`). Invariant: after `refresh`, every kept answer equals what the plugin would say about the snapshot as
+it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from .columns import Columns, Ints, Rows
+from .compiled import CompiledFilter, CompiledScore, Rejection, compile_filters, compile_scores, count_reasons
+from .framework import Depends, Profile
+from .nodeanswers import NodeAnswers, SharedAnswers
+from .podclass import PodClass
+from .ranking import REFUSED, Ranking, best_of
+from .snapshot import Snapshot
+
+#: So many changed rows are asked about one by one; more of them together.
+_ONE_BY_ONE = 3
+
+NO_PLUGINS: Final[frozenset[str]] = frozenset()
+
+
+class Refusal(NamedTuple):
+    """Why no node will do. `plugins` are those that refused at least one node: their events wake the pod."""
+
+    message: str
+    plugins: frozenset[str]
+
+
+class Refused(NamedTuple):
+    """Nodes that filters refuse, each counted for the first that does."""
+
+    #: Reason, in kube-scheduler's words, and on how many nodes.
+    counts: Mapping[str, int]
+    plugins: frozenset[str]
+    #: The nodes that might do if pods of lower priority went away.
+    curable: Rows
+
+
+class ClassView:
+    """A class on one snapshot. Owner: whoever owns the snapshot."""
+
+    __slots__ = (
+        "_filters",
+        "_generation",
+        "_looks_elsewhere",
+        "_nodes",
+        "_position",
+        "_ranking",
+        "_reads",
+        "_refused",
+        "_rejection",
+        "_row_filters",
+        "_row_scores",
+        "_scores",
+        "_usage_filters",
+        "_usage_normalized",
+        "_usage_scores",
+        "pod",
+        "seen",
+    )
+
+    def __init__(
+        self, profile: Profile, pod: PodClass, snapshot: Snapshot, shared: SharedAnswers | None = None
+    ) -> None:
+        """`shared`: the answers about nodes of the profile's other classes."""
+        self.pod = pod
+        handle = snapshot.handle
+        #: What the states below were compiled from, beside the class.
+        self._reads = handle.reads()
+        self._filters, self._rejection = compile_filters(profile, pod, handle)
+        scores = compile_scores(profile, pod, handle)
+        snapshot.take_new_counts()
+        answers = NodeAnswers(self._filters, scores, rejected=self._rejection is not None)
+        # What was compiled from other objects may be equal to what was compiled before these changed.
+        self._nodes = answers if shared is None or self._reads else shared.like(answers)
+        kept = {id(each.plugin): each for each in self._nodes.scores}
+        self._scores = tuple(kept.get(id(each.plugin), each) for each in scores)
+        self._usage_filters = tuple(each for each in self._filters if each.plugin.depends is Depends.USAGE)
+        self._usage_scores = tuple(each for each in self._scores if each.plugin.depends is Depends.USAGE)
+        self._usage_normalized = tuple(
+            each for each in self._usage_scores if each.plugin.normalize is not None
+        )
+        #: What of them is asked about one row.
+        self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in self._usage_filters)
+        self._row_scores = tuple(each.of_row for each in self._usage_scores)
+        compiled: tuple[CompiledFilter | CompiledScore, ...] = (*self._filters, *self._scores)
+        self._looks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in compiled)
+        #: The ledger's sequence that the answers are true for.
+        self.seen = -1
+        #: What was last said of all nodes, and what `seen` was then.
+        self._refused: tuple[int, Refused] | None = None
+        self._position = -1
+        self._generation = -1
+        #: [row] weighted sum of the scores that do not depend on the cluster and need no normalising; refused where a
+        #: filter that does not depend on the cluster refuses, or where there is no node.
+        self._ranking = Ranking(0)
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Ask the plugins about the rows that changed since the last time."""
+        self.seen = snapshot.sequence
+        log = snapshot.touched
+        if log.end == self._position:
+            return
+        columns, nodes = snapshot.columns, self._nodes
+        nodes.refresh(snapshot)
+        touched = log.since(self._position)
+        self._position = log.end
+        if touched is None or nodes.generation != self._generation:
+            self._generation = nodes.generation
+            self._ranking = Ranking(columns.capacity)
+            for score in self._usage_scores:
+                score.forget(columns.capacity)
+            self._ask_about_usage(columns, columns.all_rows())
+        elif len(touched) <= _ONE_BY_ONE:
+            for row in touched:
+                self._ask_about_row(columns, row)
+        else:
+            self._ask_about_usage(columns, np.asarray(touched, dtype=np.intp))
+        self._ranking.resize(columns.size)
+
+    @property
+    def filters(self) -> tuple[CompiledFilter, ...]:
+        """What the binder asks again on the live ledger; their states hold nothing of the snapshot."""
+        return self._filters
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """The filter that has no node at all for the class, where there is one."""
+        return self._rejection
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an object has changed since that a plugin read when it compiled the class."""
+        # Mostly there is none, and this is asked once a pod.
+        return bool(self._reads) and any(source.version != version for source, version in self._reads.items())
+
+    def _ask_about_usage(self, columns: Columns, rows: Rows) -> None:
+        base = self._nodes.base[rows]
+        mask = base != REFUSED
+        for entry in self._usage_filters:
+            mask &= entry.feasible(columns, rows)
+        for score in self._usage_scores:
+            score.add(base, columns, rows)
+        self._ranking.set_rows(rows, np.where(mask, base, REFUSED))
+
+    def _ask_about_row(self, columns: Columns, row: int) -> None:
+        """`_ask_about_usage` for one row."""
+        total = self._nodes.cells[row]
+        if total != REFUSED:
+            for feasible, state in self._row_filters:
+                if not feasible(state, columns, row):
+                    total = REFUSED
+                    break
+            else:
+                for score in self._row_scores:
+                    total += score(columns, row)
+        self._ranking.set(row, total)
+
+    def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
+        """Up to `count` rows that pass every filter, by falling final score; among equals the first at or after row
+        `offset`, wrapping around. Call after `refresh`."""
+        if self._looks_elsewhere or self._varies():
+            return best_of(self.ranked(columns), count, offset)
+        return self._ranking.best(count, offset)
+
+    def _varies(self) -> bool:
+        """Whether a score that is normalised, and does not depend on the cluster, tells nodes apart."""
+        return self._nodes.varies or (
+            bool(self._usage_normalized) and any(score.varies for score in self._usage_normalized)
+        )
+
+    def ranked(self, columns: Columns, taken: Sequence[int] = ()) -> Ints:
+        """[row] final score up to a constant that all share, `REFUSED` where a filter refuses; after `refresh`.
+
+        Rows in `taken` count as refused. Belongs to the view: whoever writes into it puts back what was there.
+        """
+        kept = self._ranking.scores[: columns.size]
+        if not self._looks_elsewhere and not self._varies():
+            if not taken:
+                return kept
+            ranked = kept.copy()
+            ranked[taken] = REFUSED
+            return ranked
+        ranked = np.full(columns.size, REFUSED, dtype=np.int64)
+        rows = self.feasible_rows(columns)
+        if taken:
+            rows = rows[~np.isin(rows, taken)]
+        ranked[rows] = self.totals(columns, rows)
+        return ranked
+
+    def feasible_rows(self, columns: Columns) -> Rows:
+        """Rows that pass every filter; call after `refresh`."""
+        rows = np.flatnonzero(self._ranking.scores[: columns.size] != REFUSED)
+        for entry in self._filters:
+            if entry.plugin.depends is Depends.CLUSTER and rows.size:
+                rows = rows[entry.feasible(columns, rows)]
+        return rows
+
+    def totals(self, columns: Columns, rows: Rows) -> Ints:
+        """Final score of each of the feasible `rows`, up to a constant that all share."""
+        total = self._ranking.scores[rows]
+        for score in self._scores:
+            plugin = score.plugin
+            if plugin.depends is Depends.CLUSTER:
+                raw = plugin.score(score.state, columns, rows)
+            elif plugin.normalize is None or not score.varies:
+                continue
+            else:
+                raw = score.raw[rows]
+            total += score.weight * (plugin.normalize(raw) if plugin.normalize else raw)
+        return total
+
+    def plugin_scores(self, columns: Columns, rows: Rows) -> dict[str, Ints]:
+        """Weighted, normalised score of each plugin for the feasible `rows`; for explanations."""
+        found = {}
+        for score in self._scores:
+            raw = score.plugin.score(score.state, columns, rows)
+            normalize = score.plugin.normalize
+            found[score.plugin.name] = score.weight * (normalize(raw) if normalize else raw)
+        return found
+
+    def refused(self, columns: Columns, rows: Rows | None = None) -> Refused:
+        """What the filters say of `rows`, which are present; by default of all nodes, kept until the next change."""
+        if rows is not None:
+            return self._ask_why(columns, rows)
+        if self._refused is None or self._refused[0] != self.seen:
+            present = np.flatnonzero(columns.present[: columns.size])
+            self._refused = (self.seen, self._ask_why(columns, present))
+        return self._refused[1]
+
+    def _ask_why(self, columns: Columns, rows: Rows) -> Refused:
+        if self._rejection is not None:
+            return Refused({}, frozenset((self._rejection.plugin,)) if rows.size else NO_PLUGINS, rows[:0])
+        counts: dict[str, int] = {}
+        plugins = set()
+        curable: list[Rows] = []
+        for entry in self._filters:
+            if not rows.size:
+                break
+            passed = entry.feasible(columns, rows)
+            refused = rows[~passed]
+            if refused.size:
+                plugins.add(entry.plugin.name)
+                count_reasons(counts, entry, columns, refused)
+                curable.append(refused[entry.plugin.curable(entry.state, columns, refused)])
+            rows = rows[passed]
+        return Refused(
+            counts, frozenset(plugins), np.sort(np.concatenate(curable)) if curable else rows[:0].copy()
+        )
+
+    def refusal(self, columns: Columns, refused: Refused | None = None) -> Refusal:
+        """`refused`, by default what the filters say of all nodes, as people are told it."""
+        refused = self.refused(columns) if refused is None else refused
+        nodes = int(np.count_nonzero(columns.present[: columns.size]))
+        if self._rejection is not None and nodes:
+            return Refusal(f"0/{nodes} nodes are available: {self._rejection.message}.", refused.plugins)
+        return Refusal(fit_error(nodes, refused.counts), refused.plugins)
+
+
+def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
+    """kube-scheduler's `FitError` message: reasons as "<count> <reason>", sorted as texts."""
+    if not nodes:
+        return "no nodes available to schedule pods"
+    reasons = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{nodes} nodes are available: {', '.join(reasons)}."

@@ -1,0 +1,112 @@
+"""Filters and scores with what they have compiled of one class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .columns import Bools, Columns, Ints, Rows
+from .framework import Filter, PodRejected, Profile, Score, WeightedScore
+from .handle import Handle
+from .podclass import PodClass
+
+
+class CompiledFilter:
+    """A filter and its state for one class."""
+
+    __slots__ = ("plugin", "state")
+
+    def __init__(self, plugin: Filter, state: Any) -> None:
+        self.plugin = plugin
+        self.state = state
+
+    def feasible(self, nodes: Columns, rows: Rows) -> Bools:
+        return self.plugin.feasible(self.state, nodes, rows)
+
+    def feasible_row(self, nodes: Columns, row: int) -> bool:
+        return self.plugin.feasible_row(self.state, nodes, row)
+
+
+class CompiledScore:
+    """A score, its weight and its state for one class. Raw scores that have to be normalised are kept by row."""
+
+    __slots__ = ("plugin", "raw", "state", "varies", "weight")
+
+    def __init__(self, weighted: WeightedScore, state: Any) -> None:
+        self.plugin: Score = weighted.plugin
+        self.weight = weighted.weight
+        self.state = state
+        self.raw: Ints = np.zeros(0, dtype=np.int64)
+        #: False while every raw score is 0, when normalising gives every node the same.
+        self.varies = False
+
+    def forget(self, capacity: int) -> None:
+        """Make room for so many rows, of which nothing is known."""
+        if self.plugin.normalize is not None:
+            self.raw = np.zeros(capacity, dtype=np.int64)
+            self.varies = False
+
+    def add(self, total: Ints, columns: Columns, rows: Rows) -> None:
+        """Add the weighted score of each of `rows`, or keep it where it has to be normalised."""
+        raw = self.plugin.score(self.state, columns, rows)
+        if self.plugin.normalize is None:
+            total += self.weight * raw
+        else:
+            self.raw[rows] = raw
+            self.varies = self.varies or bool(raw.any())
+
+    def of_row(self, columns: Columns, row: int) -> int:
+        """`add` for one row: what is to be added."""
+        raw = self.plugin.score_row(self.state, columns, row)
+        if self.plugin.normalize is None:
+            return self.weight * raw
+        self.raw[row] = raw
+        self.varies = self.varies or bool(raw)
+        return 0
+
+
+class Rejection(NamedTuple):
+    """Which filter will have no node at all for a class, and why."""
+
+    plugin: str
+    message: str
+
+
+def compile_filters(
+    profile: Profile, pod: PodClass, handle: Handle
+) -> tuple[tuple[CompiledFilter, ...], Rejection | None]:
+    """The filters that have something to say about `pod`, in the profile's order."""
+    compiled = []
+    narrowing = (plugin.narrowing for plugin in profile.filters if plugin.narrowing is not None)
+    for plugin in (*narrowing, *profile.filters):
+        try:
+            state = plugin.prepare(pod, handle)
+        except PodRejected as rejected:
+            return (), Rejection(plugin.name, str(rejected))
+        if state is not None:
+            compiled.append(CompiledFilter(plugin, state))
+    return tuple(compiled), None
+
+
+def compile_scores(profile: Profile, pod: PodClass, handle: Handle) -> tuple[CompiledScore, ...]:
+    """The scores that may tell nodes apart for `pod`, in the profile's order."""
+    return tuple(
+        CompiledScore(weighted, state)
+        for weighted in profile.scores
+        if (state := weighted.plugin.prepare(pod, handle)) is not None
+    )
+
+
+def count_reasons(counts: dict[str, int], entry: CompiledFilter, columns: Columns, refused: Rows) -> None:
+    for reason, count in entry.plugin.reasons(entry.state, columns, refused).items():
+        counts[reason] = counts.get(reason, 0) + count
+
+
+def first_refusing(filters: Sequence[CompiledFilter], columns: Columns, row: int) -> CompiledFilter | None:
+    """The filter that refuses one row, asked in their order; None where all let the pod pass."""
+    for entry in filters:
+        if not entry.feasible_row(columns, row):
+            return entry
+    return None

@@ -1,0 +1,111 @@
+"""What filters and scores say of rows where they read the nodes alone, kept once for all classes to which they say it.
+
+Pods of many classes differ in what they ask for and not in where they may go. Two classes share their answers where the
+compiled states of these plugins are equal; answers are pure in state, columns and rows (`framework`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from .columns import Columns, Ints, Rows
+from .compiled import CompiledFilter, CompiledScore
+from .framework import Depends
+from .ranking import REFUSED
+from .snapshot import Snapshot
+
+
+class NodeAnswers:
+    """Of one snapshot. Invariant: after `refresh`, what the plugins would say about its nodes as they are."""
+
+    __slots__ = (
+        "__weakref__",
+        "_filters",
+        "_rejected",
+        "_shape",
+        "_specs_matter",
+        "base",
+        "cells",
+        "generation",
+        "position",
+        "scores",
+        "varies",
+    )
+
+    def __init__(
+        self, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore], *, rejected: bool = False
+    ) -> None:
+        """`rejected`: whether some filter has no node at all."""
+        self._filters = tuple(each for each in filters if each.plugin.depends is Depends.NODE)
+        self.scores = tuple(each for each in scores if _reads_nodes(each))
+        self._rejected = rejected
+        self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self.scores)
+        self._shape = (-1, -1)
+        #: How far it has read the changes of nodes.
+        self.position = -1
+        #: Rises whenever all rows were asked about anew.
+        self.generation = 0
+        #: [row] weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses, or where there
+        #: is no node. The same memory as `cells`, which are read one by one.
+        self.base: Ints = np.zeros(0, dtype=np.int64)
+        self.cells = self.base.data
+        #: Whether a score that is normalised tells nodes apart.
+        self.varies = False
+
+    def key(self) -> Hashable | None:
+        """Equal for classes that share their answers; None for a class that shares with nobody."""
+        states: tuple[CompiledFilter | CompiledScore, ...] = (*self._filters, *self.scores)
+        key = (self._rejected, *((id(each.plugin), each.state) for each in states))
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        if snapshot.respecified.end == self.position and snapshot.shape == self._shape:
+            return
+        columns = snapshot.columns
+        rows = snapshot.respecified.since(self.position)
+        self.position = snapshot.respecified.end
+        if rows is None or self._specs_matter or snapshot.shape != self._shape:
+            self._shape = snapshot.shape
+            self.generation += 1
+            self.base = np.full(columns.capacity, REFUSED, dtype=np.int64)
+            self.cells = self.base.data
+            for score in self.scores:
+                score.forget(columns.capacity)
+            self._ask(columns, columns.all_rows())
+        else:
+            self._ask(columns, np.asarray(rows, dtype=np.intp))
+        self.varies = any(score.varies for score in self.scores)
+
+    def _ask(self, columns: Columns, rows: Rows) -> None:
+        mask = columns.present[rows]
+        if self._rejected:
+            mask = np.zeros_like(mask)
+        for entry in self._filters:
+            mask &= entry.feasible(columns, rows)
+        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        for score in self.scores:
+            score.add(total, columns, rows)
+        self.base[rows] = np.where(mask, total, REFUSED)
+
+
+def _reads_nodes(score: CompiledScore) -> bool:
+    return score.plugin.depends in (Depends.NODE, Depends.NODES)
+
+
+class SharedAnswers:
+    """The answers of one profile on one snapshot. They live as long as a class holds them."""
+
+    def __init__(self) -> None:
+        self._kept: WeakValueDictionary[Hashable, NodeAnswers] = WeakValueDictionary()
+
+    def like(self, answers: NodeAnswers) -> NodeAnswers:
+        """Those that are there and say the same, or `answers`."""
+        key = answers.key()
+        return answers if key is None else self._kept.setdefault(key, answers)

@@ -1,0 +1,179 @@
+"""Which rows have the best scores, without looking at all of them for each pod.
+
+The order is by falling score, and among equals by distance from an offset, upwards and wrapping around. For each offset
+that is asked for, the rows at the head of this order are kept sorted: a score that changes moves one row, and all rows
+are looked at only when a head has run out. So a choice costs the same on any number of nodes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from .columns import Ints, Rows
+
+#: Below every score: what a row that is refused has in its place.
+REFUSED: Final = -(2**63)
+
+#: Rows that a head begins with: so many, and one more for each so many rows there are.
+_HEAD: Final = 64
+_ROWS_A_PLACE: Final = 256
+
+#: Offsets whose heads are kept, as each costs a step for every score that changes: one for each worker, as a rule.
+_HEADS_KEPT: Final = 32
+
+#: So many scores that change at once are moved one by one; after more the heads are made anew.
+_ONE_BY_ONE: Final = 64
+
+# A row's key is its distance from the offset less so many times its score: what is less is better.
+_SHIFT: Final = 32
+_DISTANCE: Final = (1 << _SHIFT) - 1
+
+#: Above the key of every row that is not refused, and below those of all that are.
+_ALL: Final = 1 << (_SHIFT + 62)
+
+
+def best_of(scores: Ints, count: int, offset: int) -> list[int]:
+    """The first `count` rows of the order, or fewer. `scores` is afterwards as it was."""
+    if not 0 <= offset < scores.shape[0]:
+        offset = 0
+    near, far = scores[offset:], scores[:offset]
+    chosen: list[tuple[int, int]] = []
+    while len(chosen) < count and near.shape[0]:
+        row = int(near.argmax())
+        score = near.item(row)
+        row += offset
+        if offset:
+            other = int(far.argmax())
+            if far.item(other) > score:
+                row, score = other, far.item(other)
+        if score == REFUSED:
+            break
+        chosen.append((row, score))
+        scores[row] = REFUSED
+    for row, score in chosen:
+        scores[row] = score
+    return [row for row, _ in chosen]
+
+
+class _Head:
+    """The first rows of the order from one offset. Invariant: `keys` are, sorted, all that are at most `last`."""
+
+    __slots__ = ("_most", "_offset", "_size", "keys", "last")
+
+    def __init__(self, offset: int, size: int) -> None:
+        self._offset = offset
+        self._size = size
+        self._most = _HEAD + size // _ROWS_A_PLACE
+        self.keys: list[int] = []
+        #: `_ALL` where there are no rows but those of the head.
+        self.last = -_ALL
+
+    def move(self, row: int, old: int, new: int) -> None:
+        distance = row - self._offset
+        if distance < 0:
+            distance += self._size
+        keys = self.keys
+        key = distance - (old << _SHIFT)
+        if key <= self.last:
+            del keys[bisect_left(keys, key)]
+        key = distance - (new << _SHIFT)
+        if key <= self.last:
+            insort(keys, key)
+            if len(keys) > 2 * self._most:
+                del keys[self._most :]
+                self.last = keys[-1]
+
+    def first(self, count: int, scores: Ints) -> list[int]:
+        if len(self.keys) < count and self.last != _ALL:
+            self._fill(max(count, self._most), scores)
+        offset, size = self._offset, self._size
+        rows = []
+        for key in self.keys[:count]:
+            row = (key & _DISTANCE) + offset
+            rows.append(row if row < size else row - size)
+        return rows
+
+    def _fill(self, most: int, scores: Ints) -> None:
+        offset, size = self._offset, self._size
+        rows: Rows = np.flatnonzero(scores != REFUSED)
+        self.last = _ALL
+        if rows.shape[0] > most:
+            rows = self._first_of(rows, most, scores)
+            self.last = -_ALL
+        self.keys = sorted(
+            (row - offset) % size - (score << _SHIFT)
+            for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
+        )
+        if self.last != _ALL:
+            self.last = self.keys[-1]
+
+    def _first_of(self, rows: Rows, most: int, scores: Ints) -> Rows:
+        """The first `most` of more rows."""
+        values = scores[rows]
+        least = np.partition(values, values.shape[0] - most)[values.shape[0] - most]
+        better, equal = rows[values > least], rows[values == least]
+        wrapped = int(equal.searchsorted(self._offset))
+        nearest = np.concatenate((equal[wrapped:], equal[:wrapped]))[: most - better.shape[0]]
+        return np.concatenate((better, nearest))
+
+
+class Ranking:
+    """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
+
+    __slots__ = ("_cells", "_has_been_asked", "_heads", "_size", "scores")
+
+    def __init__(self, capacity: int) -> None:
+        #: [row] its score. To be read.
+        self.scores: Ints = np.full(capacity, REFUSED, dtype=np.int64)
+        #: The same memory: to read or write one number costs a quarter of what an array takes for it.
+        self._cells = self.scores.data
+        self._size = 0
+        self._heads: dict[int, _Head] = {}
+        self._has_been_asked = False
+
+    def resize(self, size: int) -> None:
+        """From now on so many rows are in use."""
+        if size != self._size:
+            self._size = size
+            self._start_over()
+
+    def set(self, row: int, score: int) -> None:
+        old = self._cells[row]
+        if score != old:
+            self._cells[row] = score
+            for head in self._heads.values():
+                head.move(row, old, score)
+
+    def set_rows(self, rows: Rows, scores: Ints) -> None:
+        """Each row at most once."""
+        if self._heads:
+            changed = np.flatnonzero(self.scores[rows] != scores)
+            if changed.shape[0] <= _ONE_BY_ONE:
+                for row, score in zip(rows[changed].tolist(), scores[changed].tolist(), strict=True):
+                    self.set(row, score)
+                return
+        self._start_over()
+        self.scores[rows] = scores
+
+    def _start_over(self) -> None:
+        self._heads.clear()
+        self._has_been_asked = False
+
+    def best(self, count: int, offset: int) -> Sequence[int]:
+        """The first `count` rows of the order, or fewer."""
+        if not 0 <= offset < self._size:
+            offset = 0
+        head = self._heads.get(offset)
+        if head is None:
+            if not self._has_been_asked:
+                # Perhaps nobody asks again: many classes have one pod.
+                self._has_been_asked = True
+                return best_of(self.scores[: self._size], count, offset)
+            if len(self._heads) >= _HEADS_KEPT:
+                self._heads.clear()
+            head = self._heads[offset] = _Head(offset, self._size)
+        return head.first(count, self.scores[: self._size])
