@@ -139,7 +139,7 @@ class ClaimWriter:
             for _ in range(_TRIES):
                 changed.clear()
                 claim = devices.claim(part.claim)
-                if claim is None or claim.uid != part.uid or pod.uid not in devices.reserved_for(part.claim):
+                if claim is None or claim.uid != part.uid or not devices.has_reserved(part.claim, pod.uid):
                     return
                 version = self._newer(part.claim, turn.version) or devices.latest_version(part.claim)
                 is_last = devices.reserved_for(part.claim) == {pod.uid}
@@ -160,7 +160,7 @@ class ClaimWriter:
                         await changed.wait()
 
     async def deallocate(self, claim: ClaimInfo, *, wanted: Callable[[], bool]) -> Failure | None:
-        """Take a claim's allocation away. None, or why not."""
+        """Take a claim's allocation away. None, or why not. Whoever is to write the claim waits until that is known."""
         async with self._turn(claim.key):
             patched = await self._send(deallocated(claim), wanted)
             if patched.failure is None:

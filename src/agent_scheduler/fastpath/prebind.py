@@ -203,7 +203,16 @@ class PreBind:
             return STILL
 
         async def send() -> bool:
-            failure = await self._writer.deallocate(claim, wanted=lambda: self._cluster.waits(pod.uid))
+            begun = False
+
+            def wanted() -> bool:
+                """Not if an attempt has begun meanwhile, which may count on the claim. One that begins later waits for
+                its turn to write it, so what came of this has to be known by then."""
+                nonlocal begun
+                begun = begun or pod.uid not in self._cluster.ledger.placements
+                return begun and self._cluster.waits(pod.uid)
+
+            failure = await self._writer.deallocate(claim, wanted=wanted)
             # What else became of the claim the watch tells.
             return failure is None or failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND)
 
@@ -318,12 +327,17 @@ class PreBind:
         assumed = self._cluster.devices.assumed
         before = {key: assumed.get(key) for key in assumed.held(pod.uid)}
 
+        def is_open() -> bool:
+            """What the watch has shown meanwhile is over, and a later attempt's is not touched."""
+            return any(assumed.get(key) is each for key, each in before.items())
+
         async def undo() -> None:
             await asyncio.sleep(DEFAULT_POLICY.settles)
-            # What the watch has shown meanwhile is over, and a later attempt's is not touched.
-            if any(assumed.get(key) is each for key, each in before.items()):
-                self._claims.give_back(pod.uid)
+            # The pod's next attempt begins as soon as nothing is assumed: what this one wrote has to be gone by then.
+            if is_open():
                 await self._take_back(pod, claims)
+            if is_open():
+                self._claims.give_back(pod.uid)
 
         self._work.put_nowait(_Work(undo, lambda: self._claims.give_back(pod.uid)))
 

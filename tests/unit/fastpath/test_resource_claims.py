@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from agent_scheduler.apiserver import controllers
 from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
 from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
 from agent_scheduler.apiserver.resource_claims import ResourceClaims as ClaimController
+from agent_scheduler.fastpath import prebind
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
@@ -411,6 +413,78 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
             assert (await found.cluster.transport.request(method, path, **more)).status == 200
             await until(lambda: all_placed(found, 1))
             await found.audit()
+
+
+@pytest.mark.parametrize("moment", ["the pod is asked for", "the write is under way"])
+async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(moment: str) -> None:
+    """It keeps its pod from the other node, and is to be given back; but then its own node will do after all."""
+    async with devices("n1", "n2") as found:
+        cluster = found.cluster
+        await found.add_claim("c")
+        cordon = {"spec": {"unschedulable": True}}
+        await cluster.ask("PATCH", "/api/v1/nodes/n1", cordon, content_type=MERGE)
+        await _keep_allocated(found, "c", "n1")
+        uid = (await found.add_pod("p", claim="c"))["metadata"]["uid"]
+        user = {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]}}
+        await cluster.ask("PATCH", f"{CLAIMS}/c/status", user, content_type=MERGE)
+
+        class Racing(Faulty):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                asked = method == "GET" and path.endswith("/pods/p")
+                answer = await self.inner.request(method, path, **more) if asked else None
+                sent = method == "PATCH" and path.endswith("/c/status")
+                if self.left and (asked if moment == "the pod is asked for" else sent):
+                    self.left = 0
+                    open_again = {"spec": {"unschedulable": None}}
+                    await cluster.ask("PATCH", "/api/v1/nodes/n1", open_again, content_type=MERGE)
+                    await _within(0.5, lambda: binds)
+                if method == "POST" and path.endswith("/binding"):
+                    binds.append(path)
+                    await asyncio.sleep(0.3)
+                return answer or await self.inner.request(method, path, **more)
+
+        binds: list[str] = []
+        async with scheduling(Racing(cluster.transport, "", "", 1, None)) as running:
+            await until(lambda: all_placed(found, 1))
+            await asyncio.sleep(0.2)
+            await found.audit()
+            await until(lambda: nothing_assumed(running))
+
+
+async def _within(seconds: float, condition: Callable[[], Any]) -> None:
+    """Until it holds, but no longer than that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await until(condition)
+
+
+async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prebind, "DEFAULT_POLICY", replace(prebind.DEFAULT_POLICY, settles=0.3))
+    async with devices("n1") as found:
+        await found.add_claim("c")
+
+        class Slow(Faulty):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                if method == "PATCH" and path.endswith("/c/status") and self.left:
+                    self.left -= 1
+                    if self.left:
+                        raise OutcomeUnknown("no answer")
+                    return Response(403, b"", Headers(()))
+                if method == "POST" and path.endswith("/binding"):
+                    await asyncio.sleep(0.3)
+                answer = await self.inner.request(method, path, **more)
+                if method == "GET" and path.endswith("/pods/p"):
+                    await _within(1.0, lambda: found.reserved("c"))
+                return answer
+
+        async with scheduling(Slow(found.cluster.transport, "", "", 2, None), initial_backoff=0.1) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: all_placed(found, 1))
+            await asyncio.sleep(0.2)
+            await found.audit()
+            await until(lambda: nothing_assumed(running))
 
 
 async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it() -> None:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from .allocation import Allocation, Holding, Use
-from .assumed import AssumedClaims
+from .assumed import UNWRITTEN, AssumedClaims
 from .checking import contradictions
 from .claimspec import ClaimSpec
 from .devices import PoolId
@@ -119,6 +119,17 @@ class Devices:
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         seen = frozenset(claim.reserved_for) if claim is not None else frozenset()
         return seen - assumed.withdrawn.keys() | assumed.holders.keys() if assumed is not None else seen
+
+    def has_reserved(self, key: ClaimKey, holder: str) -> bool:
+        """Whether the claim is reserved for the pod, as the API server has it: a reservation that is not written does
+        not count."""
+        claim, assumed = self.claims.get(key), self.assumed.get(key)
+        if claim is None:
+            return False
+        if assumed is None:
+            return holder in claim.reserved_for
+        seen = holder in claim.reserved_for and holder not in assumed.withdrawn
+        return seen or assumed.holders.get(holder, UNWRITTEN) > UNWRITTEN
 
     def as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
         """The claim with what is assumed of it."""

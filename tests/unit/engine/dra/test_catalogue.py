@@ -130,6 +130,14 @@ def test_what_somebody_else_allocated_meanwhile_stands_and_ours_does_not() -> No
     assert devices.check() == []
 
 
+def test_a_reservation_counts_as_the_api_servers_once_it_is_written() -> None:
+    devices = one_device()
+    assert take(devices, "c", "pod")
+    assert "pod" in devices.reserved_for(key("c")) and not devices.has_reserved(key("c"), "pod")
+    devices.written(key("c"), "pod", "7")
+    assert devices.has_reserved(key("c"), "pod") and not devices.has_reserved(key("c"), "other")
+
+
 def test_an_older_version_of_a_claim_is_no_news() -> None:
     devices = books(slice_of("s", device("a")), claim_of("c", version=5, status=allocated_to("a")))
     assert not devices.set_claim(claim_of("c", version=4))
