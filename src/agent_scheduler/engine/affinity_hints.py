@@ -148,10 +148,8 @@ def _keys_of_term(word: str, term: PodTerm) -> Iterable[Key]:
 
 def _keys_of_traits(word: str, pod: PodInfo) -> Iterable[Key]:
     """What terms find a pod by: with and without its namespace, with each of its labels or none."""
-    for namespace in (pod.namespace, _ANYWHERE):
-        yield (word, namespace, None)
-        for label in pod.labels.items():
-            yield (word, namespace, label)
+    labels = (None, *pod.labels.items())
+    return [(word, namespace, label) for namespace in (pod.namespace, _ANYWHERE) for label in labels]
 
 
 def _keys_of_waiting(pod: PodInfo) -> Iterable[Key]:
@@ -166,11 +164,13 @@ def _keys_of_waiting(pod: PodInfo) -> Iterable[Key]:
 
 
 def _keys_of_pods(event: ClusterEvent, old: PodInfo | None, new: PodInfo | None) -> Iterable[Key]:
+    found: list[Key] = []
     for each in (old, new):
         if each is not None:
-            yield from _keys_of_traits(_WANTS, each)
+            found += _keys_of_traits(_WANTS, each)
     for term in _gone_terms(old, new):
-        yield from _keys_of_term(_IS, term)
+        found += _keys_of_term(_IS, term)
+    return found
 
 
 def _keys_of_node(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> Iterable[Key]:

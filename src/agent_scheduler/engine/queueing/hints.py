@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from .events import ANY, ActionType, ClusterEvent, Resource
+from .events import ANY, ClusterEvent
 from .prehints import ByKeys, PodIndex, PreHint
 
 
@@ -60,8 +60,8 @@ class HintMap:
             name: (ClusterEventWithHint(ANY),) if events is None else tuple(events)
             for name, events in plugins.items()
         }
-        # Owner: lookup(). Grows by one entry a distinct (resource, action), of which there are a few dozen.
-        self._lookups: dict[tuple[Resource, ActionType], PluginHints] = {}
+        # Owner: lookup(). Grows by one entry a distinct event, of which there are a few dozen.
+        self._lookups: dict[ClusterEvent, PluginHints] = {}
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, ClusterEventWithHint]]) -> HintMap:
@@ -73,10 +73,9 @@ class HintMap:
 
     def lookup(self, event: ClusterEvent) -> PluginHints:
         """The plugins that want to hear of `event`, by name: the order in which a pod's rejectors are asked."""
-        key = (event.resource, event.action)
-        found = self._lookups.get(key)
+        found = self._lookups.get(event)
         if found is None:
-            found = self._lookups[key] = {
+            found = self._lookups[event] = {
                 name: wanted
                 for name, registered in sorted(self._registered.items())
                 if (wanted := tuple(entry for entry in registered if entry.event.matches(event)))

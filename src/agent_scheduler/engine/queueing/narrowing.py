@@ -6,7 +6,7 @@ depends on. Without, it is put to all that the plugin refused. Either way the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, NamedTuple
 
 from .entry import PodT, QueuedPodInfo
@@ -42,14 +42,28 @@ class Narrowing(Generic[PodT]):
         self,
         *,
         pool: UnschedulablePool[PodT],
+        profiles: Collection[str],
         judge: RequeueJudge,
         recorder: QueueRecorder,
         pre_hints: bool,
     ) -> None:
         self._pool = pool
+        self._profiles = profiles
         self._judge = judge
         self._recorder = recorder
         self._pre_hints = pre_hints
+
+    def concerns(self, event: ClusterEvent) -> bool:
+        """Whether a plugin that wants to hear of `event` refused anybody who waits. Most events are a bind or the end
+        of a pod, and most pods wait for something else."""
+        if event.is_wildcard:
+            return True
+        for profile in self._profiles:
+            hints = self._judge.lookup(profile, event)
+            for plugin in self._pool.buckets(profile):
+                if plugin in hints:
+                    return True
+        return False
 
     def woken(
         self, profile: str, happening: Happening, pre_check: Callable[[PodT], bool] | None
@@ -62,7 +76,10 @@ class Narrowing(Generic[PodT]):
         elif not hints:
             return []
         elif self._pre_hints:
-            found = self._answered(profile, self._questions(profile, hints, happening), happening, pre_check)
+            questions = self._questions(profile, hints, happening)
+            if not questions:
+                return []
+            found = self._answered(profile, questions, happening, pre_check)
             return sorted(found.values(), key=lambda each: pool.sequence(each[0].uid))
         else:
             asked = pool.refused_by(profile, hints)
@@ -113,27 +130,30 @@ class Narrowing(Generic[PodT]):
             if bucket is not None:
                 for each in registered:
                     question = self._question(plugin, each, bucket, happening)
-                    if question.entries:
+                    if question is not None:
                         questions.append(question)
         return questions
 
     def _question(
         self, plugin: str, registered: ClusterEventWithHint, bucket: Bucket[PodT], happening: Happening
-    ) -> _Question[PodT]:
+    ) -> _Question[PodT] | None:
+        """None where it is put to nobody."""
         pre_hint, hint_fn = registered.pre_hint, registered.hint_fn
         if pre_hint is None:
             return _Question(plugin, hint_fn, bucket.entries)
         if not isinstance(pre_hint, ByKeys):
             named = self._named(plugin, pre_hint, bucket, happening)
-            return _Question(plugin, hint_fn, bucket.entries if named is None else named)
+            return _question_to(plugin, hint_fn, bucket.entries if named is None else named)
         groups = self._groups(plugin, pre_hint, bucket, happening)
+        if groups is not None and not groups:
+            return None
         if hint_fn is None or not pre_hint.once:
             return _Question(plugin, hint_fn, bucket.entries if groups is None else _members(groups))
         index = bucket.indexes[pre_hint.index]
         if groups is None:
             groups = list(index.groups.values())
         if not pre_hint.index.volatile:
-            return _Question(plugin, None, _members(self._agreeing(plugin, hint_fn, groups, happening)))
+            return _question_to(plugin, None, _members(self._agreeing(plugin, hint_fn, groups, happening)))
         # Pods that are no longer what their place says speak for nobody, and nobody for them.
         apart = [entry for group in groups for entry in index.strayed(group)]
         for entry in apart:
@@ -144,7 +164,7 @@ class Narrowing(Generic[PodT]):
         for entry in apart:
             if self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
                 agreeing[entry.uid] = entry
-        return _Question(plugin, None, agreeing)
+        return _question_to(plugin, None, agreeing)
 
     def _agreeing(
         self, plugin: str, hint_fn: HintFn, groups: list[Group[PodT]], happening: Happening
@@ -197,6 +217,12 @@ class Narrowing(Generic[PodT]):
         named = None if found is None else sum(len(group.members) for group in found)
         self._recorder.pre_hint_evaluated(plugin, happening.event.label, named, len(bucket.entries))
         return found
+
+
+def _question_to(
+    plugin: str, hint_fn: HintFn | None, entries: Mapping[str, QueuedPodInfo[PodT]]
+) -> _Question[PodT] | None:
+    return _Question(plugin, hint_fn, entries) if entries else None
 
 
 def _members(groups: Sequence[Group[PodT]]) -> Mapping[str, QueuedPodInfo[PodT]]:

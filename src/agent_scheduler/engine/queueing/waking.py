@@ -64,7 +64,11 @@ class Waker(Generic[PodT]):
             pre_hints=self._pre_hints,
         )
         self._narrowing: Narrowing[PodT] = Narrowing(
-            pool=self._places.pool, judge=self.judge, recorder=self._recorder, pre_hints=self._pre_hints
+            pool=self._places.pool,
+            profiles=self._profiles,
+            judge=self.judge,
+            recorder=self._recorder,
+            pre_hints=self._pre_hints,
         )
 
     # -- events of the cluster -----------------------------------------------------------------------------
@@ -77,7 +81,7 @@ class Waker(Generic[PodT]):
             return 0
         if self._flying:
             self._places.in_flight.record(event, old, new)
-        if not self._waiting:
+        if not self._waiting or not self._narrowing.concerns(event):
             return 0
         happening = Happening(event, old, new)
         if self._bursts:
