@@ -62,8 +62,8 @@ class PodRejected(Exception):
 class Filter(Protocol):
     """Refuses nodes. `name` is kube-scheduler's plugin name.
 
-    `reads_amounts_only`: of what runs on a row it reads `Columns.usage` alone, so that preemption can ask it about many
-    rows at once.
+    `reads_amounts_only`: of what runs on a row it reads `Columns.usage` alone, and what it refuses it would refuse if
+    more were taken there. So preemption can ask it about many rows at once.
     """
 
     name: str

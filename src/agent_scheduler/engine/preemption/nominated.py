@@ -6,18 +6,23 @@ Pods of lower priority are not waited for. That is kube-scheduler's `RunFilterPl
 that somebody is nominated to are asked about, so a cluster without nominations pays nothing.
 
 A nominated pod that the ledger has placed counts there and no longer here.
+
+Where all that a pod's filters read of others is how much these take, as for most pods, the rows that somebody is
+nominated to are asked about at once: what is nominated there is added to what is taken. Other rows are changed one by
+one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from ..classview import ClassView, Refused
-from ..columns import Columns
+from ..columns import Columns, Ints
 from ..compiled import CompiledFilter, compile_filters, count_reasons, first_refusing
-from ..framework import Profile
+from ..framework import Depends, Profile
 from ..ledger import Ledger
 from ..podclass import PodClass
 from ..podinfo import PodInfo
@@ -84,7 +89,7 @@ class Nominations:
 
         To be called before a row is changed: what is compiled is counted on the ledger as it is.
         """
-        if not any(term.kind is TermKind.REPELS for other in rivals for term in other.cls.existing):
+        if not _repel(rivals):
             return filters
         handle = self._snapshot.handle
         faced = handle.class_of(pod, beside=rivals)
@@ -116,12 +121,67 @@ class Nominations:
         """The rows on which `pod` would fit, were it not for the pods that are nominated there."""
         if not against:
             return []
-        feasible = set(view.feasible_rows(columns).tolist())
+        feasible = np.isin(list(against), view.feasible_rows(columns)).tolist()
+        asked = {
+            row: rivals for (row, rivals), passes in zip(against.items(), feasible, strict=True) if passes
+        }
+        room, apart = self.split(view.filters, asked)
+        full = self._full(view.filters, columns, room) if room else set()
         return [
             row
-            for row, rivals in against.items()
-            if row in feasible and not self.leave_room(pod, view.pod, view.filters, columns, row, rivals)
+            for row in asked
+            if row in full
+            or (row in apart and not self.leave_room(pod, view.pod, view.filters, columns, row, apart[row]))
         ]
+
+    def _full(
+        self, filters: Sequence[CompiledFilter], columns: Columns, room: Mapping[int, Rivals]
+    ) -> set[int]:
+        """The rows of `room` that are refused with the pods nominated to them in place. Without they are not."""
+        rows = np.array(list(room), dtype=np.intp)
+        passes = np.ones(rows.shape[0], dtype=np.bool_)
+        with self._in_place(columns, room):
+            for entry in filters:
+                if entry.plugin.reads_amounts_only:
+                    passes &= entry.feasible(columns, rows)
+        return set(rows[~passes].tolist())
+
+    # ---- many rows at once
+
+    @staticmethod
+    def split(
+        filters: Sequence[CompiledFilter], against: Mapping[int, Rivals]
+    ) -> tuple[Mapping[int, Rivals], Mapping[int, Rivals]]:
+        """`against` in two: the rows on which all that the rivals mean to who has these filters is what they take,
+        and the others."""
+        if not against or not all(
+            each.plugin.depends is Depends.NODE or each.plugin.reads_amounts_only for each in filters
+        ):
+            return NO_RIVALS, against
+        apart = {row: rivals for row, rivals in against.items() if _repel(rivals)}
+        if not apart:
+            return against, NO_RIVALS
+        return {row: rivals for row, rivals in against.items() if row not in apart}, apart
+
+    def add_to(self, usage: Ints, room: Mapping[int, Rivals]) -> None:
+        """Have the pods nominated to some rows take in `usage`, which is as `Columns.usage`, what they will take."""
+        if room:
+            amounts = self._ledger.amounts
+            taken = [sum(amounts(other.cls) for other in rivals) for rivals in room.values()]
+            usage[:, :, list(room)] += np.array(taken).transpose(1, 2, 0)
+
+    @contextmanager
+    def _in_place(self, columns: Columns, room: Mapping[int, Rivals]) -> Iterator[None]:
+        """Meanwhile filters that are asked about many rows find nominated pods in place."""
+        usage, rows = columns.usage, list(room)
+        before = usage[:, :, rows]
+        self.add_to(usage, room)
+        try:
+            yield
+        finally:
+            usage[:, :, rows] = before
+
+    # ---- refusals
 
     def refused(
         self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, Rivals]
@@ -131,7 +191,8 @@ class Nominations:
             return view.refused(columns)
         counts: dict[str, int] = {}
         plugins, curable, apart = set(), [], []
-        for row, rivals in against.items():
+        room, others_apart = self.split(view.filters, against)
+        for row, rivals in others_apart.items():
             filters = self.facing(pod, view.pod, view.filters, rivals)
             with WhatIf(self._ledger, columns, row) as there:
                 for other in rivals:
@@ -146,8 +207,14 @@ class Nominations:
                 if entry.plugin.curable(entry.state, columns, rows)[0]:
                     curable.append(row)
         present = np.flatnonzero(columns.present[: columns.size])
-        others = view.refused(columns, present[~np.isin(present, apart)])
+        with self._in_place(columns, room):
+            others = view.refused(columns, present[~np.isin(present, apart)] if apart else present)
         for reason, count in others.counts.items():
             counts[reason] = counts.get(reason, 0) + count
         rows = np.sort(np.concatenate([others.curable, np.array(curable, dtype=np.intp)]))
         return Refused(counts, others.plugins | plugins, rows)
+
+
+def _repel(rivals: Rivals) -> bool:
+    """Whether one of them may keep others away by what it is."""
+    return any(term.kind is TermKind.REPELS for other in rivals for term in other.cls.existing)

@@ -45,7 +45,8 @@ class Search:
         self._nominations = nominations
         self._pod = pod
         self._view = view
-        self._against = against
+        #: Pods nominated to rows: where they only take room, and where they are more than that.
+        self._room, self._apart = nominations.split(view.filters, against)
         self._lesser = lesser
         #: What has to be asked again when somebody comes or goes.
         self._filters = [each for each in view.filters if each.plugin.depends is not Depends.NODE]
@@ -62,6 +63,7 @@ class Search:
         if nobody == rows.shape[0]:
             return found
         emptied = self._columns.usage.copy()
+        self._nominations.add_to(emptied, self._room)
         left = self._fitting(rows[there], emptied).tolist()
         breaks_none = False
         while left and not (breaks_none and len(found) >= wanted):
@@ -79,10 +81,11 @@ class Search:
     def _fitting(self, rows: Rows, emptied: Ints) -> Rows:
         """Rows that no filter refuses for what it reads of the node and of amounts, if all lesser pods go.
 
-        `emptied` becomes the usage without these. The filters are asked in their order up to the first that reads more
-        than that: a reason of a later one would not be the first. Rows with nominated pods are asked about later.
+        `emptied` is the usage with nominated pods in place, and becomes that without the lesser pods. The filters are
+        asked in their order up to the first that reads more than that: a reason of a later one would not be the first.
+        Rows with nominated pods that do more than take room are asked about later.
         """
-        apart = np.isin(rows, list(self._against))
+        apart = np.isin(rows, list(self._apart))
         fits = ~apart
         columns, usage = self._columns, self._columns.usage
         emptied[:, :, rows] -= self._lesser.usage[:, :, rows]
@@ -108,7 +111,7 @@ class Search:
         """The dry run for each of some rows that `_fitting` let pass."""
         found: dict[int, Prospect | None] = {}
         if all(each.plugin.reads_amounts_only for each in self._filters):
-            together = [row for row in rows if row not in self._against]
+            together = [row for row in rows if row not in self._apart]
             found.update(zip(together, self._try_together(together, emptied), strict=True))
         return [found[row] if row in found else self._try_alone(row) for row in rows]
 
@@ -134,7 +137,7 @@ class Search:
         pod, columns = self._pod, self._columns
         node = columns.nodes[row]
         assert node is not None, "only nodes that are there are refused"
-        rivals = self._against.get(row, ())
+        rivals = self._apart.get(row, ())
         filters = self._nominations.facing(pod, self._view.pod, self._view.filters, rivals)
         victims = self._lesser.roster(row).pods
         broken = self._lesser.broken(row, self._budgets)

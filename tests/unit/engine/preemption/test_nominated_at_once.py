@@ -1,0 +1,122 @@
+"""Nodes that pods are nominated to, asked about at once: as if each were changed and asked by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
+from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Nominations, Rivals
+from agent_scheduler.engine.preemption.select import Preemption
+
+from ..world import node, pod_json, read_pod
+from .test_select import Cluster
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def _anti_affinity(app: str) -> dict[str, Any]:
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+class Drawn:
+    """A cluster of small nodes, filled and with nominations; what `pod` draws waits in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        names = [f"n{number}" for number in range(rng.randint(1, 8))]
+        self.world = world = Cluster(
+            *(
+                node(
+                    name,
+                    cpu=str(rng.randint(1, 4)),
+                    pods=str(rng.randint(3, 6)),
+                    labels={ZONE: rng.choice("ab")},
+                    taints=[{"key": "k", "effect": "NoSchedule"}] if rng.random() < 0.2 else [],
+                )
+                for name in names
+            )
+        )
+        for number in range(rng.randint(0, 20)):
+            name = rng.choice(names)
+            world.run(f"r{number}", name, cpu=rng.choice(["500m", "1"]), priority=rng.randint(0, 3))
+        for _ in range(rng.randint(1, 10)):
+            world.nominator.add(self.pod(), rng.choice(names))
+
+    def pod(self) -> PodInfo:
+        rng = self.rng
+        cpu = rng.choice(["250m", "1", "1500m", "2", "3"])
+        more = _anti_affinity(rng.choice("xy")) if rng.random() < 0.15 else {}
+        if rng.random() < 0.15:
+            more["containers"] = [
+                {"name": "c", "ports": [{"containerPort": 1, "hostPort": 80, "protocol": "TCP"}]}
+            ]
+        body = pod_json(requests={"cpu": cpu}, priority=rng.randint(0, 4), **more)
+        body["metadata"]["labels"] = {"app": rng.choice("xyz")}
+        return read_pod(body, self.world.classes)
+
+    def said(self, pod: PodInfo) -> tuple[object, ...]:
+        """All that nominations lead to for one pod."""
+        world = self.world
+        world.snapshot.refresh()
+        columns, nominations = world.snapshot.columns, world.nominations
+        view = world.views.of(world.snapshot.handle.class_of(pod))
+        against = nominations.against(pod)
+        before = columns.usage.copy()
+        taken = nominations.taken(pod, view, columns, against)
+        rows = set(view.feasible_rows(columns).tolist()) - set(taken)
+        found: tuple[object, ...] = (taken, rows)
+        if not rows:
+            refused = nominations.refused(pod, view, columns, against)
+            preemption: Preemption = world.selection.preempt(
+                pod,
+                view,
+                refused,
+                wanted=DefaultPreemption(DefaultPreemptionArgs()).wanted,
+                offset=lambda nodes: 0,
+                against=against,
+            )
+            found += (dict(refused.counts), refused.plugins, refused.curable.tolist(), preemption)
+        assert (columns.usage == before).all(), "what is taken is not what it was"
+        return found
+
+
+def _one_by_one(filters: object, against: Mapping[int, Rivals]) -> tuple[Mapping[int, Rivals], ...]:
+    return NO_RIVALS, against
+
+
+@pytest.fixture
+def splits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many rows were asked about at once, each time."""
+    found: list[int] = []
+    real = Nominations.split
+
+    def split(filters: Any, against: Any) -> Any:
+        room, apart = real(filters, against)
+        found.append(len(room))
+        return room, apart
+
+    monkeypatch.setattr(Nominations, "split", staticmethod(split))
+    yield found
+
+
+def test_asked_at_once_or_one_by_one_the_same_is_said(
+    splits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = 0
+    for seed in range(300):
+        drawn = Drawn(seed)
+        pods = [drawn.pod() for _ in range(4)]
+        at_once = [drawn.said(pod) for pod in pods]
+        with monkeypatch.context() as patch:
+            patch.setattr(Nominations, "split", staticmethod(_one_by_one))
+            one_by_one = [drawn.said(pod) for pod in pods]
+        assert at_once == one_by_one, f"seed {seed}"
+        chosen += sum(isinstance(said[-1], Preemption) and said[-1].candidate is not None for said in at_once)
+    assert sum(splits) > 1000 and chosen > 100
