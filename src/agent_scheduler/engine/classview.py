@@ -8,17 +8,30 @@ it stands.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import filterfalse
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from .columns import Columns, Ints, Rows
-from .compiled import CompiledFilter, CompiledScore, Rejection, compile_filters, compile_scores, count_reasons
+from .compiled import (
+    Asked,
+    CompiledFilter,
+    CompiledScore,
+    Rejection,
+    both,
+    compile_filters,
+    compile_scores,
+    count_reasons,
+)
 from .framework import Depends, Profile
 from .nodeanswers import NodeAnswers, SharedAnswers
 from .podclass import PodClass
 from .ranking import REFUSED, Ranking, best_of
 from .snapshot import Snapshot
+
+#: What is asked again about a row whenever something has changed there.
+_OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
 
 #: So many changed rows are asked about one by one; more of them together.
 _ONE_BY_ONE = 3
@@ -51,6 +64,9 @@ class ClassView:
         "_generation",
         "_looks_elsewhere",
         "_nodes",
+        "_normalized",
+        "_of_room",
+        "_of_row",
         "_position",
         "_ranking",
         "_reads",
@@ -59,9 +75,6 @@ class ClassView:
         "_row_filters",
         "_row_scores",
         "_scores",
-        "_usage_filters",
-        "_usage_normalized",
-        "_usage_scores",
         "pod",
         "seen",
     )
@@ -82,14 +95,15 @@ class ClassView:
         self._nodes = answers if shared is None or self._reads else shared.like(answers)
         kept = {id(each.plugin): each for each in self._nodes.scores}
         self._scores = tuple(kept.get(id(each.plugin), each) for each in scores)
-        self._usage_filters = tuple(each for each in self._filters if each.plugin.depends is Depends.USAGE)
-        self._usage_scores = tuple(each for each in self._scores if each.plugin.depends is Depends.USAGE)
-        self._usage_normalized = tuple(
-            each for each in self._usage_scores if each.plugin.normalize is not None
-        )
+        filters = [each for each in self._filters if each.plugin.depends in _OF_THE_ROW]
+        scores = tuple(each for each in self._scores if each.plugin.depends in _OF_THE_ROW)
+        #: Of these, what rows that are alike have in common, and what they have not.
+        self._of_room = Asked(filter(_is_of_room, filters), filter(_is_of_room, scores))
+        self._of_row = Asked(filterfalse(_is_of_room, filters), filterfalse(_is_of_room, scores))
+        self._normalized = tuple(each for each in scores if each.plugin.normalize is not None)
         #: What of them is asked about one row.
-        self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in self._usage_filters)
-        self._row_scores = tuple(each.of_row for each in self._usage_scores)
+        self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
+        self._row_scores = tuple(each.of_row for each in scores)
         compiled: tuple[CompiledFilter | CompiledScore, ...] = (*self._filters, *self._scores)
         self._looks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in compiled)
         #: The ledger's sequence that the answers are true for.
@@ -115,14 +129,14 @@ class ClassView:
         if touched is None or nodes.generation != self._generation:
             self._generation = nodes.generation
             self._ranking = Ranking(columns.capacity)
-            for score in self._usage_scores:
+            for score in self._normalized:
                 score.forget(columns.capacity)
-            self._ask_about_usage(columns, columns.all_rows())
+            self._ask_about_all(snapshot)
         elif len(touched) <= _ONE_BY_ONE:
             for row in touched:
                 self._ask_about_row(columns, row)
         else:
-            self._ask_about_usage(columns, np.asarray(touched, dtype=np.intp))
+            self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
         self._ranking.resize(columns.size)
 
     @property
@@ -141,17 +155,20 @@ class ClassView:
         # Mostly there is none, and this is asked once a pod.
         return bool(self._reads) and any(source.version != version for source, version in self._reads.items())
 
-    def _ask_about_usage(self, columns: Columns, rows: Rows) -> None:
-        base = self._nodes.base[rows]
-        mask = base != REFUSED
-        for entry in self._usage_filters:
-            mask &= entry.feasible(columns, rows)
-        for score in self._usage_scores:
-            score.add(base, columns, rows)
-        self._ranking.set_rows(rows, np.where(mask, base, REFUSED))
+    def _ask_about_all(self, snapshot: Snapshot) -> None:
+        """What depends on room alone is asked about one row of each kind."""
+        columns, alike = snapshot.columns, snapshot.alike
+        values = self._of_room.about(columns, alike.examples())[alike.of[: columns.size]]
+        if self._of_row:
+            values = both(values, self._of_row.about(columns, columns.all_rows()))
+        self._ranking.fill(both(self._nodes.base[: columns.size], values))
+
+    def _ask_about_rows(self, columns: Columns, rows: Rows) -> None:
+        values = both(self._of_room.about(columns, rows), self._of_row.about(columns, rows))
+        self._ranking.set_rows(rows, both(self._nodes.base[rows], values))
 
     def _ask_about_row(self, columns: Columns, row: int) -> None:
-        """`_ask_about_usage` for one row."""
+        """`_ask_about_rows` for one."""
         total = self._nodes.cells[row]
         if total != REFUSED:
             for feasible, state in self._row_filters:
@@ -173,7 +190,7 @@ class ClassView:
     def _varies(self) -> bool:
         """Whether a score that is normalised, and does not depend on the cluster, tells nodes apart."""
         return self._nodes.varies or (
-            bool(self._usage_normalized) and any(score.varies for score in self._usage_normalized)
+            bool(self._normalized) and any(score.varies for score in self._normalized)
         )
 
     def ranked(self, columns: Columns, taken: Sequence[int] = ()) -> Ints:
@@ -262,6 +279,12 @@ class ClassView:
         if self._rejection is not None and nodes:
             return Refusal(f"0/{nodes} nodes are available: {self._rejection.message}.", refused.plugins)
         return Refusal(fit_error(nodes, refused.counts), refused.plugins)
+
+
+def _is_of_room(entry: CompiledFilter | CompiledScore) -> bool:
+    """Whether it says the same of rows that are alike. What is normalised is kept by row."""
+    plugin = entry.plugin
+    return plugin.depends is Depends.ROOM and getattr(plugin, "normalize", None) is None
 
 
 def fit_error(nodes: int, counts: Mapping[str, int]) -> str:

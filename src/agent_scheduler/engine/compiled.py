@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from .columns import Bools, Columns, Ints, Rows
 from .framework import Filter, PodRejected, Profile, Score, WeightedScore
 from .handle import Handle
 from .podclass import PodClass
+from .ranking import REFUSED
 
 
 class CompiledFilter:
@@ -65,6 +66,34 @@ class CompiledScore:
         self.raw[row] = raw
         self.varies = self.varies or bool(raw)
         return 0
+
+
+class Asked:
+    """Filters and scores that are asked about the same rows."""
+
+    __slots__ = ("filters", "scores")
+
+    def __init__(self, filters: Iterable[CompiledFilter], scores: Iterable[CompiledScore]) -> None:
+        self.filters = tuple(filters)
+        self.scores = tuple(scores)
+
+    def __bool__(self) -> bool:
+        return bool(self.filters or self.scores)
+
+    def about(self, columns: Columns, rows: Rows) -> Ints:
+        """The weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses."""
+        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        for score in self.scores:
+            score.add(total, columns, rows)
+        for entry in self.filters:
+            np.copyto(total, REFUSED, where=~entry.feasible(columns, rows))
+        return total
+
+
+def both(some: Ints, others: Ints) -> Ints:
+    """Sums of answers; `REFUSED` where either is."""
+    found: Ints = np.where((some != REFUSED) & (others != REFUSED), some + others, REFUSED)
+    return found
 
 
 class Rejection(NamedTuple):

@@ -77,7 +77,7 @@ def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: Cand
     same_node = columns.spec_version[row] <= candidate.version
     for entry in filters:
         depends = entry.plugin.depends
-        if (same_node and depends is Depends.NODE) or (same_row and depends is Depends.USAGE):
+        if (same_node and depends is Depends.NODE) or (same_row and depends in (Depends.ROOM, Depends.USAGE)):
             # It let the pod pass when the candidate was chosen, and has nothing new to look at.
             continue
         if not entry.feasible_row(columns, row):

@@ -5,9 +5,10 @@ gives one number a node. The contracts below are what lets answers be kept from 
 
 - `prepare` compiles what a plugin reads from a pod class. None means that the plugin has nothing to say about
   such pods and is left out (upstream's Skip).
-- `depends` says what an answer for a row can depend on. NODE: the node's own spec. USAGE: also what runs on
-  the row. NODES (scores only): the specs of all nodes. CLUSTER: anything on any row, so it is asked for all rows again
-  in every cycle in which any row changed.
+- `depends` says what an answer for a row can depend on. NODE: the node's own spec. ROOM: nothing but what the node
+  offers and what is taken of it, so rows that are alike in this are asked about once. USAGE: the node's spec and what
+  runs on the row. NODES (scores only): the specs of all nodes. CLUSTER: anything on any row, so it is asked for all
+  rows again in every cycle in which any row changed.
 - `feasible`, `score` and `reasons` are pure in (state, columns, rows).
 """
 
@@ -41,6 +42,7 @@ class Depends(enum.Enum):
     """What the answer for one row depends on."""
 
     NODE = enum.auto()
+    ROOM = enum.auto()
     USAGE = enum.auto()
     NODES = enum.auto()
     CLUSTER = enum.auto()
@@ -83,7 +85,7 @@ class Filter(Protocol):
     def feasible_row(self, state: Any, nodes: Columns, row: int) -> bool:
         """`feasible` for one row: a bind changes one, and plain numbers answer for it sooner than arrays.
 
-        Asked of plugins that depend on USAGE; the default is right for all, if not quick.
+        Asked of plugins that depend on ROOM or USAGE; the default is right for all, if not quick.
         """
         return bool(self.feasible(state, nodes, np.array((row,), dtype=np.intp))[0])
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from .columns import Columns, Ints, Rows
-from .compiled import CompiledFilter, CompiledScore
+from .compiled import Asked, CompiledFilter, CompiledScore
 from .framework import Depends
 from .ranking import REFUSED
 from .snapshot import Snapshot
@@ -23,7 +23,7 @@ class NodeAnswers:
 
     __slots__ = (
         "__weakref__",
-        "_filters",
+        "_asked",
         "_rejected",
         "_shape",
         "_specs_matter",
@@ -39,8 +39,8 @@ class NodeAnswers:
         self, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore], *, rejected: bool = False
     ) -> None:
         """`rejected`: whether some filter has no node at all."""
-        self._filters = tuple(each for each in filters if each.plugin.depends is Depends.NODE)
         self.scores = tuple(each for each in scores if _reads_nodes(each))
+        self._asked = Asked((each for each in filters if each.plugin.depends is Depends.NODE), self.scores)
         self._rejected = rejected
         self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self.scores)
         self._shape = (-1, -1)
@@ -57,7 +57,7 @@ class NodeAnswers:
 
     def key(self) -> Hashable | None:
         """Equal for classes that share their answers; None for a class that shares with nobody."""
-        states: tuple[CompiledFilter | CompiledScore, ...] = (*self._filters, *self.scores)
+        states: tuple[CompiledFilter | CompiledScore, ...] = (*self._asked.filters, *self.scores)
         key = (self._rejected, *((id(each.plugin), each.state) for each in states))
         try:
             hash(key)
@@ -84,15 +84,9 @@ class NodeAnswers:
         self.varies = any(score.varies for score in self.scores)
 
     def _ask(self, columns: Columns, rows: Rows) -> None:
-        mask = columns.present[rows]
-        if self._rejected:
-            mask = np.zeros_like(mask)
-        for entry in self._filters:
-            mask &= entry.feasible(columns, rows)
-        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
-        for score in self.scores:
-            score.add(total, columns, rows)
-        self.base[rows] = np.where(mask, total, REFUSED)
+        total = self._asked.about(columns, rows)
+        there = columns.present[rows]
+        self.base[rows] = REFUSED if self._rejected else np.where(there, total, REFUSED)
 
 
 def _reads_nodes(score: CompiledScore) -> bool:

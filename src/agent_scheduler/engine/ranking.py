@@ -159,6 +159,11 @@ class Ranking:
         self._start_over()
         self.scores[rows] = scores
 
+    def fill(self, scores: Ints) -> None:
+        """The scores of the first rows, and with them of all that are in use."""
+        self._start_over()
+        self.scores[: scores.shape[0]] = scores
+
     def _start_over(self) -> None:
         self._heads.clear()
         self._has_been_asked = False

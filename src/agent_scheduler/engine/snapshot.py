@@ -6,6 +6,7 @@ changed since its last refresh, so an idle cluster costs nothing and 100,000 nod
 
 from __future__ import annotations
 
+from .alike import Alike
 from .columns import Columns
 from .handle import Handle
 from .ledger import Ledger
@@ -28,6 +29,7 @@ class Snapshot:
         self.respecified = RowLog()
         #: Names how often resources or rows have grown, which makes every view rebuild.
         self.shape = (0, 0)
+        self._alike = Alike()
         self.refresh()
 
     def refresh(self) -> bool:
@@ -47,6 +49,12 @@ class Snapshot:
             self.shape = (columns.resources, columns.capacity)
         self.touched.extend(rows)
         return True
+
+    @property
+    def alike(self) -> Alike:
+        """The kinds of rows, up to date."""
+        self._alike.refresh(self.columns, self.touched)
+        return self._alike
 
     def take_new_counts(self) -> None:
         """Copy the columns of what has been counted only since the last refresh, and drop those of what is no more."""

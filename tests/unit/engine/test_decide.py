@@ -223,6 +223,20 @@ def test_classes_of_different_nodes_answer_for_themselves_whatever_was_asked_bef
     assert now("2", tolerations=tolerates) == now("1", tolerations=tolerates) == ["a", "b", "c"]
 
 
+def test_classes_that_may_go_to_the_same_nodes_ask_about_them_once() -> None:
+    world = World(node("a"), node("b"))
+    snapshot = Snapshot(world.ledger)
+    tolerates = [{"key": "k", "operator": "Exists"}]
+    for profile in (PACK, SPREAD):
+        views = ClassViews(profile, snapshot)
+        plain = [views.of(world.pod(requests={"cpu": cpu}).cls) for cpu in ("1", "2")]
+        tolerant = [
+            views.of(world.pod(requests={"cpu": cpu}, tolerations=tolerates).cls) for cpu in ("1", "2")
+        ]
+        assert plain[0]._nodes is plain[1]._nodes
+        assert tolerant[0]._nodes is tolerant[1]._nodes is not plain[0]._nodes
+
+
 def test_preferred_terms_and_taints_rank_nodes() -> None:
     soft = [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}]
     world = World(node("plain"), node("wanted", labels={"disk": "ssd"}), node("avoided", taints=soft))

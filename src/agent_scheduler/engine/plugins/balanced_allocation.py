@@ -28,7 +28,7 @@ ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 
 class BalancedAllocation(Score):
     name = "NodeResourcesBalancedAllocation"
-    depends = Depends.USAGE
+    depends = Depends.ROOM
     normalize = None
 
     def __init__(self, resources: Iterable[str] = ()) -> None:

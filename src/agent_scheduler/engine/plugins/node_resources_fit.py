@@ -42,7 +42,7 @@ def is_extended(resource: str) -> bool:
 
 class NodeResourcesFit(Filter):
     name = "NodeResourcesFit"
-    depends = Depends.USAGE
+    depends = Depends.ROOM
     reads_amounts_only = True
 
     def __init__(self, ignored_resources: Iterable[str] = (), ignored_groups: Iterable[str] = ()) -> None:

@@ -23,7 +23,7 @@ class _Allocation(Score):
     """Common part of the strategies: a weighted mean over resources of what `_rate` gives."""
 
     name = "NodeResourcesFit"
-    depends = Depends.USAGE
+    depends = Depends.ROOM
     normalize = None
 
     def __init__(self, resources: Mapping[str, int] | None = None) -> None:

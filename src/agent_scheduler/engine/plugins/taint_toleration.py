@@ -27,7 +27,10 @@ REASON = "node(s) had untolerated taint(s)"
 
 
 class TaintAnswers:
-    """A class's answer for each interned taint list; grows with the interns, never changes an entry."""
+    """A class's answer for each interned taint list; grows with the interns, never changes an entry.
+
+    Equal where the tolerations are, as the answers are then the same for good.
+    """
 
     __slots__ = ("allowed", "preferring", "tolerations", "untolerated")
 
@@ -38,6 +41,12 @@ class TaintAnswers:
         )
         self.allowed: Bools = np.zeros(0, dtype=np.bool_)
         self.untolerated: Ints = np.zeros(0, dtype=np.int64)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaintAnswers) and self.tolerations == other.tolerations
+
+    def __hash__(self) -> int:
+        return hash(self.tolerations)
 
     def catch_up(self, interns: Interns) -> None:
         known = self.allowed.shape[0]

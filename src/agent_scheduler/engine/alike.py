@@ -1,0 +1,102 @@
+"""Rows that offer the same and have the same taken, found once for all classes that ask about room.
+
+Most nodes of a cluster are of few sizes, and many have the same pods or none. What reads nothing but these amounts
+(`Depends.ROOM`) answers for one row of each kind, and all others are told its answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from .columns import Amounts, Columns, Rows
+from .rowlog import RowLog
+
+#: What a kind has for its example once that has become of another kind; what rows that were never used are of.
+_NOBODY: Final = -1
+
+
+class Alike:
+    """The kinds of rows of some columns. Invariant: after `refresh`, rows are of one kind just if offers and what is
+    taken are the same, and the example of a kind is of it."""
+
+    __slots__ = ("_cells", "_count", "_examples", "_free", "_keys", "_kinds", "_position", "_shape", "of")
+
+    def __init__(self) -> None:
+        self._position = -1
+        self._shape = (-1, -1)
+        #: [row] its kind; the same memory as `_cells`, which are read and written one by one.
+        self.of: Rows = np.zeros(0, dtype=np.intp)
+        self._cells = self.of.data
+        self._kinds: dict[tuple[Amounts, Amounts], int] = {}
+        #: [kind] of which the following is kept; those in `_free` have no rows.
+        self._keys: list[tuple[Amounts, Amounts]] = []
+        self._count: list[int] = []
+        self._examples: list[int] = []
+        self._free: list[int] = []
+
+    def refresh(self, columns: Columns, touched: RowLog) -> None:
+        """`touched`: rows of `columns` as they changed."""
+        rows = touched.since(self._position)
+        self._position = touched.end
+        shape = (columns.resources, columns.capacity)
+        if rows is None or shape != self._shape:
+            self._shape = shape
+            self._look_at_all(columns)
+            return
+        for row in rows:
+            self._look_at(columns, row)
+
+    def examples(self) -> Rows:
+        """[kind] a row of it. A kind that there is no more has any row."""
+        examples = self._examples
+        while _NOBODY in examples:
+            kind = examples.index(_NOBODY)
+            examples[kind] = int((self.of == kind).argmax())
+        return np.array(examples, dtype=np.intp)
+
+    def _look_at_all(self, columns: Columns) -> None:
+        size = columns.size
+        kinds: dict[tuple[Amounts, Amounts], int] = {}
+        self._kinds = kinds
+        of = [
+            kinds.setdefault(key, len(kinds))
+            for key in zip(columns.offers[:size], columns.taken[:size], strict=True)
+        ]
+        self.of = np.full(columns.capacity, _NOBODY, dtype=np.intp)
+        self.of[:size] = of
+        self._cells = self.of.data
+        self._keys = list(kinds)
+        self._count = np.bincount(self.of[:size], minlength=len(kinds)).tolist()
+        self._examples = [_NOBODY] * len(kinds)
+        for row, kind in enumerate(of):
+            self._examples[kind] = row
+        self._free = []
+
+    def _look_at(self, columns: Columns, row: int) -> None:
+        key = (columns.offers[row], columns.taken[row])
+        old, new = self._cells[row], self._kinds.get(key)
+        if new == old:
+            return
+        if new is None:
+            if self._free:
+                new = self._free.pop()
+                self._keys[new] = key
+            else:
+                new = len(self._keys)
+                self._keys.append(key)
+                self._count.append(0)
+                self._examples.append(row)
+            self._kinds[key] = new
+            self._examples[new] = row
+        self._cells[row] = new
+        self._count[new] += 1
+        if old == _NOBODY:
+            return
+        self._count[old] -= 1
+        if not self._count[old]:
+            del self._kinds[self._keys[old]]
+            self._free.append(old)
+        elif self._examples[old] == row:
+            self._examples[old] = _NOBODY

@@ -1,0 +1,85 @@
+"""Rows are of one kind just if nobody who reads room alone can tell them apart."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.snapshot import Snapshot
+
+from .world import World, node
+
+SIZES = [{"cpu": "4"}, {"cpu": "8"}, {"cpu": "4", "extended": {"example.com/gpu": "1"}}]
+
+
+def check(snapshot: Snapshot) -> None:
+    columns, alike = snapshot.columns, snapshot.alike
+    amounts = list(zip(columns.offers, columns.taken, strict=True))[: columns.size]
+    kinds = alike.of[: columns.size].tolist()
+    assert len(set(zip(kinds, amounts, strict=True))) == len(set(kinds)) == len(set(amounts))
+    examples = alike.examples().tolist()
+    assert all(amounts[examples[kind]] == amounts[row] for row, kind in enumerate(kinds))
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_kinds_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObject) -> None:
+    world = World(node("n0"))
+    snapshot = Snapshot(world.ledger)
+    placed: list[str] = []
+    for _ in range(data.draw(st.integers(1, 40))):
+        what = data.draw(st.sampled_from(["place", "place", "place", "end", "node", "gone", "ask", "ask"]))
+        name = f"n{data.draw(st.integers(0, 5))}"
+        if what == "place":
+            placed.append(world.place(name, requests={"cpu": data.draw(st.sampled_from(["1", "2"]))}).uid)
+        elif what == "end" and placed:
+            world.ledger.remove_pod(placed.pop(data.draw(st.integers(0, len(placed) - 1))))
+        elif what == "node":
+            world.ledger.set_node(node(name, **data.draw(st.sampled_from(SIZES))))
+        elif what == "gone":
+            world.ledger.remove_node(name)
+        elif what == "ask":
+            snapshot.refresh()
+            check(snapshot)
+    snapshot.refresh()
+    check(snapshot)
+
+
+def test_many_kinds_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
+    world = World(*(node(f"n{index}") for index in range(100)))
+    snapshot = Snapshot(world.ledger)
+    check(snapshot)
+    for number in range(1, 400):
+        placed = world.place(f"n{number % 100}", requests={"cpu": f"{number}m"})
+        snapshot.refresh()
+        check(snapshot)
+        world.ledger.remove_pod(placed.uid)
+        snapshot.refresh()
+        check(snapshot)
+    assert snapshot.alike.examples().shape[0] <= 3
+
+
+def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> None:
+    world = World(*(node(f"n{index}", **SIZES[index % 3]) for index in range(12)))
+    for index in range(8):
+        world.place(f"n{index}", requests={"cpu": "2", "memory": f"{index % 2 + 1}Gi"})
+    snapshot = Snapshot(world.ledger)
+    columns, alike = snapshot.columns, snapshot.alike
+    of, rows, handle = alike.of[: columns.size], columns.all_rows(), Handle(world.ledger)
+    asked = set()
+    for base in ("agent", "default-scheduler"):
+        profile = build_profile(ProfileSpec(scheduler_name="s", base=base))
+        for requests in ({"cpu": "1"}, {"cpu": "3", "memory": "1Gi"}, {"example.com/gpu": "1"}):
+            pod = world.pod(requests=requests)
+            for plugin in (*profile.filters, *(each.plugin for each in profile.scores)):
+                state = plugin.prepare(pod.cls, handle)
+                if plugin.depends.name != "ROOM" or state is None:
+                    continue
+                ask = plugin.feasible if plugin in profile.filters else plugin.score
+                asked.add(type(plugin).__name__)
+                assert (
+                    ask(state, columns, alike.examples())[of].tolist() == ask(state, columns, rows).tolist()
+                )
+    assert asked == {"NodeResourcesFit", "MostAllocated", "LeastAllocated", "BalancedAllocation"}
