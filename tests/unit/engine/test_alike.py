@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.framework import Depends, Filter, Score
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.snapshot import Snapshot
 
 from .world import World, node
 
-SIZES = [{"cpu": "4"}, {"cpu": "8"}, {"cpu": "4", "extended": {"example.com/gpu": "1"}}]
+SIZES: list[dict[str, Any]] = [{"cpu": "4"}, {"cpu": "8"}, {"cpu": "4", "extended": {"example.com/gpu": "1"}}]
 
 
 def check(snapshot: Snapshot) -> None:
@@ -73,13 +76,14 @@ def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> Non
         profile = build_profile(ProfileSpec(scheduler_name="s", base=base))
         for requests in ({"cpu": "1"}, {"cpu": "3", "memory": "1Gi"}, {"example.com/gpu": "1"}):
             pod = world.pod(requests=requests)
-            for plugin in (*profile.filters, *(each.plugin for each in profile.scores)):
+            asking: list[tuple[Filter | Score, Any]] = [
+                *((each, each.feasible) for each in profile.filters),
+                *((each.plugin, each.plugin.score) for each in profile.scores),
+            ]
+            for plugin, ask in asking:
                 state = plugin.prepare(pod.cls, handle)
-                if plugin.depends.name != "ROOM" or state is None:
-                    continue
-                ask = plugin.feasible if plugin in profile.filters else plugin.score
-                asked.add(type(plugin).__name__)
-                assert (
-                    ask(state, columns, alike.examples())[of].tolist() == ask(state, columns, rows).tolist()
-                )
+                if plugin.depends is Depends.ROOM and state is not None:
+                    asked.add(type(plugin).__name__)
+                    of_kinds = ask(state, columns, alike.examples())
+                    assert of_kinds[of].tolist() == ask(state, columns, rows).tolist()
     assert asked == {"NodeResourcesFit", "MostAllocated", "LeastAllocated", "BalancedAllocation"}
