@@ -18,6 +18,7 @@ Invariants, checked by `check`:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from weakref import WeakKeyDictionary
 
@@ -32,6 +33,9 @@ from .volumes.usage import VolumeUse
 
 #: Changes kept for snapshots that lag; one that lags more copies everything.
 _LOG_LIMIT = 1 << 16
+
+#: A number that no priority is, as they are 32 bits long.
+_ABOVE_ALL = 2**31
 
 #: Classes of which it is kept what their pods change on a row.
 _CHANGES_KEPT = 1024
@@ -78,6 +82,8 @@ class Ledger:
         #: (place in a row of `Columns.taken`, amount) for what a pod of the class adds there, for all resources that
         #: have a column.
         self._changes: dict[PodClass, tuple[tuple[int, int], ...]] = {}
+        #: Priority -> how many pods in `placements` have it.
+        self._priorities: dict[int, int] = {}
         self._counter = 0
         #: [row]: the version that the last bind on the row was decided against; see `used`.
         self._used: list[int] = []
@@ -197,6 +203,7 @@ class Ledger:
         del there[uid]
         if not there:
             del self._pods_on[placement.node_name]
+        self._count_priority(placement.pod.priority, -1)
         row = self.rows.get(placement.node_name)
         if row is not None:
             self._count(row, placement.cls, -1)
@@ -230,6 +237,11 @@ class Ledger:
 
     def pods_on(self, node_name: str) -> Iterable[Placement]:
         return self._pods_on.get(node_name, {}).values()
+
+    @property
+    def lowest_priority(self) -> int:
+        """Of the pods that are placed; above all priorities where there is none."""
+        return min(self._priorities, default=_ABOVE_ALL)
 
     # ---- what changed
 
@@ -282,6 +294,7 @@ class Ledger:
         if there is None:
             there = self._pods_on[placement.node_name] = {}
         there[placement.uid] = placement
+        self._count_priority(placement.pod.priority, 1)
         row = self.rows.get(placement.node_name)
         if row is not None:
             self._count(row, placement.cls, 1)
@@ -298,6 +311,9 @@ class Ledger:
         old = placement.pod
         if old is pod:
             return
+        if old.priority != pod.priority:
+            self._count_priority(old.priority, -1)
+            self._count_priority(pod.priority, 1)
         same = old.labels == pod.labels and old.deleting == pod.deleting
         if not same or old.started != pod.started:
             self.looks[placement.node_name] = self.looks.get(placement.node_name, 0) + 1
@@ -310,6 +326,13 @@ class Ledger:
         self._count_others(placement, row, 1)
         if row is not None:
             self._changed(row)
+
+    def _count_priority(self, priority: int, sign: int) -> None:
+        number = self._priorities.get(priority, 0) + sign
+        if number:
+            self._priorities[priority] = number
+        else:
+            del self._priorities[priority]
 
     def _count_others(self, placement: Placement, row: int | None, sign: int) -> None:
         existing, columns = placement.cls.existing, self.columns
@@ -415,6 +438,8 @@ class Ledger:
             problems.append("the volumes of pods are out of step")
         if self.assumed != sum(placement.assumed for placement in self.placements.values()):
             problems.append("the count of assumed pods is out of step")
+        if self._priorities != Counter(placement.pod.priority for placement in self.placements.values()):
+            problems.append("the count of priorities is out of step")
         return problems
 
     def _miscounted_others(self) -> list[str]:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.labelselector import Labels
@@ -141,7 +143,7 @@ class Cluster:
         self.queue.assigned_pod_added(pod)
         if before is not None and changed:
             # It was assumed on another node, or at another size: some of that room is free now.
-            self.queue.assigned_pod_deleted(old or pod)
+            self.queue.assigned_pod_deleted(old or replace(pod, node_name=""))
 
     def _leave_queue(self, pod: PodInfo, node_name: str = "") -> None:
         self.queue.delete(pod.uid, node_name=node_name)

@@ -274,11 +274,14 @@ class FastPath:
         return self._profiles[name]
 
     def _show_devices(self, profiles: Mapping[str, Profile]) -> None:
-        """From now on the plugins of these profiles see the devices. The queue asks them as soon as it has them."""
+        """From now on the plugins of these profiles see the devices, and what room there is. The queue asks them as
+        soon as it has them."""
         for profile in profiles.values():
             for plugin in profile.filters:
                 if isinstance(plugin, DynamicResources | NodeResourcesFit):
                     plugin.devices = self._devices
+                if isinstance(plugin, NodeResourcesFit):
+                    plugin.freed.ledger = self.ledger
 
     def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
         """What keeps pods out of the queue, by profile."""

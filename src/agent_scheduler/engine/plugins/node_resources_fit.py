@@ -25,6 +25,7 @@ from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 from ..queueing.prehints import ANYWAY, Amount, ByKeys, Key, Own, PodIndex, UpTo
+from ..room_hints import RoomHints, preempting_key
 from ..wanted import Wanted
 
 _PODS = BASE_RESOURCES.index(PODS)
@@ -52,7 +53,10 @@ class NodeResourcesFit(Filter):
         self.devices: Devices | None = None
         self._ignored = frozenset(ignored_resources)
         self._ignored_groups = frozenset(ignored_groups)
-        self._by_amount = PodIndex(keys_of=self._amounts, shared=lambda pod: pod.cls)
+        self._by_amount = PodIndex(
+            keys_of=self._amounts, shared=lambda pod: (pod.cls, pod.priority, pod.preempts)
+        )
+        self.freed = RoomHints(self._wanted, self._elsewhere_now, self._keys_of_room)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
         wanted = [(resource, amount, 0) for resource, amount in self._wanted(pod)]
@@ -146,7 +150,11 @@ class NodeResourcesFit(Filter):
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE), None),
+            ClusterEventWithHint(
+                ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE),
+                self.freed.helps,
+                ByKeys(self._by_amount, self.freed.whom, once=True),
+            ),
             ClusterEventWithHint(
                 ClusterEvent(Resource.POD, ActionType.UPDATE_POD_SCALE_DOWN),
                 _scaled_down,
@@ -171,6 +179,7 @@ class NodeResourcesFit(Filter):
         # A resource of its own tells nodes apart best, then processors and memory; a place for a pod everybody wants.
         rarest = min(wanted, key=lambda each: (each in BASE_RESOURCES, each == PODS, each), default=None)
         keys.append(ANYWAY if rarest is None else Amount((_RAREST, rarest), wanted[rarest]))
+        keys.extend(preempting_key(pod))
         # Scaling down is read from all that it asks for, ignored or not.
         keys.extend(
             Amount(resource, amount) for resource, amount in pod.requests.items() if resource not in wanted
@@ -182,8 +191,8 @@ class NodeResourcesFit(Filter):
         assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
         offered, wanted = new.allocatable, dict(self._wanted(pod.cls))
         elsewhere: set[str] = set()
-        if pod.cls.extended and self.devices is not None:
-            elsewhere = {each for each in _met_elsewhere(wanted, self.devices) if not offered.get(each)}
+        if pod.cls.extended:
+            elsewhere = {each for each in self._elsewhere_now(wanted) if not offered.get(each)}
         if any(
             amount > offered.get(resource, 0)
             for resource, amount in wanted.items()
@@ -202,20 +211,24 @@ class NodeResourcesFit(Filter):
         """A new node: all that want no more of their rarest resource than it offers. A larger one: those who want some
         of what it has more of, and no more than it offers. Either: those for whom devices may be there instead."""
         offered, before = new.allocatable, {} if old is None else old.allocatable
-        keys: list[Key] = [
-            UpTo(resource, MAX_INT64)
-            for resource in (self.devices.resources() if self.devices is not None else ())
-            if not offered.get(resource) and (old is None or before.get(resource))
-        ]
         if old is None:
-            keys += [ANYWAY, *(UpTo((_RAREST, resource), amount) for resource, amount in offered.items())]
-        else:
-            keys += [
-                UpTo(resource, amount)
-                for resource, amount in offered.items()
-                if amount > before.get(resource, 0)
-            ]
-        return keys
+            return self._keys_of_room(offered, offered)
+        gone = [resource for resource in self._left_to_devices(offered) if before.get(resource)]
+        more = [each for each in offered.items() if each[1] > before.get(each[0], 0)]
+        return [*(UpTo(resource, MAX_INT64) for resource in gone), *(UpTo(*each) for each in more)]
+
+    def _keys_of_room(self, offered: Mapping[str, int], free: Mapping[str, int]) -> list[Key]:
+        """All that want no more of their rarest resource than a node has free, or for whom devices may be there."""
+        room = [UpTo((_RAREST, resource), amount) for resource, amount in free.items()]
+        return [ANYWAY, *room, *(UpTo(resource, MAX_INT64) for resource in self._left_to_devices(offered))]
+
+    def _left_to_devices(self, offered: Mapping[str, int]) -> list[str]:
+        """The resources that devices may stand for on a node that offers these."""
+        known = () if self.devices is None else self.devices.resources()
+        return [resource for resource in known if not offered.get(resource)]
+
+    def _elsewhere_now(self, resources: Iterable[str]) -> frozenset[str]:
+        return frozenset() if self.devices is None else _met_elsewhere(resources, self.devices)
 
 
 #: Dimension under which each pod is filed once.

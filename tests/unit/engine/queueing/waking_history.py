@@ -14,6 +14,7 @@ from typing import Any
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.namespaces import NamespaceInfo
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
@@ -44,9 +45,17 @@ class History:
         self.profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
         #: What both queues' hints about claims look at.
         self.devices = Devices()
+        #: What those about room look at. Somebody of the lowest priority is always there: who may preempt others hears
+        #: of more, and the gate goes by what was so when the event was first looked at.
+        self.ledger = Ledger()
+        lowest = self.objects.pod(node_name="elsewhere")
+        lowest["spec"]["priority"] = 0
+        self.ledger.set_pod(self.objects.read(lowest), "elsewhere")
         for plugin in (*self.profile.filters, *self.profile.pre_enqueue):
             if isinstance(plugin, DynamicResources | NodeResourcesFit):
                 plugin.devices = self.devices
+            if isinstance(plugin, NodeResourcesFit):
+                plugin.freed.ledger = self.ledger
         self.clock = Clock()
         self.recorders = (Recorder(), Recorder())
         self.narrowed, self.scanned = (
@@ -149,6 +158,7 @@ class History:
             spec = {**body["spec"], "nodeName": self.chance.choice(NODES)}
             self.assigned[uid] = {**body, "spec": spec}
             pod = self.objects.read(self.assigned[uid])
+            self.ledger.set_pod(pod, pod.node_name)
             self.events += 1
             for queue in self.queues:
                 queue.done(uid)
@@ -205,6 +215,7 @@ class History:
         body = self.objects.pod(node_name=self.chance.choice(NODES))
         self.assigned[body["metadata"]["uid"]] = body
         pod = self.objects.read(body)
+        self.ledger.set_pod(pod, pod.node_name)
         yield lambda queue: queue.assigned_pod_added(pod)
 
     def _assigned_changes(self) -> Iterator[Callable[[Queue], object]]:
@@ -214,22 +225,26 @@ class History:
         old = self.assigned[uid]
         body = self.assigned[uid] = self.objects.changed(old, self.chance.choice(("labels", "resources")))
         before, after = self.objects.read(old), self.objects.read(body)
+        self.ledger.set_pod(after, after.node_name)
         yield lambda queue: queue.assigned_pod_updated(before, after)
 
     def _assigned_goes(self) -> Iterator[Callable[[Queue], object]]:
-        # Most deletions wake everybody whom room was lacking, so they are rarer than what is told of here.
+        # Many deletions wake whomever room was lacking, so they are rarer than what is told of here.
         if len(self.assigned) < 15:
             return
         pod = self.objects.read(self.assigned.pop(self.chance.choice(list(self.assigned))))
+        self.ledger.remove_pod(pod.uid)
         yield lambda queue: queue.assigned_pod_deleted(pod)
 
     def _node(self) -> Iterator[Callable[[Queue], object]]:
         name = self.chance.choice(NODES)
         old = self.nodes.pop(name, None)
         if old is not None and self.chance.random() < 0.2:
+            self.ledger.remove_node(name)
             yield lambda queue: queue.move_all(ev.NODE_DELETE, old, None)
             return
         new = self.nodes[name] = self.objects.node(name)
+        self.ledger.set_node(new)
         events = [ev.NODE_ADD] if old is None else node_change_events(new, old)
         for event in events:
             yield lambda queue, event=event: queue.move_all(event, old, new)  # type: ignore[misc]
