@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from .dra.catalogue import Devices
 from .ledger import Ledger
 from .podclass import PodClass
 from .podinfo import PodInfo
