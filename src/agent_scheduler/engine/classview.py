@@ -60,6 +60,7 @@ class ClassView:
     """A class on one snapshot. Owner: whoever owns the snapshot."""
 
     __slots__ = (
+        "_elsewhere",
         "_filters",
         "_generation",
         "_looks_elsewhere",
@@ -105,6 +106,7 @@ class ClassView:
         self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
         self._row_scores = tuple(each.of_row for each in scores)
         compiled: tuple[CompiledFilter | CompiledScore, ...] = (*self._filters, *self._scores)
+        self._elsewhere = tuple(each for each in self._filters if each.plugin.depends is Depends.CLUSTER)
         self._looks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in compiled)
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
@@ -183,9 +185,14 @@ class ClassView:
     def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
         """Up to `count` rows that pass every filter, by falling final score; among equals the first at or after row
         `offset`, wrapping around. Call after `refresh`."""
-        if self._looks_elsewhere or self._varies():
-            return best_of(self.ranked(columns), count, offset)
-        return self._ranking.best(count, offset)
+        if not self._looks_elsewhere and not self._varies():
+            return self._ranking.best(count, offset)
+        rows = self.feasible_rows(columns)
+        # Of rows in their order those at or after the offset begin at this place.
+        place = int(rows.searchsorted(offset)) if 0 <= offset < columns.size else 0
+        chosen = best_of(self.totals(columns, rows), count, place)
+        found: list[int] = rows[chosen].tolist()
+        return found
 
     def _varies(self) -> bool:
         """Whether a score that is normalised, and does not depend on the cluster, tells nodes apart."""
@@ -214,10 +221,11 @@ class ClassView:
 
     def feasible_rows(self, columns: Columns) -> Rows:
         """Rows that pass every filter; call after `refresh`."""
-        rows = np.flatnonzero(self._ranking.scores[: columns.size] != REFUSED)
-        for entry in self._filters:
-            if entry.plugin.depends is Depends.CLUSTER and rows.size:
-                rows = rows[entry.feasible(columns, rows)]
+        rows = self._ranking.admitted()
+        for entry in self._elsewhere:
+            passed = entry.feasible(columns, rows)
+            if not passed.all():
+                rows = rows[passed]
         return rows
 
     def totals(self, columns: Columns, rows: Rows) -> Ints:

@@ -124,7 +124,7 @@ class _Head:
 class Ranking:
     """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
 
-    __slots__ = ("_cells", "_has_been_asked", "_heads", "_size", "scores")
+    __slots__ = ("_admitted", "_cells", "_has_been_asked", "_heads", "_size", "scores")
 
     def __init__(self, capacity: int) -> None:
         #: [row] its score. To be read.
@@ -134,6 +134,8 @@ class Ranking:
         self._size = 0
         self._heads: dict[int, _Head] = {}
         self._has_been_asked = False
+        #: The rows that are not refused; None where they have to be found again.
+        self._admitted: Rows | None = None
 
     def resize(self, size: int) -> None:
         """From now on so many rows are in use."""
@@ -145,6 +147,8 @@ class Ranking:
         old = self._cells[row]
         if score != old:
             self._cells[row] = score
+            if old == REFUSED or score == REFUSED:
+                self._admitted = None
             for head in self._heads.values():
                 head.move(row, old, score)
 
@@ -167,6 +171,13 @@ class Ranking:
     def _start_over(self) -> None:
         self._heads.clear()
         self._has_been_asked = False
+        self._admitted = None
+
+    def admitted(self) -> Rows:
+        """The rows that are not refused, upwards. To be read."""
+        if self._admitted is None:
+            self._admitted = np.flatnonzero(self.scores[: self._size] != REFUSED)
+        return self._admitted
 
     def best(self, count: int, offset: int) -> Sequence[int]:
         """The first `count` rows of the order, or fewer."""

@@ -19,6 +19,7 @@ from .podclass import PodClass
 from .podcounts import PodsMatching
 from .podterms import PodMatch, SpreadConstraint
 from .tolerance import schedulable
+from .topology import Domains
 
 Floats = NDArray[np.float64]
 
@@ -55,22 +56,16 @@ class Layout(NamedTuple):
 
     #: [row] the node's domain.
     of: Ints
-    #: [row] the same, but 0 where the node does not count.
-    counted: Ints
+    #: The same, but none where the node does not count.
+    counted: Domains
     #: Domains with a node that counts.
     known: Rows
     #: One more than the largest domain.
     span: int
 
-    def sums(self, counts: Ints) -> Floats:
-        """[domain] sum of a column of counts; domain 0 has those of nodes that do not count.
-
-        Floats are exact here: no sum of pods comes near 2**53.
-        """
-        found: Floats = np.bincount(self.counted, weights=counts, minlength=self.span).astype(
-            np.float64, copy=False
-        )
-        return found
+    def sums(self, each: Counted, nodes: Columns) -> Ints:
+        """[domain] how many pods the constraint counts there. To be read at once."""
+        return self.counted.sums(each.kind, matching(each, nodes))
 
 
 class Spreading:
@@ -116,7 +111,8 @@ class Spreading:
         counted = np.where(self._included(constraint, nodes), of, 0)
         rows = np.bincount(counted)
         rows[:1] = 0
-        return Layout(of, counted, np.flatnonzero(rows), int(of.max(initial=0)) + 1)
+        span = int(of.max(initial=0)) + 1
+        return Layout(of, Domains(counted, span), np.flatnonzero(rows), span)
 
     def _included(self, constraint: SpreadConstraint, nodes: Columns) -> Bools:
         """[row] which of the carriers count for one constraint."""

@@ -1,26 +1,67 @@
-"""Sums over topology domains: what stands on the nodes that share a value of a label."""
+"""Sums over topology domains: what stands on the nodes that share a value of a label.
+
+Of the counts that are summed few change from one question to the next. So sums are kept, with the counts that they
+were made of, and only what differs is added: to compare costs a tenth of adding all up.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from .columns import Columns, Ints
+from .columns import Columns, Ints, Rows
+
+#: Counts that are added one by one; after more all are added up.
+_ONE_BY_ONE: Final = 32
+
+#: Columns of counts whose sums are kept.
+_SUMS_KEPT: Final = 64
 
 
 class Domains:
-    """The domains of one topology key. `of[row]` is the row's domain; 0 where the node lacks the label."""
+    """The domains of one topology key. `of[row]` is the row's domain; 0 where it has none."""
 
-    __slots__ = ("_span", "of")
+    __slots__ = ("_kept", "_span", "of")
 
-    def __init__(self, nodes: Columns, key: str) -> None:
-        self.of: Ints = nodes.label(key)[: nodes.size]
-        self._span = int(self.of.max(initial=0)) + 1
+    def __init__(self, of: Ints, span: int = 0) -> None:
+        """`span`: one more than the largest domain that is asked about; by default than the largest there is."""
+        self.of = of
+        self._span = span or int(of.max(initial=0)) + 1
+        #: Counts as they were, and their sums, by the identity of who is counted. That it may be another's by now does
+        #: no harm: what is compared are the counts.
+        self._kept: dict[int, tuple[Ints, Ints]] = {}
 
-    def sums(self, counts: Ints) -> Ints:
-        """[domain] sum of a column of counts; 0 for domain 0, which is none."""
+    @staticmethod
+    def along(key: str, nodes: Columns) -> Domains:
+        """Those of a label, as the nodes are."""
+        return nodes.derive(("domains", key), lambda: Domains(nodes.label(key)[: nodes.size]))
+
+    def sums(self, who: object, counts: Ints) -> Ints:
+        """[domain] sum of the column that counts `who`; 0 for domain 0, which is none. To be read at once: it is
+        brought up to date in place."""
+        counts = counts[: self.of.shape[0]]
+        kept = self._kept.get(id(who))
+        if kept is None:
+            if len(self._kept) >= _SUMS_KEPT:
+                self._kept.clear()
+            kept = self._kept[id(who)] = (counts.copy(), self._summed(counts))
+            return kept[1]
+        before, sums = kept
+        changed: Rows = (counts != before).nonzero()[0]
+        if changed.shape[0] > _ONE_BY_ONE:
+            before[:] = counts
+            sums[:] = self._summed(counts)
+        elif changed.shape[0]:
+            # A domain may be there more than once, so they are not added all at once.
+            for row in changed.tolist():
+                sums[self.of[row]] += counts[row] - before[row]
+                before[row] = counts[row]
+            sums[0] = 0
+        return sums
+
+    def _summed(self, counts: Ints) -> Ints:
         # Floats are exact here: no sum of pods comes near 2**53.
-        found: Ints = np.bincount(self.of, weights=counts[: self.of.shape[0]], minlength=self._span).astype(
-            np.int64
-        )
+        found: Ints = np.bincount(self.of, weights=counts, minlength=self._span).astype(np.int64)
         found[0] = 0
         return found

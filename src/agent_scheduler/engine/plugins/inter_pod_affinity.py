@@ -59,11 +59,12 @@ class InterPodAffinity(Filter):
         return Required(pod, handle)
 
     def feasible(self, state: Required, nodes: Columns, rows: Rows) -> Bools:
-        return (
-            self._near(state, nodes, rows)
-            & ~self._repelling(state, nodes, rows)
-            & ~self._repelled(state, nodes, rows)
-        )
+        near = self._near(state, nodes, rows)
+        if state.anti_affinity:
+            near &= ~self._repelling(state, nodes, rows)
+        if state.repelled_by:
+            near &= ~self._repelled(state, nodes, rows)
+        return near
 
     @staticmethod
     def _near(state: Required, nodes: Columns, rows: Rows) -> Bools:
@@ -76,11 +77,11 @@ class InterPodAffinity(Filter):
         beside = np.ones(rows.shape[0], dtype=np.bool_)
         anybody = False
         for key in state.affinity_keys:
-            domains = Domains(nodes, key)
-            sums = domains.sums(counts)
+            domains = Domains.along(key, nodes)
+            sums = domains.sums(state.like, counts)
             there = domains.of[rows]
             carries &= there != 0
-            beside &= sums[there] > 0
+            beside &= (sums > 0)[there]
             anybody = anybody or bool(sums.any())
         return carries if not anybody and state.is_its_own_like else carries & beside
 
@@ -89,8 +90,8 @@ class InterPodAffinity(Filter):
         """Where somebody is whom the pod's own anti-affinity will not have beside it."""
         found = np.zeros(rows.shape[0], dtype=np.bool_)
         for key, kind in state.anti_affinity:
-            domains = Domains(nodes, key)
-            found |= domains.sums(nodes.matching[kind])[domains.of[rows]] > 0
+            domains = Domains.along(key, nodes)
+            found |= (domains.sums(kind, nodes.matching[kind]) > 0)[domains.of[rows]]
         return found
 
     @staticmethod
@@ -98,8 +99,8 @@ class InterPodAffinity(Filter):
         """Where somebody is whose anti-affinity will not have the pod beside it."""
         found = np.zeros(rows.shape[0], dtype=np.bool_)
         for each in state.repelled_by:
-            domains = Domains(nodes, each.term.topology_key)
-            found |= domains.sums(nodes.terms[each])[domains.of[rows]] > 0
+            domains = Domains.along(each.term.topology_key, nodes)
+            found |= (domains.sums(each, nodes.terms[each]) > 0)[domains.of[rows]]
         return found
 
     def reasons(self, state: Required, nodes: Columns, rows: Rows) -> Mapping[str, int]:
@@ -166,11 +167,11 @@ class InterPodAffinityScore(Score):
     def score(self, state: Preferred, nodes: Columns, rows: Rows) -> Ints:
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for key, weight, kind in state.own:
-            domains = Domains(nodes, key)
-            total += weight * domains.sums(nodes.matching[kind])[domains.of[rows]]
+            domains = Domains.along(key, nodes)
+            total += (weight * domains.sums(kind, nodes.matching[kind]))[domains.of[rows]]
         for weight, each in state.existing:
-            domains = Domains(nodes, each.term.topology_key)
-            total += weight * domains.sums(nodes.terms[each])[domains.of[rows]]
+            domains = Domains.along(each.term.topology_key, nodes)
+            total += (weight * domains.sums(each, nodes.terms[each]))[domains.of[rows]]
         return total
 
     @staticmethod

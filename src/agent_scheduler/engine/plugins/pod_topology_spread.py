@@ -13,6 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from agent_scheduler.objects.quantity import MAX_INT64
+
 from ..columns import Bools, Columns, Ints, Rows
 from ..framework import MAX_NODE_SCORE, Depends, Filter, Reads, Score
 from ..handle import Handle
@@ -71,7 +73,7 @@ def default_spread(args: PodTopologySpreadArgs) -> DefaultSpread:
 def _even(each: Counted, layout: Layout, nodes: Columns) -> Bools:
     """[domain] whether it would be no further ahead of the least with the pod than it may be; not where it is none."""
     constraint = each.constraint
-    counts = layout.sums(matching(each, nodes))
+    counts = layout.sums(each, nodes)
     least = counts[layout.known].min() if layout.known.shape[0] >= constraint.min_domains else 0
     even: Bools = counts <= constraint.max_skew + least - each.itself
     even[0] = False
@@ -239,14 +241,16 @@ def _chooses_nodes(pod: PodClass, required: Sequence[SpreadConstraint]) -> bool:
 
 
 def _fewest_first(scores: Ints) -> Ints:
-    ranked = scores != _IGNORED
-    known = scores if ranked.all() else scores[ranked]
-    if not known.shape[0]:
-        return np.zeros_like(scores)
-    most, least = int(known.max()), int(known.min())
+    least = int(scores.min(initial=MAX_INT64))
+    if least == _IGNORED:
+        ranked = scores != _IGNORED
+        found = np.zeros_like(scores)
+        found[ranked] = _fewest_first(scores[ranked])
+        return found
+    most = int(scores.max(initial=0))
     if most == 0:
-        return np.where(ranked, MAX_NODE_SCORE, 0)
-    return np.where(ranked, MAX_NODE_SCORE * (most + least - scores) // most, 0)
+        return np.full_like(scores, MAX_NODE_SCORE)
+    return MAX_NODE_SCORE * (most + least - scores) // most
 
 
 class PodTopologySpreadScore(Score):
@@ -265,29 +269,44 @@ class PodTopologySpreadScore(Score):
 
     def score(self, state: Spreading, nodes: Columns, rows: Rows) -> Ints:
         ranked = state.carriers(nodes)[rows]
-        carriers = rows if ranked.all() else rows[ranked]
-        total = np.zeros(carriers.shape[0])
-        for each in state.counted:
-            constraint = each.constraint
-            layout = state.layout(each, nodes)
-            here = layout.of[carriers]
-            if constraint.topology_key == HOSTNAME:
-                # A node of its own, whatever the policies say of it.
-                worth = _worth(each, matching(each, nodes)[carriers], carriers.shape[0])
-                if state.lenient:
-                    worth[here == 0] = 0
-                total += worth
-            else:
-                seen = np.zeros(layout.span, dtype=np.bool_)
-                seen[here] = True
-                worth = _worth(each, layout.sums(matching(each, nodes)), int(np.count_nonzero(seen)))
-                worth[0] = 0
-                total += worth[here]
-        whole = np.floor(total)
-        whole += total - whole >= 0.5
+        all_ranked = bool(ranked.all())
+        carriers = rows if all_ranked else rows[ranked]
+        (worth, places), *others = (self._of(each, state, nodes, carriers) for each in state.counted)
+        if others:
+            total = _rounded(sum((more[where] for more, where in others), worth[places]))
+        else:
+            # There are fewer places than nodes.
+            total = _rounded(worth)[places]
+        if all_ranked:
+            return total
         scores: Ints = np.full(rows.shape[0], _IGNORED, dtype=np.int64)
-        scores[ranked] = whole
+        scores[ranked] = total
         return scores
+
+    @staticmethod
+    def _of(each: Counted, state: Spreading, nodes: Columns, carriers: Rows) -> tuple[Floats, Rows | Ints]:
+        """What the constraint makes of some places, and the place of each of the `carriers`."""
+        layout = state.layout(each, nodes)
+        here = layout.of[carriers]
+        if each.constraint.topology_key != HOSTNAME:
+            seen = np.zeros(layout.span, dtype=np.bool_)
+            seen[here] = True
+            worth = _worth(each, layout.sums(each, nodes), int(np.count_nonzero(seen)))
+            worth[0] = 0
+            return worth, here
+        # A node of its own, whatever the policies say of it: as many places as there may be pods on one.
+        counts = matching(each, nodes)[carriers]
+        if state.lenient:
+            counts = np.where(here == 0, -1, counts)
+        worth = _worth(each, np.arange(-1, counts.max(initial=0) + 1), carriers.shape[0])
+        worth[0] = 0
+        return worth, counts + 1
+
+
+def _rounded(worth: Floats) -> Ints:
+    whole: Floats = np.floor(worth)
+    whole += worth - whole >= 0.5
+    return whole.astype(np.int64)
 
 
 def _worth(each: Counted, counts: Ints | Floats, domains: int) -> Floats:
