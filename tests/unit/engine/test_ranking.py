@@ -66,6 +66,8 @@ def test_a_head_is_kept_in_step_with_every_change(
                 count, offset = data.draw(st.integers(1, 5)), data.draw(st.integers(-1, size))
                 assert list(ranking.best(count, offset)) == plain(scores, count, offset)
             assert ranking.scores[:size].tolist() == scores
+            admitted = [row for row in range(size) if scores[row] != REFUSED]
+            assert ranking.admitted().tolist() == admitted
 
 
 def test_all_rows_are_looked_at_only_when_a_head_has_run_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,59 @@
+"""Kept sums of domains are what adding up all counts gives, whichever counts have changed and by how much."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_scheduler.engine import topology
+from agent_scheduler.engine.topology import Domains
+
+from .world import World, node
+
+
+def plain(of: list[int], counts: list[int]) -> list[int]:
+    span = max(of, default=0) + 1
+    return [0, *(sum(c for d, c in zip(of, counts, strict=True) if d == at) for at in range(1, span))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), size=st.integers(1, 80))
+def test_sums_follow_their_counts(data: st.DataObject, size: int) -> None:
+    of = data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size))
+    domains = Domains(np.array(of, dtype=np.int64))
+    kinds = ["a", "b"]
+    counts = {kind: np.zeros(size + 5, dtype=np.int64) for kind in kinds}
+    for _ in range(data.draw(st.integers(1, 8))):
+        kind = data.draw(st.sampled_from(kinds))
+        changed = data.draw(st.sampled_from([0, 1, 3, size]))
+        for _ in range(changed):
+            counts[kind][data.draw(st.integers(0, size - 1))] = data.draw(st.integers(0, 5))
+        assert domains.sums(kind, counts[kind]).tolist() == plain(of, counts[kind][:size].tolist())
+
+
+def test_counts_of_another_under_the_same_identity_are_told_apart() -> None:
+    domains = Domains(np.array([1, 2, 1], dtype=np.int64))
+    who = object()
+    assert domains.sums(who, np.array([1, 2, 3], dtype=np.int64)).tolist() == [0, 4, 2]
+    assert domains.sums(who, np.array([0, 0, 5], dtype=np.int64)).tolist() == [0, 5, 0]
+
+
+def test_sums_of_ever_new_columns_do_not_fill_the_memory() -> None:
+    domains = Domains(np.array([1, 2], dtype=np.int64))
+    everybody = [object() for _ in range(3 * topology._SUMS_KEPT)]
+    for who in everybody:
+        domains.sums(who, np.zeros(2, dtype=np.int64))
+    assert len(domains._kept) <= topology._SUMS_KEPT
+
+
+def test_domains_are_those_of_the_nodes_as_they_are() -> None:
+    world = World(node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"}))
+    columns, counts = world.ledger.columns, np.array([1, 2, 4] + [0] * 61, dtype=np.int64)
+    domains = Domains.along("zone", columns)
+    assert domains is Domains.along("zone", columns)
+    assert domains.sums(world, counts)[domains.of].tolist() == [1, 2]
+    world.ledger.set_node(node("b", labels={"zone": "x"}))
+    world.ledger.set_node(node("c", labels={"zone": "x"}))
+    domains = Domains.along("zone", columns)
+    assert domains.sums(world, counts)[domains.of].tolist() == [7, 7, 7]
