@@ -8,6 +8,7 @@ refused pod pays for what happened since the last one.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -110,17 +111,27 @@ class Lesser:
 
     def roster(self, row: int) -> Roster:
         """Who is on a row that has any."""
-        version = self._version(row)
-        found = self._rosters.get(row)
-        if found is None or found[0] != version:
-            pods = tuple(sorted(self._there(row), key=importance))
-            roster = Roster(
-                pods,
-                np.array([pod.priority for pod in pods], dtype=np.int64),
-                np.array([self._ledger.amounts(pod.cls) for pod in pods], dtype=np.int64),
-            )
-            found = self._rosters[row] = version, roster
-        return found[1]
+        (roster,) = self.rosters((row,))
+        return roster
+
+    def rosters(self, rows: Sequence[int]) -> list[Roster]:
+        """`roster` of each of `rows`."""
+        kept, version_of = self._rosters, self._version
+        found = []
+        for row in rows:
+            version, entry = version_of(row), kept.get(row)
+            if entry is None or entry[0] != version:
+                entry = kept[row] = version, self._listed(row)
+            found.append(entry[1])
+        return found
+
+    def _listed(self, row: int) -> Roster:
+        pods = tuple(sorted(self._there(row), key=importance))
+        return Roster(
+            pods,
+            np.array([pod.priority for pod in pods], dtype=np.int64),
+            np.array([self._ledger.amounts(pod.cls) for pod in pods], dtype=np.int64),
+        )
 
     def broken(self, row: int, budgets: Budgets) -> frozenset[str]:
         """UIDs of those on a row whose eviction some budget no longer allows, should all go."""

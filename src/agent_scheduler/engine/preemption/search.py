@@ -62,33 +62,44 @@ class Search:
         found: list[Prospect] = []
         if nobody == rows.shape[0]:
             return found
-        emptied = self._columns.usage.copy()
-        self._nominations.add_to(emptied, self._room)
-        left = self._fitting(rows[there], emptied).tolist()
+        left = rows[there]
+        fitting: list[int] = []
+        # Only the rows that were asked about have anything in it.
+        emptied = np.empty_like(self._columns.usage)
+        asking = max(1, wanted)
         breaks_none = False
-        while left and not (breaks_none and len(found) >= wanted):
+        while not (breaks_none and len(found) >= wanted):
             # So many at least are needed, and when these break budgets, perhaps many more.
             few = max(1, wanted - len(found))
-            for prospect in self._try(left[:few], emptied):
+            while len(fitting) < few and left.size:
+                fitting += self._fitting(left[:asking], emptied).tolist()
+                left = left[asking:]
+                asking *= 2
+            if not fitting:
+                break
+            for prospect in self._try(fitting[:few], emptied):
                 if prospect is not None:
                     found.append(prospect)
                     breaks_none = breaks_none or not prospect.rank.violations
                     if breaks_none and len(found) >= wanted:
                         break
-            left = left[few:]
+            fitting = fitting[few:]
         return found
 
     def _fitting(self, rows: Rows, emptied: Ints) -> Rows:
-        """Rows that no filter refuses for what it reads of the node and of amounts, if all lesser pods go.
+        """Those of `rows` that no filter refuses for what it reads of the node and of amounts, if all lesser pods go.
 
-        `emptied` is the usage with nominated pods in place, and becomes that without the lesser pods. The filters are
+        `emptied` gets the usage of these rows without the lesser pods, with nominated pods in place. The filters are
         asked in their order up to the first that reads more than that: a reason of a later one would not be the first.
         Rows with nominated pods that do more than take room are asked about later.
         """
         apart = np.isin(rows, list(self._apart))
         fits = ~apart
         columns, usage = self._columns, self._columns.usage
-        emptied[:, :, rows] -= self._lesser.usage[:, :, rows]
+        emptied[:, :, rows] = usage[:, :, rows] - self._lesser.usage[:, :, rows]
+        if self._room:
+            nominated = {row: self._room[row] for row in rows.tolist() if row in self._room}
+            self._nominations.add_to(emptied, nominated)
         asked = rows[fits]
         passed = np.ones(asked.shape[0], dtype=np.bool_)
         columns.set_usage(emptied)
@@ -126,7 +137,7 @@ class Search:
                 columns,
                 self._filters,
                 np.array(rows, dtype=np.intp),
-                [lesser.roster(row) for row in rows],
+                lesser.rosters(rows),
                 broken,
             ).prospects()
         finally:

@@ -52,12 +52,16 @@ class Together:
         )
         self._gone = self._put_back(filters, there, amounts, order)
         gone = self._gone
-        self._violations = (gone & breaks).sum(axis=1).tolist()
-        self._totals = np.where(gone, priorities + LIFT, 0).sum(axis=1).tolist()
-        self._numbers = gone.sum(axis=1).tolist()
         #: The most important victim is the first: places are by importance.
-        self._first = gone.argmax(axis=1).tolist()
-        self._highest = priorities[np.arange(rows.shape[0]), self._first].tolist()
+        first = gone.argmax(axis=1)
+        self._first: list[int] = first.tolist()
+        ranks = (
+            (gone & breaks).sum(axis=1),
+            priorities[np.arange(rows.shape[0]), first],
+            np.where(gone, priorities + LIFT, 0).sum(axis=1),
+            gone.sum(axis=1),
+        )
+        self._ranks = [Rank._make(each) for each in np.stack(ranks, axis=1).tolist()]
 
     def _put_back(self, filters: Sequence[CompiledFilter], there: Bools, amounts: Ints, order: Rows) -> Bools:
         """[node, place]: whether the pod has to go."""
@@ -83,10 +87,7 @@ class Together:
 
     def prospects(self) -> list[One | None]:
         """In the order of the rows; None where nobody would have to go."""
-        return [One(self, index) if number else None for index, number in enumerate(self._numbers)]
-
-    def rank(self, index: int) -> Rank:
-        return Rank(self._violations[index], self._highest[index], self._totals[index], self._numbers[index])
+        return [One(self, index, rank) if rank.victims else None for index, rank in enumerate(self._ranks)]
 
     def longest(self, index: int) -> str:
         return started(self._rosters[index].pods[self._first[index]])
@@ -97,7 +98,7 @@ class Together:
         assert node is not None, "only nodes that are there are tried"
         pods = self._rosters[index].pods
         victims = tuple(pods[place] for place in np.flatnonzero(self._gone[index]).tolist())
-        return Candidate(node.name, row, victims, self._violations[index])
+        return Candidate(node.name, row, victims, self._ranks[index].violations)
 
 
 class One(NamedTuple):
@@ -105,10 +106,7 @@ class One(NamedTuple):
 
     of: Together
     index_: int
-
-    @property
-    def rank(self) -> Rank:
-        return self.of.rank(self.index_)
+    rank: Rank
 
     @property
     def longest(self) -> str:
