@@ -89,7 +89,7 @@ class Nominations:
 
         To be called before a row is changed: what is compiled is counted on the ledger as it is.
         """
-        if not _repel(rivals):
+        if not any(map(_repels, rivals)):
             return filters
         handle = self._snapshot.handle
         faced = handle.class_of(pod, beside=rivals)
@@ -158,7 +158,12 @@ class Nominations:
             each.plugin.depends is Depends.NODE or each.plugin.reads_amounts_only for each in filters
         ):
             return NO_RIVALS, against
-        apart = {row: rivals for row, rivals in against.items() if _repel(rivals)}
+        apart = {
+            row: rivals
+            for row, rivals in against.items()
+            for other in rivals
+            if other.cls.existing and _repels(other)
+        }
         if not apart:
             return against, NO_RIVALS
         return {row: rivals for row, rivals in against.items() if row not in apart}, apart
@@ -166,9 +171,14 @@ class Nominations:
     def add_to(self, usage: Ints, room: Mapping[int, Rivals]) -> None:
         """Have the pods nominated to some rows take in `usage`, which is as `Columns.usage`, what they will take."""
         if room:
-            amounts = self._ledger.amounts
-            taken = [sum(amounts(other.cls) for other in rivals) for rivals in room.values()]
-            usage[:, :, list(room)] += np.array(taken).transpose(1, 2, 0)
+            classes: dict[PodClass, int] = {}
+            rows, places = [], []
+            for row, rivals in room.items():
+                for other in rivals:
+                    rows.append(row)
+                    places.append(classes.setdefault(other.cls, len(classes)))
+            amounts = np.array([self._ledger.amounts(cls) for cls in classes])
+            np.add.at(usage.transpose(2, 0, 1), np.array(rows), amounts[places])
 
     @contextmanager
     def _in_place(self, columns: Columns, room: Mapping[int, Rivals]) -> Iterator[None]:
@@ -215,6 +225,6 @@ class Nominations:
         return Refused(counts, others.plugins | plugins, rows)
 
 
-def _repel(rivals: Rivals) -> bool:
-    """Whether one of them may keep others away by what it is."""
-    return any(term.kind is TermKind.REPELS for other in rivals for term in other.cls.existing)
+def _repels(other: PodInfo) -> bool:
+    """Whether it may keep others away by what it is."""
+    return any(term.kind is TermKind.REPELS for term in other.cls.existing)
