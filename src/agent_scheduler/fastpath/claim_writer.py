@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.engine.dra.catalogue import version_of
 from agent_scheduler.engine.dra.demand import Demand
@@ -27,6 +27,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
 from agent_scheduler.kube.paths import segment
 
+from .claim_turns import Turn, Turns
 from .resource_claims import GROUP, ResourceClaims, pod_ref
 
 #: So often a claim that others change meanwhile is written before its pod is put off.
@@ -36,45 +37,110 @@ _LOOK_AGAIN: Final = 1.0
 
 
 class PatchCall(Protocol):
-    """Makes one change; `wanted` is asked before each request. Never raises for what network or server do."""
+    """Makes one change; `wanted` is asked before each request. `after`: how it has failed when it was begun. Never
+    raises for what network or server do."""
 
     async def __call__(
-        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
+        self,
+        path: str,
+        body: bytes,
+        *,
+        wanted: Callable[[], bool],
+        strategic: bool = False,
+        after: Failure | None = None,
     ) -> Patched: ...
+
+
+class BeginCall(Protocol):
+    """Sends one change at once, if it can, and tells `ended` later: that it is made, or how the request failed. False:
+    nothing was sent."""
+
+    def __call__(
+        self, path: str, body: bytes, *, ended: Callable[[Patched | Failure], None], strategic: bool = False
+    ) -> bool: ...
+
+
+def _never(
+    path: str, body: bytes, *, ended: Callable[[Patched | Failure], None], strategic: bool = False
+) -> bool:
+    return False
+
+
+class FailedWrite(NamedTuple):
+    """A write that was sent, and what came of it."""
+
+    write: Write
+    failure: Failure
+
+
+class Halted(NamedTuple):
+    """How far the writes of a reservation have come: to which part of it, and of its claim to which version, if any
+    was made by them. `failed`: what they halted at, if it was not that nothing could be sent."""
+
+    part: int
+    version: str
+    failed: FailedWrite | None = None
 
 
 class ClaimWriter:
     """Writes claims, each by one of ours at a time: pods that share one would only refuse one another's writes."""
 
-    def __init__(self, claims: ResourceClaims, patch: PatchCall) -> None:
+    def __init__(self, claims: ResourceClaims, patch: PatchCall, begin: BeginCall = _never) -> None:
         self._devices = claims.devices
         self._changes = claims.changes
         self._patch = patch
-        #: Those who write a claim or wait to, with the version that the last write of them made.
-        self._turns: dict[ClaimKey, _Turn] = {}
+        self._begin = begin
+        self._turns = Turns()
         #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
         self._open: set[str] = set()
 
-    async def write(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> str:
+    def begin(
+        self,
+        reservation: Reservation,
+        *,
+        wanted: Callable[[], bool],
+        ended: Callable[[Halted | None], None],
+    ) -> bool:
+        """Writes as `write`, but at once and without a task, as far as all goes well. False: nothing was sent.
+
+        Else `ended` is told once, and never before this has returned: that all is written, or what `write` has to go on
+        from.
+        """
+        return _Begun(self, reservation, wanted, ended).begin()
+
+    async def write(
+        self, reservation: Reservation, *, wanted: Callable[[], bool], halted: Halted | None = None
+    ) -> str:
         """Give the reserved claims their allocations, and the pod its place among those that they are reserved for.
+        `halted`: how far `begin` has come.
 
         What went wrong; empty once all is written. `wanted` is asked before each request.
         """
-        for part in reservation.parts:
-            async with self._turn(part.claim) as turn:
-                problem = await self._write(reservation, part, turn, wanted)
+        for part in reservation.parts[0 if halted is None else halted.part :]:
+            async with self._turns.of(part.claim) as turn:
+                problem = await self._write(reservation, part, turn, wanted, halted)
             if problem:
                 return problem
+            halted = None
         return ""
 
     async def _write(
-        self, reservation: Reservation, part: Part, turn: _Turn, wanted: Callable[[], bool]
+        self,
+        reservation: Reservation,
+        part: Part,
+        turn: Turn,
+        wanted: Callable[[], bool],
+        halted: Halted | None,
     ) -> str:
         failures = 0
+        failed: FailedWrite | None = None
+        if halted is not None:
+            turn.version, failed = turn.version or halted.version, halted.failed
         with self._changes.of((part.claim,)) as changed:
             while True:
                 changed.clear()
-                step = due(reservation, part, self._devices, self._newer(part.claim, turn.version))
+                step = failed.write if failed is not None else self._due(reservation, part, turn)
+                after, failed = failed and failed.failure, None
                 if step is Due.DONE:
                     return ""
                 if isinstance(step, Lost):
@@ -83,13 +149,11 @@ class ClaimWriter:
                 if isinstance(step, Write):
                     # A request that is put off may be overtaken meanwhile.
                     patched = await self._send(
-                        step, lambda: wanted() and not is_overtaken(reservation, part, self._devices)
+                        step, lambda: wanted() and not is_overtaken(reservation, part, self._devices), after
                     )
                     failure = patched.failure
                     if failure is None:
-                        turn.version = patched.resource_version
-                        if step.status:
-                            self._devices.written(part.claim, reservation.pod.uid, patched.resource_version)
+                        if self._written(reservation, part, turn, step, patched):
                             return ""
                         continue
                     if patched.is_open:
@@ -108,6 +172,18 @@ class ClaimWriter:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_AGAIN):
                         await changed.wait()
+
+    def _due(self, reservation: Reservation, part: Part, turn: Turn) -> Write | Due | Lost:
+        return due(reservation, part, self._devices, self._newer(part.claim, turn.version))
+
+    def _written(
+        self, reservation: Reservation, part: Part, turn: Turn, write: Write, patched: Patched
+    ) -> bool:
+        """The API server has one more write. Whether it was the last for its claim."""
+        turn.version = patched.resource_version
+        if write.status:
+            self._devices.written(part.claim, reservation.pod.uid, patched.resource_version)
+        return write.status
 
     def is_open(self, uid: str) -> bool:
         """Whether a write that was given up for the pod may still be carried out. Says so once."""
@@ -128,11 +204,11 @@ class ClaimWriter:
         nobody is deallocated: no controller does that once there is no reservation to withdraw. Best effort: what stays
         is used by the pod's next attempt, or goes with the pod."""
         for part in reservation.parts:
-            async with self._turn(part.claim) as turn:
+            async with self._turns.of(part.claim) as turn:
                 await self._take_back(reservation, part, turn, wanted)
 
     async def _take_back(
-        self, reservation: Reservation, part: Part, turn: _Turn, wanted: Callable[[], bool]
+        self, reservation: Reservation, part: Part, turn: Turn, wanted: Callable[[], bool]
     ) -> None:
         devices, pod = self._devices, reservation.pod
         with self._changes.of((part.claim,)) as changed:
@@ -161,7 +237,7 @@ class ClaimWriter:
 
     async def deallocate(self, claim: ClaimInfo, *, wanted: Callable[[], bool]) -> Failure | None:
         """Take a claim's allocation away. None, or why not. Whoever is to write the claim waits until that is known."""
-        async with self._turn(claim.key):
+        async with self._turns.of(claim.key):
             patched = await self._send(deallocated(claim), wanted)
             if patched.failure is None:
                 self._devices.given_back(claim.key, patched.resource_version)
@@ -172,47 +248,80 @@ class ClaimWriter:
         claim = to_deallocate(demand, self._devices, pod_ref(pod))
         return None if claim is not None and claim.key in self._turns else claim
 
-    async def _send(self, write: Write, wanted: Callable[[], bool]) -> Patched:
-        namespace, name = write.claim
-        path = f"{GROUP}/namespaces/{segment(namespace)}/resourceclaims/{segment(name)}"
+    async def _send(self, write: Write, wanted: Callable[[], bool], after: Failure | None = None) -> Patched:
         return await self._patch(
-            f"{path}/status" if write.status else path, write.body, wanted=wanted, strategic=write.strategic
+            _path(write), write.body, wanted=wanted, strategic=write.strategic, after=after
         )
 
-    def _turn(self, key: ClaimKey) -> _Turn:
-        """To be entered at once."""
-        turn = self._turns.get(key)
+
+def _path(write: Write) -> str:
+    namespace, name = write.claim
+    path = f"{GROUP}/namespaces/{segment(namespace)}/resourceclaims/{segment(name)}"
+    return f"{path}/status" if write.status else path
+
+
+class _Begun:
+    """The writes of one reservation, each begun when the one before it is answered. Has the turn of the claim that is
+    written from its first write to its last, or to where it halts."""
+
+    __slots__ = ("_ended", "_part", "_reservation", "_turn", "_wanted", "_write", "_writer")
+
+    def __init__(
+        self,
+        writer: ClaimWriter,
+        reservation: Reservation,
+        wanted: Callable[[], bool],
+        ended: Callable[[Halted | None], None],
+    ) -> None:
+        self._writer = writer
+        self._reservation = reservation
+        self._wanted = wanted
+        self._ended = ended
+        #: Which part of the reservation is written.
+        self._part = 0
+        self._turn: Turn | None = None
+        self._write: Write | None = None
+
+    def begin(self) -> bool:
+        """Send what is due next. False if that is not to be sent just now: then nobody has the turn."""
+        part, writer = self._reservation.parts[self._part], self._writer
+        turn = self._turn = self._turn or writer._turns.take_now(part.claim)
         if turn is None:
-            turn = self._turns[key] = _Turn(key, self._turns)
-        return turn
-
-
-class _Turn:
-    """One claim's writers, one at a time. Invariant: it is in the table as long as `users` hold it or wait for it."""
-
-    __slots__ = ("_key", "_lock", "_table", "_users", "version")
-
-    def __init__(self, key: ClaimKey, table: dict[ClaimKey, _Turn]) -> None:
-        self._key = key
-        self._table = table
-        self._lock = asyncio.Lock()
-        self._users = 0
-        self.version = ""
-
-    async def __aenter__(self) -> _Turn:
-        self._users += 1
+            return False
+        begun = False
         try:
-            await self._lock.acquire()
-        except BaseException:
-            self._leave()
-            raise
-        return self
+            # What else may be due is rare, or a matter of waiting.
+            step = writer._due(self._reservation, part, turn)
+            if isinstance(step, Write) and self._wanted():
+                self._write = step
+                begun = writer._begin(_path(step), step.body, strategic=step.strategic, ended=self._answered)
+        finally:
+            if not begun:
+                self._leave()
+        return begun
 
-    async def __aexit__(self, *exc: object) -> None:
-        self._lock.release()
-        self._leave()
+    def _answered(self, answer: Patched | Failure) -> None:
+        part, write, turn = self._reservation.parts[self._part], self._write, self._turn
+        assert write is not None and turn is not None, "something was sent"
+        if isinstance(answer, Failure):
+            self._leave()
+            self._ended(Halted(self._part, turn.version, FailedWrite(write, answer)))
+            return
+        halted: Halted | None = Halted(self._part, answer.resource_version)
+        try:
+            if self._writer._written(self._reservation, part, turn, write, answer):
+                self._leave()
+                self._part += 1
+                halted = Halted(self._part, "") if self._part < len(self._reservation.parts) else None
+            begun = halted is not None and self.begin()
+        except Exception:
+            # The other way fails alike, and is there to report it.
+            self._leave()
+            begun = False
+        if not begun:
+            self._ended(halted)
 
     def _leave(self) -> None:
-        self._users -= 1
-        if not self._users:
-            del self._table[self._key]
+        if self._turn is not None:
+            self._turn.leave()
+            self._turn = None

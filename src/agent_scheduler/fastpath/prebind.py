@@ -5,9 +5,9 @@
                                                                             └─> failed: nothing stays reserved
 
 A node is reserved on the books as they are, in the same step that assumes the pod. What has to be written is written a
-request at a time, outside the places that binds have; for volumes the volume controller and the provisioner are waited
-for, up to `bindTimeoutSeconds`. What was written for volumes stays when an attempt fails, and the next one goes on from
-it; reservations of resource claims are taken back.
+request at a time, outside the places that binds have. Reserving claims for a pod is two requests that mostly succeed,
+for which no task is made; what is not begun so, or fails, becomes a task. What was written for volumes stays when an
+attempt fails; reservations of resource claims are taken back.
 
 Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is told; a
 pod is bound only when the watch has shown its volume claims to be bound, and the API server has its resource claims
@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.engine.compiled import CompiledFilter, compile_filters, first_refusing
@@ -35,25 +35,19 @@ from agent_scheduler.engine.plugins.volume_binding import VolumeBinding
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.volumes.claims import Refused as VolumesRefused
 from agent_scheduler.engine.volumes.reservation import (
-    DONE,
     Reservation,
-    State,
-    Write,
-    due,
-    progress,
     reserve,
-    written,
 )
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.patch import Patched
-from agent_scheduler.kube.paths import segment
 
-from .claim_writer import ClaimWriter, PatchCall
+from .at_once import AtOnce
+from .claim_writer import BeginCall, ClaimWriter, Halted, PatchCall
 from .cluster import Cluster
 from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
 from .resource_claims import ResourceClaims, pod_ref
 from .storage import Storage
+from .volume_writer import VolumeWriter
 
 if TYPE_CHECKING:
     from .binder import ScheduleResult
@@ -61,8 +55,6 @@ if TYPE_CHECKING:
 #: Writes of claims and volumes under way at a time.
 PREBIND_CONCURRENCY: Final = 32
 
-#: Seconds between two looks at what no change of a claim tells: the node, the pod and the time.
-_LOOK_AGAIN: Final = 1.0
 #: Seconds until a claim that a refused pod has to lose is tried again.
 _INSIST: Final = 5.0
 
@@ -110,6 +102,7 @@ class PreBind:
         claims: ResourceClaims,
         profile_of: Callable[[str], Profile],
         patch: PatchCall,
+        begin: BeginCall,
         create: CreateCall,
         delete: DeleteCall,
         is_pending: Callable[[PodInfo], Awaitable[bool | None]],
@@ -119,15 +112,18 @@ class PreBind:
         self._cluster = cluster
         self._storage = storage
         self._claims = claims
-        self._writer = ClaimWriter(claims, patch)
+        self._writer = ClaimWriter(claims, patch, begin)
         self._extended = ExtendedClaims(
             claims, writer=self._writer, patch=patch, create=create, delete=delete
         )
         self._profile_of = profile_of
-        self._patch = patch
+        self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=clock)
         self._is_pending = is_pending
-        self._clock = clock
         self._work: asyncio.Queue[_Work] = asyncio.Queue()
+        #: Jobs that need no task as long as all goes well.
+        self._at_once: AtOnce[_Job] = AtOnce(
+            self._begun_at_once, self._hand_over, at_most=PREBIND_CONCURRENCY
+        )
         self._ended: Ended | None = None
         #: UID of each pod that is bound with resource claims written for it -> these. Until its bind has ended.
         self._written: dict[str, ClaimReservation] = {}
@@ -252,7 +248,50 @@ class PreBind:
         plugin = _binding(filters) if reserved.volumes is not None else None
         job = _Job(result, node_name, reserved, plugin.bind_timeout if plugin is not None else 0.0)
         self._begin(reserved.volumes is None)
-        self._work.put_nowait(_Work(lambda: self._carry_out(job), lambda: self._drop(job)))
+        if reserved.volumes is None and self._only_reserves(result.pod, reserved.claims):
+            self._at_once.add(job)
+        else:
+            self._hand_over(job)
+
+    def _only_reserves(self, pod: PodInfo, claims: ClaimReservation | None) -> bool:
+        """Whether there is nothing to make, or to be told to the pod, beside the claims that it names."""
+        return claims is not None and bool(claims.parts) and claims.promise is None and not self._names(pod)
+
+    def _hand_over(self, job: _Job, halted: Halted | None = None) -> None:
+        """What is not done without a task, or no longer."""
+        self._work.put_nowait(_Work(lambda: self._carry_out(job, halted), lambda: self._drop(job)))
+
+    def _begun_at_once(self, job: _Job) -> bool:
+        claims = job.reserved.claims
+        assert claims is not None, "`_only_reserves`"
+        try:
+            return self._writer.begin(
+                claims, wanted=lambda: self._is_wanted(job), ended=lambda halted: self._halted(job, halted)
+            )
+        except Exception:
+            # Nothing was sent. The other way fails alike, and is there to report it.
+            return False
+
+    def _halted(self, job: _Job, halted: Halted | None) -> None:
+        """What was begun is done, or has to be gone on with. Called from the event loop."""
+        if not self._at_once.runs:
+            self._drop(job)
+        elif halted is not None:
+            self._hand_over(job, halted)
+        else:
+            try:
+                self._written_for(job)
+            except Exception as error:
+                # Nobody awaits this call, so it is raised where it ends the run.
+                self._work.put_nowait(_Work(partial(_raise, error), lambda: None))
+        self._at_once.over()
+
+    def _written_for(self, job: _Job) -> None:
+        """All is written."""
+        if job.reserved.claims is not None:
+            self._written[job.result.pod.uid] = job.reserved.claims
+        self._end(job.reserved.volumes is None)
+        self._tell(job.result, job.node_name, "")
 
     def _begin(self, writes: bool) -> None:
         self.under_way += 1
@@ -287,29 +326,32 @@ class PreBind:
     async def run(self, ended: Ended) -> None:
         """Write claims until cancelled; what was reserved then is given back."""
         self._ended = ended
+        self._at_once.start()
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     tasks.create_task(_run(await self._work.get()))
         finally:
+            for job in self._at_once.stop():
+                self._drop(job)
             while not self._work.empty():
                 self._work.get_nowait().drop()
 
-    async def _carry_out(self, job: _Job) -> None:
+    async def _carry_out(self, job: _Job, halted: Halted | None = None) -> None:
         pod, claims = job.result.pod, job.reserved.claims
         try:
-            problem = await self._write_all(job)
+            problem = await self._write_all(job, halted)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         except asyncio.CancelledError:
             self._drop(job)
             raise
+        if not problem:
+            self._written_for(job)
+            return
         try:
             if claims is None:
-                if problem:
-                    self._undo(pod)
-            elif not problem:
-                self._written[pod.uid] = claims
+                self._undo(pod)
             elif self._writer.is_open(pod.uid):
                 self._undo_when_settled(pod, claims)
             else:
@@ -345,10 +387,10 @@ class PreBind:
         self._end(job.reserved.volumes is None)
         self._undo(job.result.pod)
 
-    async def _write_all(self, job: _Job) -> str:
+    async def _write_all(self, job: _Job, halted: Halted | None) -> str:
         """What went wrong; empty once all is written and there."""
         if job.reserved.volumes is not None:
-            problem = await self._bind_volumes(job, job.reserved.volumes)
+            problem = await self._volumes.write(job.result.pod, job.reserved.volumes, timeout=job.timeout)
             if problem:
                 return f'running PreBind plugin "VolumeBinding": {problem}'
         if job.reserved.claims is not None:
@@ -358,7 +400,7 @@ class PreBind:
                 job.reserved.claims, names=self._names(pod), wanted=lambda: self._is_wanted(job)
             )
             problem = problem or await self._writer.write(
-                job.reserved.claims, wanted=lambda: self._is_wanted(job)
+                job.reserved.claims, wanted=lambda: self._is_wanted(job), halted=halted
             )
             if problem:
                 return f'running PreBind plugin "DynamicResources": {problem}'
@@ -394,54 +436,13 @@ class PreBind:
         pod = job.result.pod
         return self._cluster.waits(pod.uid) and self._cluster.pods[pod.uid].cls is pod.cls
 
-    # ---- volumes
-
-    async def _bind_volumes(self, job: _Job, reservation: Reservation) -> str:
-        """What went wrong; empty once all claims are bound."""
-        catalogue = self._cluster.catalogue
-        ends = self._clock() + job.timeout
-        claims = [each.claim for each in reservation.bindings]
-        claims += [each.claim for each in reservation.provisions]
-        with self._storage.changes.of(claims) as changed:
-            while writes := due(reservation, catalogue):
-                patched = await self._write(writes[0], job, ends)
-                if patched.failure is not None:
-                    return self._over(job, ends) or str(patched.failure)
-                written(writes[0], catalogue, patched.resource_version)
-            while True:
-                changed.clear()
-                node = self._cluster.ledger.node(reservation.node_name)
-                found = progress(reservation, catalogue, node, pod_exists=self._waits(job))
-                if found is DONE:
-                    return ""
-                if found.state is State.FAILED:
-                    return f"binding volumes: {found.reason}"
-                if problem := self._over(job, ends):
-                    return problem
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(_LOOK_AGAIN, max(0.0, ends - self._clock()))):
-                        await changed.wait()
-
-    async def _write(self, write: Write, job: _Job, ends: float) -> Patched:
-        namespace = f"namespaces/{segment(write.namespace)}/" if write.namespace else ""
-        path = f"/api/v1/{namespace}{write.resource}/{segment(write.name)}"
-        return await self._patch(path, write.body, wanted=lambda: not self._over(job, ends))
-
-    def _waits(self, job: _Job) -> bool:
-        return self._cluster.waits(job.result.pod.uid)
-
-    def _over(self, job: _Job, ends: float) -> str:
-        """Why nothing more is to be done for a pod, if that is so."""
-        pod = job.result.pod
-        if not self._waits(job):
-            return "binding volumes: pod does not exist any more"
-        if self._cluster.pods[pod.uid].cls is not pod.cls:
-            return "binding volumes: the pod has changed since its node was chosen"
-        return "binding volumes: context deadline exceeded" if self._clock() >= ends else ""
-
 
 async def _run(work: _Work) -> None:
     await work.run()
+
+
+async def _raise(error: Exception) -> None:
+    raise error
 
 
 def _binding(filters: Sequence[CompiledFilter]) -> VolumeBinding | None:

@@ -10,7 +10,7 @@ new leader starts warm; `schedule` decides and writes, and runs only while this 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -21,7 +21,6 @@ from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.engine.preemption.nominated import Nominations
@@ -29,27 +28,23 @@ from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.snapshot import Snapshot
-from agent_scheduler.kube.bind import Begun, BindResult, Doubt, begin, bind, is_pending
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.create import Made, create_once, delete_once
-from agent_scheduler.kube.errors import Failure
-from agent_scheduler.kube.eviction import Evicted, evict
-from agent_scheduler.kube.patch import Patched, patch_once
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.status import PodKey, StatusWriter
-from agent_scheduler.kube.transport import Transport, start_of
+from agent_scheduler.kube.status import StatusWriter
+from agent_scheduler.kube.transport import Transport
 
 from . import picture
 from .binder import Binder, BinderObserver
+from .calls import Calls
 from .cluster import Cluster, ClusterObserver
 from .explaining import Explainer
 from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
 from .history import History
 from .messenger import KubeMessenger
-from .prebind import PREBIND_CONCURRENCY, PreBind
-from .preemption import EVICTION_CONCURRENCY, Gate, Preemption, PreemptionObserver
+from .prebind import PreBind
+from .preemption import Gate, Preemption, PreemptionObserver
 from .resource_claims import ResourceClaims
 from .settings import FastPathSettings, RateLimit
 from .storage import Storage
@@ -91,8 +86,9 @@ class FastPath:
         timing: Timing = REAL,
     ) -> None:
         self.settings = settings
-        self._transport = transport
-        self._start = start_of(transport)
+        self._calls = Calls(
+            transport, rate=settings.binds, policy=lambda: self.settings.bind_policy, timing=timing
+        )
         self._observer = observer
         self._timing = timing
         profiles = {profile.scheduler_name: profile for profile in settings.profiles}
@@ -160,14 +156,13 @@ class FastPath:
         self.snapshot = Snapshot(self.ledger, self.cluster.handle)
         nominations = Nominations(self.queue.nominator, self.ledger, self.snapshot, self._profile)
         self._disruption_budgets = Budgets()
-        self._eviction_budget = Budget(concurrency=EVICTION_CONCURRENCY, timing=timing)
         self.preemption = Preemption(
             cluster=self.cluster,
             snapshot=self.snapshot,
             budgets=self._disruption_budgets,
             nominations=nominations,
             gate=self._gate,
-            evict=self._evict,
+            evict=self._calls.evict,
             messenger=messenger,
             observer=observer,
             timing=timing,
@@ -183,18 +178,16 @@ class FastPath:
             clock=timing.clock,
             now=timing.now,
         )
-        self._claim_budget = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
-        # Their number at a time is that of the binder's tasks.
-        self._bind_budget = Budget(qps=settings.binds.qps or None, burst=settings.binds.burst, timing=timing)
         prebind = PreBind(
             cluster=self.cluster,
             storage=self.storage,
             claims=self.claims,
             profile_of=self._profile,
-            patch=self._patch,
-            create=self._create,
-            delete=self._delete,
-            is_pending=self._is_pending,
+            patch=self._calls.patch,
+            begin=self._calls.begin_patch,
+            create=self._calls.create,
+            delete=self._calls.delete,
+            is_pending=self._calls.is_pending,
             clock=timing.clock,
         )
         self.binder = Binder(
@@ -202,8 +195,8 @@ class FastPath:
             feed=self._feed,
             failures=failures,
             messenger=messenger,
-            bind=self._bind,
-            begin=self._begin,
+            bind=self._calls.bind,
+            begin=self._calls.begin_bind,
             policy=settings.policy,
             concurrency=settings.binds.concurrency,
             adapts=not settings.binds.qps,
@@ -316,7 +309,7 @@ class FastPath:
         for worker in self._workers:
             worker.reconfigure(views=views, candidates=settings.candidates)
         self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)
-        self._bind_budget.set_rate(settings.binds.qps, settings.binds.burst)
+        self._calls.set_rate(settings.binds)
         self._status_budget.set_rate(settings.status_writes.qps, settings.status_writes.burst)
         if settings.events is not None and self._event_budget is not None:
             self._event_budget.set_rate(settings.events.qps, settings.events.burst)
@@ -383,85 +376,6 @@ class FastPath:
         """Take no new pod; `schedule` returns when all binds under way have ended."""
         self._grace = grace
         self.queue.close()
-
-    def _begin(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
-        return begin(
-            self._start,
-            namespace=pod.namespace,
-            name=pod.name,
-            uid=pod.uid,
-            node=node_name,
-            ended=ended,
-            budget=self._bind_budget,
-            policy=self.settings.bind_policy,
-            timing=self._timing,
-        )
-
-    async def _bind(
-        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
-    ) -> BindResult:
-        return await bind(
-            self._transport,
-            namespace=pod.namespace,
-            name=pod.name,
-            uid=pod.uid,
-            node=node_name,
-            begun=begun,
-            doubt=doubt,
-            budget=self._bind_budget,
-            policy=self.settings.bind_policy,
-            timing=self._timing,
-        )
-
-    async def _is_pending(self, pod: PodInfo) -> bool | None:
-        return await is_pending(
-            self._transport,
-            namespace=pod.namespace,
-            name=pod.name,
-            uid=pod.uid,
-            policy=self.settings.bind_policy,
-        )
-
-    async def _patch(
-        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
-    ) -> Patched:
-        return await patch_once(
-            self._transport,
-            path,
-            body,
-            wanted=wanted,
-            strategic=strategic,
-            budget=self._claim_budget,
-            timing=self._timing,
-        )
-
-    async def _create(self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]) -> Made:
-        return await create_once(
-            self._transport,
-            collection,
-            name,
-            body,
-            wanted=wanted,
-            budget=self._claim_budget,
-            timing=self._timing,
-        )
-
-    async def _delete(self, path: str, uid: str, *, wanted: Callable[[], bool]) -> Failure | None:
-        return await delete_once(
-            self._transport, path, uid, wanted=wanted, budget=self._claim_budget, timing=self._timing
-        )
-
-    async def _evict(
-        self, victim: Countable, *, message: str, wanted: Callable[[], bool]
-    ) -> tuple[Evicted, Failure | None]:
-        return await evict(
-            self._transport,
-            PodKey(victim.namespace, victim.name, victim.uid),
-            message=message,
-            wanted=wanted,
-            budget=self._eviction_budget,
-            timing=self._timing,
-        )
 
     async def _flush(self) -> None:
         """Move what has backed off, or waited too long, when its time comes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Generator
+from contextlib import suppress
 from typing import Any
 
 from agent_scheduler.kube.retry import REAL, Timing
@@ -60,6 +61,16 @@ class TokenBucket:
         self._tokens -= 1
         return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
 
+    def take_now(self) -> bool:
+        """Takes one token; False, and nothing is taken, if it had to be waited for."""
+        if not self._qps:
+            return True
+        self._gain()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
     async def _pay(self, seconds: float) -> None:
         try:
             await self._timing.sleep(seconds)
@@ -99,6 +110,22 @@ class Budget:
         """As `TokenBucket.set_rate`. How many may be under way stays as it is."""
         self._bucket.set_rate(qps, burst)
         self.is_unlimited = not qps and self._slots is None
+
+    def take_now(self) -> bool:
+        """A place for one request that nobody awaits, until `give_back`. False if it had to be waited for."""
+        slots = self._slots
+        if (slots is not None and slots.locked()) or not self._bucket.take_now():
+            return False
+        if slots is not None:
+            # A slot that is free is taken without a wait, so the coroutine ends at once.
+            with suppress(StopIteration):
+                slots.acquire().send(None)
+        return True
+
+    def give_back(self) -> None:
+        """A request with a place of `take_now` has ended."""
+        if self._slots is not None:
+            self._slots.release()
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error, classify_outcome
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.transport import Response, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Start, Transport, TransportError
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -50,6 +50,47 @@ class Patched(NamedTuple):
     is_open: bool = False
 
 
+def begin(
+    start: Start,
+    path: str,
+    body: bytes,
+    *,
+    ended: Callable[[Patched | Failure], None],
+    strategic: bool = False,
+    budget: Budget = UNLIMITED,
+) -> bool:
+    """Sends the patch at once and without a task, if it can be; False: nothing was sent, and `patch_once` is the way.
+
+    `ended` is told once, and never before this has returned: that the object holds the change, or the failure that
+    `patch_once` has to go on from.
+    """
+    if not budget.take_now():
+        return False
+
+    def answered(answer: Response | TransportError) -> None:
+        budget.give_back()
+        failure = classify_outcome(answer)
+        if failure is None and isinstance(answer, Response):
+            ended(Patched(_version(answer)))
+        elif failure is not None:
+            ended(failure)
+
+    begun = False
+    try:
+        begun = start(
+            "PATCH",
+            path,
+            body=body,
+            content_type=STRATEGIC if strategic else MERGE,
+            timeout=_REQUEST_TIMEOUT,
+            answered=answered,
+        )
+    finally:
+        if not begun:
+            budget.give_back()
+    return begun
+
+
 async def patch_once(
     transport: Transport,
     path: str,
@@ -57,10 +98,12 @@ async def patch_once(
     *,
     wanted: Callable[[], bool],
     strategic: bool = False,
+    after: Failure | None = None,
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> Patched:
-    """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there.
+    """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there. `after`: how this very
+    patch has failed when it was sent by `begin`.
 
     Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
     says no. Never raises for what network or server do."""
@@ -71,14 +114,18 @@ async def patch_once(
     #: Whether a request may be carried out after all others.
     is_open = False
     while True:
-        async with budget.request():
-            if not wanted():
-                return Patched("", CALLED_OFF, is_open)
-            answer = await (
-                send(transport, "PATCH", path, body, content_type)
-                if doubt is None
-                else send(transport, "GET", path)
-            )
+        answer: Response | Failure
+        if after is not None:
+            answer, after = after, None
+        else:
+            async with budget.request():
+                if not wanted():
+                    return Patched("", CALLED_OFF, is_open)
+                answer = await (
+                    send(transport, "PATCH", path, body, content_type)
+                    if doubt is None
+                    else send(transport, "GET", path)
+                )
         failure = classify(answer) if isinstance(answer, Response) else answer
         if failure is None and isinstance(answer, Response):
             if doubt is None or says(object_of(answer), _decode(body), strategic=strategic):

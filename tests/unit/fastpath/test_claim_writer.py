@@ -53,7 +53,13 @@ class Server:
         self.then: Callable[[], None] = lambda: None
 
     async def __call__(
-        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
+        self,
+        path: str,
+        body: bytes,
+        *,
+        wanted: Callable[[], bool],
+        strategic: bool = False,
+        after: Failure | None = None,
     ) -> Patched:
         self.sent.append(msgspec.json.decode(body))
         self.then()

@@ -15,17 +15,25 @@ from agent_scheduler.apiserver import controllers
 from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
 from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
 from agent_scheduler.apiserver.resource_claims import ResourceClaims as ClaimController
-from agent_scheduler.fastpath import prebind
+from agent_scheduler.fastpath import calls, prebind
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
+from ..kube.scripted import starting
 from .running import Running, scheduling
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
 TEMPLATES = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
 MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["awaited", "begun"])
+def _begins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether requests find a warm connection, and so need no task."""
+    if request.param:
+        monkeypatch.setattr(calls, "start_of", starting)
 
 
 class Devices:

@@ -115,8 +115,8 @@ async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest
         under_way.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("agent_scheduler.fastpath.scheduler.bind", hang)
-    monkeypatch.setattr("agent_scheduler.fastpath.scheduler.begin", lambda *_, **__: False)
+    monkeypatch.setattr("agent_scheduler.kube.bind.bind", hang)
+    monkeypatch.setattr("agent_scheduler.kube.bind.begin", lambda *_, **__: False)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1")
         await cluster.add_pod("a")

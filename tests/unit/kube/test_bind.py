@@ -15,9 +15,9 @@ from agent_scheduler.kube.bind import Begun, BindOutcome, BindPolicy, BindResult
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Backoff, Timing
-from agent_scheduler.kube.transport import Answered, NotSent, Response, Start, Transport, TransportError
+from agent_scheduler.kube.transport import NotSent, Response, Transport
 
-from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, status
+from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, starting, status
 
 RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "conformance" / "apiserver-1.36.2.jsonl"
 CREATED = Answer(201, {"kind": "Status", "status": "Success", "code": 201})
@@ -67,7 +67,7 @@ async def bound(
         whom = {"namespace": "t", "name": "p", "uid": "u", "node": "n1"}
         if _BEGINS.get() and options.keys() == {"policy", "timing"}:
             told: asyncio.Future[BindResult | Begun] = asyncio.get_running_loop().create_future()
-            assert begin(_starting(transport), ended=told.set_result, **whom, **options)
+            assert begin(starting(transport), ended=told.set_result, **whom, **options)
             begun = await told
             if isinstance(begun, BindResult):
                 return begun, server.requests, time
@@ -83,20 +83,6 @@ _BEGINS: ContextVar[bool] = ContextVar("begins", default=False)
 def _begins(request: pytest.FixtureRequest) -> None:
     """Whatever becomes of the first request, it is the same whether that was awaited or only begun."""
     _BEGINS.set(request.param)
-
-
-def _starting(transport: Transport) -> Start:
-    """A `start` that finds a warm connection, whatever the transport."""
-
-    def start(method: str, path: str, *, answered: Answered, **more: Any) -> bool:
-        def over(done: asyncio.Task[Response]) -> None:
-            error = done.exception()
-            answered(error if isinstance(error, TransportError) else done.result())
-
-        asyncio.create_task(transport.request(method, path, **more)).add_done_callback(over)
-        return True
-
-    return start
 
 
 def methods(requests: list[Request]) -> list[str]:

@@ -1,0 +1,128 @@
+"""What the fast path asks of the API server about single pods and claims, each kind within a budget of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent_scheduler.engine.podcounts import Countable
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.kube import bind as binds
+from agent_scheduler.kube import patch as patches
+from agent_scheduler.kube.bind import Begun, BindPolicy, BindResult, Doubt
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.create import Made, create_once, delete_once
+from agent_scheduler.kube.errors import Failure
+from agent_scheduler.kube.eviction import Evicted, evict
+from agent_scheduler.kube.patch import Patched
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.status import PodKey
+from agent_scheduler.kube.transport import Transport, start_of
+
+from .prebind import PREBIND_CONCURRENCY
+from .preemption import EVICTION_CONCURRENCY
+from .settings import RateLimit
+
+
+class Calls:
+    """Owner of the budgets. No call raises for what network or server do."""
+
+    def __init__(
+        self, transport: Transport, *, rate: RateLimit, policy: Callable[[], BindPolicy], timing: Timing
+    ) -> None:
+        """`rate`: of binds, whose number at a time is the binder's."""
+        self._transport = transport
+        self._start = start_of(transport)
+        self._policy = policy
+        self._timing = timing
+        self._binds = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
+        self._claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
+        self._evictions = Budget(concurrency=EVICTION_CONCURRENCY, timing=timing)
+
+    def set_rate(self, rate: RateLimit) -> None:
+        """Of binds, from now on."""
+        self._binds.set_rate(rate.qps, rate.burst)
+
+    def begin_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+        return binds.begin(
+            self._start,
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            node=node_name,
+            ended=ended,
+            budget=self._binds,
+            policy=self._policy(),
+            timing=self._timing,
+        )
+
+    async def bind(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
+        return await binds.bind(
+            self._transport,
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            node=node_name,
+            begun=begun,
+            doubt=doubt,
+            budget=self._binds,
+            policy=self._policy(),
+            timing=self._timing,
+        )
+
+    async def is_pending(self, pod: PodInfo) -> bool | None:
+        return await binds.is_pending(
+            self._transport,
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            policy=self._policy(),
+        )
+
+    def begin_patch(
+        self, path: str, body: bytes, *, ended: Callable[[Patched | Failure], None], strategic: bool = False
+    ) -> bool:
+        return patches.begin(self._start, path, body, ended=ended, strategic=strategic, budget=self._claims)
+
+    async def patch(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        wanted: Callable[[], bool],
+        strategic: bool = False,
+        after: Failure | None = None,
+    ) -> Patched:
+        return await patches.patch_once(
+            self._transport,
+            path,
+            body,
+            wanted=wanted,
+            strategic=strategic,
+            after=after,
+            budget=self._claims,
+            timing=self._timing,
+        )
+
+    async def create(self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]) -> Made:
+        return await create_once(
+            self._transport, collection, name, body, wanted=wanted, budget=self._claims, timing=self._timing
+        )
+
+    async def delete(self, path: str, uid: str, *, wanted: Callable[[], bool]) -> Failure | None:
+        return await delete_once(
+            self._transport, path, uid, wanted=wanted, budget=self._claims, timing=self._timing
+        )
+
+    async def evict(
+        self, victim: Countable, *, message: str, wanted: Callable[[], bool]
+    ) -> tuple[Evicted, Failure | None]:
+        return await evict(
+            self._transport,
+            PodKey(victim.namespace, victim.name, victim.uid),
+            message=message,
+            wanted=wanted,
+            budget=self._evictions,
+            timing=self._timing,
+        )

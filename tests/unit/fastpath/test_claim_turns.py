@@ -1,0 +1,75 @@
+"""One writer of a claim at a time, in the order of their coming, whoever gives up meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from agent_scheduler.fastpath.claim_turns import Turn, Turns
+
+KEY = ("default", "c")
+
+
+async def test_writers_have_their_turns_in_the_order_of_their_coming() -> None:
+    turns, order = Turns(), []
+
+    async def write(name: str) -> None:
+        async with turns.of(KEY) as turn:
+            order.append(f"{name} after {turn.version}")
+            await asyncio.sleep(0)
+            turn.version = name
+
+    await asyncio.gather(*(write(name) for name in "abc"))
+    assert order == ["a after ", "b after a", "c after b"]
+    assert not turns and KEY not in turns
+
+
+async def test_a_turn_is_taken_at_once_if_nobody_has_it() -> None:
+    turns = Turns()
+    turn = turns.take_now(KEY)
+    assert turn is not None and turns.take_now(KEY) is None and turns.take_now(("default", "d")) is not None
+
+    async def write() -> Turn:
+        async with turns.of(KEY) as mine:
+            return mine
+
+    waiting = asyncio.create_task(write())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    turn.leave()
+    assert await waiting is turn
+    assert [*turns] == [("default", "d")]
+
+
+@pytest.mark.parametrize("seed", range(100))
+async def test_whoever_gives_up_is_passed_over_and_nobody_waits_for_ever(seed: int) -> None:
+    chance = random.Random(seed)
+    turns, inside, done = Turns(), 0, 0
+
+    async def write() -> None:
+        nonlocal inside, done
+        async with turns.of(KEY):
+            inside += 1
+            try:
+                assert inside == 1
+                for _ in range(chance.randrange(3)):
+                    await asyncio.sleep(0)
+                done += 1
+            finally:
+                inside -= 1
+
+    tasks = []
+    for _ in range(12):
+        tasks.append(asyncio.create_task(write()))
+        if chance.random() < 0.5:
+            # It waits, its turn has just come, or it has it.
+            chance.choice(tasks).cancel()
+        if chance.random() < 0.7:
+            await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert done == sum(each is None for each in ended)
+    assert all(each is None or isinstance(each, asyncio.CancelledError) for each in ended)
+    assert not turns and turns.take_now(KEY) is not None

@@ -1,0 +1,125 @@
+"""A patch that is made once: awaited, or begun without a task and gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import CALLED_OFF, Patched, begin, patch_once
+
+from .scripted import Action, Answer, FakeTime, Request, Reset, connected, starting, status
+
+PATH = "/apis/x/v1/namespaces/t/things/a"
+BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
+
+
+def thing(version: str, *, done: bool) -> Answer:
+    return Answer(body={"metadata": {"uid": "u", "resourceVersion": version}, "status": {"done": done}})
+
+
+class Server:
+    """Answers patches and questions each from a list of its own; the last one goes on for ever."""
+
+    def __init__(self, patches: list[Action], gets: list[Action] | None = None) -> None:
+        self.actions = {"PATCH": patches, "GET": gets or [thing("5", done=False)]}
+        self.asked: list[str] = []
+
+    def __call__(self, request: Request) -> Action:
+        self.asked.append(request.method)
+        actions = self.actions[request.method]
+        return actions.pop(0) if len(actions) > 1 else actions[0]
+
+
+async def patched(
+    server: Server, *, begins: bool, wanted: Any = lambda: True, time: FakeTime | None = None
+) -> Patched:
+    """As its users do it: begun, if that is possible, and from there on awaited."""
+    time = time or FakeTime()
+    async with connected(server) as (_, transport):
+        after: Failure | None = None
+        if begins:
+            told: asyncio.Future[Patched | Failure] = asyncio.get_running_loop().create_future()
+            assert begin(starting(transport), PATH, BODY, ended=told.set_result)
+            answer = await told
+            if isinstance(answer, Patched):
+                return answer
+            after = answer
+        return await patch_once(transport, PATH, BODY, wanted=wanted, after=after, timing=time.timing)
+
+
+@pytest.fixture(params=[False, True], ids=["awaited", "begun"])
+def begins(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+async def test_a_patch_that_is_carried_out_gives_the_version_that_has_it(begins: bool) -> None:
+    server = Server([thing("6", done=True)])
+    assert await patched(server, begins=begins) == Patched("6")
+    assert server.asked == ["PATCH"]
+
+
+async def test_a_patch_whose_answer_was_lost_is_looked_for_before_it_is_sent_again(begins: bool) -> None:
+    server = Server([Reset()], [thing("7", done=True)])
+    assert await patched(server, begins=begins) == Patched("7")
+    assert server.asked == ["PATCH", "GET"]
+
+
+async def test_a_lost_patch_that_is_not_there_is_sent_again(begins: bool) -> None:
+    server = Server([Reset(), thing("6", done=True)], [thing("5", done=False)])
+    assert await patched(server, begins=begins) == Patched("6")
+    assert server.asked == ["PATCH", "GET", "PATCH"]
+
+
+async def test_a_conflict_may_be_with_the_patch_itself(begins: bool) -> None:
+    conflict = status(409, "Conflict", "another version")
+    assert await patched(Server([conflict], [thing("6", done=True)]), begins=begins) == Patched("6")
+    found = await patched(Server([conflict], [thing("6", done=False)]), begins=begins)
+    assert found.failure is not None and found.failure.kind is FailureClass.CONFLICT
+
+
+async def test_a_refusal_is_the_end(begins: bool) -> None:
+    server = Server([status(403, "Forbidden", "no")])
+    found = await patched(server, begins=begins)
+    assert found.failure is not None and found.failure.status == 403 and not found.is_open
+    assert server.asked == ["PATCH"]
+
+
+async def test_a_server_that_asks_for_patience_gets_it(begins: bool) -> None:
+    time = FakeTime()
+    slow = Answer(429, {"kind": "Status", "code": 429}, {"Retry-After": "7"})
+    assert await patched(Server([slow, thing("6", done=True)]), begins=begins, time=time) == Patched("6")
+    assert sum(time.slept) >= 7
+
+
+async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out(begins: bool) -> None:
+    server = Server([Reset()])
+    left = [] if begins else [True]
+    found = await patched(server, begins=begins, wanted=lambda: bool(left and left.pop()))
+    assert found == Patched("", CALLED_OFF, is_open=True)
+    assert server.asked == ["PATCH"]
+
+
+async def test_a_patch_is_not_begun_without_a_place_or_a_connection_and_keeps_none() -> None:
+    budget = Budget(concurrency=1)
+    ended: list[Patched | Failure] = []
+    assert not begin(lambda *_, **__: False, PATH, BODY, ended=ended.append, budget=budget)
+
+    def fails(*_: Any, **__: Any) -> bool:
+        raise ValueError("not to be sent")
+
+    with pytest.raises(ValueError, match="not to be sent"):
+        begin(fails, PATH, BODY, ended=ended.append, budget=budget)
+    assert budget.take_now()
+    assert not begin(lambda *_, **__: True, PATH, BODY, ended=ended.append, budget=budget)
+    budget.give_back()
+    async with connected(Server([thing("6", done=True)])) as (_, transport):
+        told: asyncio.Future[Patched | Failure] = asyncio.get_running_loop().create_future()
+        assert begin(starting(transport), PATH, BODY, ended=told.set_result, budget=budget)
+        assert not budget.take_now()
+        assert await told == Patched("6")
+        assert budget.take_now()
+    assert ended == []
