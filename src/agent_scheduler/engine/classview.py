@@ -163,7 +163,9 @@ class ClassView:
         values = self._of_room.about(columns, alike.examples())[alike.of[: columns.size]]
         if self._of_row:
             values = both(values, self._of_row.about(columns, columns.all_rows()))
-        self._ranking.fill(both(self._nodes.base[: columns.size], values))
+        if self._nodes.matters:
+            values = both(self._nodes.base[: columns.size], values)
+        self._ranking.fill(values)
 
     def _ask_about_rows(self, columns: Columns, rows: Rows) -> None:
         values = both(self._of_room.about(columns, rows), self._of_row.about(columns, rows))

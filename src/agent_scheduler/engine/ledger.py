@@ -364,20 +364,24 @@ class Ledger:
     def _changes_of(self, cls: PodClass) -> tuple[tuple[int, int], ...]:
         if len(self._changes) >= _CHANGES_KEPT:
             self._changes.clear()
-        flat = self._amounts_of(cls).reshape(-1).tolist()
-        found = self._changes[cls] = tuple((place, amount) for place, amount in enumerate(flat) if amount)
+        columns = self.columns
+        known, resources = columns.interns.resources, columns.resources
+        # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
+        there = {
+            known[resource]: amount
+            for resource, amount in cls.requests.items()
+            if known.get(resource, resources) < resources
+        }
+        scored = there | {CPU: cls.nonzero[0], MEMORY: cls.nonzero[1]}
+        found = (*there.items(), *((resources + index, amount) for index, amount in scored.items() if amount))
+        self._changes[cls] = found
         return found
 
     def _amounts_of(self, cls: PodClass) -> Ints:
-        columns = self.columns
-        amounts: Ints = np.zeros((2, columns.resources), dtype=np.int64)
-        for resource, amount in cls.requests.items():
-            index = columns.interns.resources.get(resource)
-            # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
-            if index is not None and index < amounts.shape[1]:
-                amounts[:, index] = amount
-        amounts[1, CPU], amounts[1, MEMORY] = cls.nonzero
-        return amounts
+        amounts: Ints = np.zeros(2 * self.columns.resources, dtype=np.int64)
+        for place, amount in self._changes.get(cls) or self._changes_of(cls):
+            amounts[place] = amount
+        return amounts.reshape(2, -1)
 
     def _recount(self, row: int, name: str) -> None:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""

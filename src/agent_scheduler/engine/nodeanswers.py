@@ -30,6 +30,7 @@ class NodeAnswers:
         "base",
         "cells",
         "generation",
+        "matters",
         "position",
         "scores",
         "varies",
@@ -54,6 +55,8 @@ class NodeAnswers:
         self.cells = self.base.data
         #: Whether a score that is normalised tells nodes apart.
         self.varies = False
+        #: Whether any of the rows in use is refused, or its sum is not 0.
+        self.matters = True
 
     def key(self) -> Hashable | None:
         """Equal for classes that share their answers; None for a class that shares with nobody."""
@@ -82,6 +85,7 @@ class NodeAnswers:
         else:
             self._ask(columns, np.asarray(rows, dtype=np.intp))
         self.varies = any(score.varies for score in self.scores)
+        self.matters = bool(self.base[: columns.size].any())
 
     def _ask(self, columns: Columns, rows: Rows) -> None:
         total = self._asked.about(columns, rows)

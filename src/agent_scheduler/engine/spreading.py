@@ -54,8 +54,8 @@ class Counted(NamedTuple):
 class Layout(NamedTuple):
     """The domains of one constraint, as the nodes are. Domains are value ids of the topology key; 0 is none."""
 
-    #: [row] the node's domain.
-    of: Ints
+    #: The nodes' domains.
+    all: Domains
     #: The same, but none where the node does not count.
     counted: Domains
     #: Domains with a node that counts.
@@ -107,12 +107,13 @@ class Spreading:
         return nodes.derive(key, lambda: self._layout(constraint, nodes))
 
     def _layout(self, constraint: SpreadConstraint, nodes: Columns) -> Layout:
-        of = nodes.label(constraint.topology_key)[: nodes.size]
+        every = Domains.along(constraint.topology_key, nodes)
+        of = every.of
         counted = np.where(self._included(constraint, nodes), of, 0)
         rows = np.bincount(counted)
         rows[:1] = 0
         span = int(of.max(initial=0)) + 1
-        return Layout(of, Domains(counted, span), np.flatnonzero(rows), span)
+        return Layout(every, Domains(counted, span), np.flatnonzero(rows), span)
 
     def _included(self, constraint: SpreadConstraint, nodes: Columns) -> Bools:
         """[row] which of the carriers count for one constraint."""

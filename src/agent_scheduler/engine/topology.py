@@ -22,12 +22,15 @@ _SUMS_KEPT: Final = 64
 class Domains:
     """The domains of one topology key. `of[row]` is the row's domain; 0 where it has none."""
 
-    __slots__ = ("_kept", "_span", "of")
+    __slots__ = ("_asked", "_here", "_kept", "_span", "of")
 
     def __init__(self, of: Ints, span: int = 0) -> None:
         """`span`: one more than the largest domain that is asked about; by default than the largest there is."""
         self.of = of
         self._span = span or int(of.max(initial=0)) + 1
+        #: The rows that were asked about last, and their domains.
+        self._asked: Rows | None = None
+        self._here: Ints = of
         #: Counts as they were, and their sums, by the identity of who is counted. That it may be another's by now does
         #: no harm: what is compared are the counts.
         self._kept: dict[int, tuple[Ints, Ints]] = {}
@@ -36,6 +39,13 @@ class Domains:
     def along(key: str, nodes: Columns) -> Domains:
         """Those of a label, as the nodes are."""
         return nodes.derive(("domains", key), lambda: Domains(nodes.label(key)[: nodes.size]))
+
+    def here(self, rows: Rows) -> Ints:
+        """The domain of each of `rows`. Kept, as the same are asked about again and again: not to be written to, and
+        neither are the rows."""
+        if rows is not self._asked:
+            self._asked, self._here = rows, self.of[rows]
+        return self._here
 
     def sums(self, who: object, counts: Ints) -> Ints:
         """[domain] sum of the column that counts `who`; 0 for domain 0, which is none. To be read at once: it is

@@ -48,17 +48,22 @@ class Wanted:
         columns = nodes.resources
         if columns != self._known:
             self._known = columns
-            known = {name: index for name, index in nodes.interns.resources.items() if index < columns}
-            found = [(known[name], amount, weight) for name, amount, weight in self._names if name in known]
-            self.resolved = tuple(name for name, _, _ in self._names if name in known)
-            self.missing = tuple(
-                name for name, _, _ in self._names if name not in known and name not in self._elsewhere
-            )
+            known = nodes.interns.resources
+            there = [each for each in self._names if known.get(each[0], columns) < columns]
+            self.resolved = tuple(name for name, _, _ in there)
+            if len(there) < len(self._names):
+                self.missing = tuple(
+                    name
+                    for name, _, _ in self._names
+                    if name not in self.resolved and name not in self._elsewhere
+                )
+            else:
+                self.missing = ()
             if self._elsewhere:
                 self.elsewhere = frozenset(known[name] for name in self.resolved if name in self._elsewhere)
-            self.each = tuple(found)
-            table = np.array(found, dtype=np.int64).reshape(-1, 3)
-            self.indices = table[:, 0:1].astype(np.intp)
+            self.each = tuple((known[name], amount, weight) for name, amount, weight in there)
+            table = np.array(self.each, dtype=np.int64).reshape(-1, 3)
+            self.indices = table[:, 0:1].astype(np.intp, copy=False)
             self.amounts = table[:, 1:2]
             self.weights = table[:, 2:3]
         return self

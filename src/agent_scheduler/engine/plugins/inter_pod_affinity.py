@@ -79,7 +79,7 @@ class InterPodAffinity(Filter):
         for key in state.affinity_keys:
             domains = Domains.along(key, nodes)
             sums = domains.sums(state.like, counts)
-            there = domains.of[rows]
+            there = domains.here(rows)
             carries &= there != 0
             beside &= (sums > 0)[there]
             anybody = anybody or bool(sums.any())
@@ -91,7 +91,7 @@ class InterPodAffinity(Filter):
         found = np.zeros(rows.shape[0], dtype=np.bool_)
         for key, kind in state.anti_affinity:
             domains = Domains.along(key, nodes)
-            found |= (domains.sums(kind, nodes.matching[kind]) > 0)[domains.of[rows]]
+            found |= (domains.sums(kind, nodes.matching[kind]) > 0)[domains.here(rows)]
         return found
 
     @staticmethod
@@ -100,7 +100,7 @@ class InterPodAffinity(Filter):
         found = np.zeros(rows.shape[0], dtype=np.bool_)
         for each in state.repelled_by:
             domains = Domains.along(each.term.topology_key, nodes)
-            found |= (domains.sums(each, nodes.terms[each]) > 0)[domains.of[rows]]
+            found |= (domains.sums(each, nodes.terms[each]) > 0)[domains.here(rows)]
         return found
 
     def reasons(self, state: Required, nodes: Columns, rows: Rows) -> Mapping[str, int]:
@@ -168,10 +168,10 @@ class InterPodAffinityScore(Score):
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for key, weight, kind in state.own:
             domains = Domains.along(key, nodes)
-            total += (weight * domains.sums(kind, nodes.matching[kind]))[domains.of[rows]]
+            total += (weight * domains.sums(kind, nodes.matching[kind]))[domains.here(rows)]
         for weight, each in state.existing:
             domains = Domains.along(each.term.topology_key, nodes)
-            total += (weight * domains.sums(each, nodes.terms[each]))[domains.of[rows]]
+            total += (weight * domains.sums(each, nodes.terms[each]))[domains.here(rows)]
         return total
 
     @staticmethod

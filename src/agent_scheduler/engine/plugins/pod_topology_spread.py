@@ -97,7 +97,7 @@ class PodTopologySpread(Filter):
         passes = np.ones(rows.shape[0], dtype=np.bool_)
         for each in state.counted:
             layout = state.layout(each, nodes)
-            passes &= _even(each, layout, nodes)[layout.of[rows]]
+            passes &= _even(each, layout, nodes)[layout.all.here(rows)]
         return passes
 
     @staticmethod
@@ -106,7 +106,7 @@ class PodTopologySpread(Filter):
         verdicts: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for each in state.counted:
             layout = state.layout(each, nodes)
-            here = layout.of[rows]
+            here = layout.all.here(rows)
             refusal = np.where(here == 0, _MISSING, _SKEWED)
             refused = ~_even(each, layout, nodes)[here] & (verdicts == _PASSES)
             verdicts[refused] = refusal[refused]
@@ -287,7 +287,7 @@ class PodTopologySpreadScore(Score):
     def _of(each: Counted, state: Spreading, nodes: Columns, carriers: Rows) -> tuple[Floats, Rows | Ints]:
         """What the constraint makes of some places, and the place of each of the `carriers`."""
         layout = state.layout(each, nodes)
-        here = layout.of[carriers]
+        here = layout.all.here(carriers)
         if each.constraint.topology_key != HOSTNAME:
             seen = np.zeros(layout.span, dtype=np.bool_)
             seen[here] = True
