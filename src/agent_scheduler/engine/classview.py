@@ -36,6 +36,10 @@ _OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
 #: So many changed rows are asked about one by one; more of them together.
 _ONE_BY_ONE = 3
 
+#: Rows of the order that are tried before all, and pods for which that is left alone where it was of no use.
+_FIRST: Final = 48
+_PAUSE: Final = 64
+
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
@@ -62,12 +66,14 @@ class ClassView:
     __slots__ = (
         "_elsewhere",
         "_filters",
+        "_filters_elsewhere_only",
         "_generation",
         "_looks_elsewhere",
         "_nodes",
         "_normalized",
         "_of_room",
         "_of_row",
+        "_pause",
         "_position",
         "_ranking",
         "_reads",
@@ -107,6 +113,11 @@ class ClassView:
         self._row_scores = tuple(each.of_row for each in scores)
         compiled: tuple[CompiledFilter | CompiledScore, ...] = (*self._filters, *self._scores)
         self._elsewhere = tuple(each for each in self._filters if each.plugin.depends is Depends.CLUSTER)
+        self._filters_elsewhere_only = all(
+            each.plugin.depends is not Depends.CLUSTER for each in self._scores
+        )
+        #: For how many more pods the first rows are not tried. The first pod of a class may be its last.
+        self._pause = 1
         self._looks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in compiled)
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
@@ -189,11 +200,28 @@ class ClassView:
         `offset`, wrapping around. Call after `refresh`."""
         if not self._looks_elsewhere and not self._varies():
             return self._ranking.best(count, offset)
+        if self._filters_elsewhere_only and not self._varies():
+            chosen = self._among_first(columns, count, offset)
+            if chosen is not None:
+                return chosen
         rows = self.feasible_rows(columns)
         # Of rows in their order those at or after the offset begin at this place.
         place = int(rows.searchsorted(offset)) if 0 <= offset < columns.size else 0
-        chosen = best_of(self.totals(columns, rows), count, place)
-        found: list[int] = rows[chosen].tolist()
+        found: list[int] = rows[best_of(self.totals(columns, rows), count, place)].tolist()
+        return found
+
+    def _among_first(self, columns: Columns, count: int, offset: int) -> Sequence[int] | None:
+        """`best`, where enough of the rows with the best kept scores pass the filters that look at other rows; None
+        where they have to be sought among all."""
+        if self._pause:
+            self._pause -= 1
+            return None
+        rows = np.array(self._ranking.best(_FIRST, offset), dtype=np.intp)
+        passing = self._passing_elsewhere(columns, rows)
+        if passing.shape[0] < count and rows.shape[0] == _FIRST:
+            self._pause = _PAUSE
+            return None
+        found: list[int] = passing[:count].tolist()
         return found
 
     def _varies(self) -> bool:
@@ -223,7 +251,9 @@ class ClassView:
 
     def feasible_rows(self, columns: Columns) -> Rows:
         """Rows that pass every filter; call after `refresh`."""
-        rows = self._ranking.admitted()
+        return self._passing_elsewhere(columns, self._ranking.admitted())
+
+    def _passing_elsewhere(self, columns: Columns, rows: Rows) -> Rows:
         for entry in self._elsewhere:
             passed = entry.feasible(columns, rows)
             if not passed.all():

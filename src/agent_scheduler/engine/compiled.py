@@ -82,11 +82,20 @@ class Asked:
 
     def about(self, columns: Columns, rows: Rows) -> Ints:
         """The weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses."""
+        passing: Bools | None = None
+        for entry in self.filters:
+            passed = entry.feasible(columns, rows)
+            passing = passed if passing is None else passing & passed
+        if passing is None:
+            return self._total(columns, rows)
+        found = np.full(rows.shape[0], REFUSED, dtype=np.int64)
+        found[passing] = self._total(columns, rows[passing])
+        return found
+
+    def _total(self, columns: Columns, rows: Rows) -> Ints:
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for score in self.scores:
             score.add(total, columns, rows)
-        for entry in self.filters:
-            np.copyto(total, REFUSED, where=~entry.feasible(columns, rows))
         return total
 
 

@@ -471,6 +471,75 @@ def test_a_view_that_was_refreshed_row_by_row_equals_a_new_one() -> None:
             assert old.totals(snapshot.columns, rows).tolist() == new.totals(snapshot.columns, rows).tolist()
 
 
+SELF = {"matchLabels": {"app": "x"}}
+ELSEWHERE: dict[str, Any] = {
+    "spread": lambda key, when: {
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": SELF}
+        ]
+    },
+    "required": lambda key, kind: {
+        "affinity": {
+            kind: {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": key, "labelSelector": SELF}
+                ]
+            }
+        }
+    },
+    "preferred": lambda key, kind: {
+        "affinity": {
+            kind: {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 10, "podAffinityTerm": {"topologyKey": key, "labelSelector": SELF}}
+                ]
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("key", ["zone", "kubernetes.io/hostname"])
+@pytest.mark.parametrize(
+    ("rule", "how"),
+    [
+        ("spread", "DoNotSchedule"),
+        ("spread", "ScheduleAnyway"),
+        *((rule, kind) for rule in ("required", "preferred") for kind in ("podAffinity", "podAntiAffinity")),
+    ],
+)
+@pytest.mark.parametrize("profile", [PACK, SPREAD])
+def test_a_view_that_looks_at_other_rows_chooses_pod_after_pod_what_a_new_one_would(
+    profile: Any, rule: str, how: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_scheduler.engine.classview._FIRST", 6)
+    monkeypatch.setattr("agent_scheduler.engine.classview._PAUSE", 2)
+    world = World(*(node(f"n{index}", labels={"zone": f"z{index % 4}"}) for index in range(30)))
+    for index in (1, 2, 2, 8, 9, 17):
+        world.place(f"n{index}", requests={"cpu": "1"})
+    handle = Handle(world.ledger)
+    snapshot = Snapshot(world.ledger, handle)
+    views, spec = ClassViews(profile, snapshot), ELSEWHERE[rule](key, how)
+    refused = 0
+    for number in range(60):
+        body = pod_json(requests={"cpu": "500m"}, **spec)
+        body["metadata"]["labels"] = {"app": "x"}
+        pod = read_pod(body, world.classes)
+        snapshot.refresh()
+        offset = number * 7 % 31
+        kept, new = (
+            decide(each.of(handle.class_of(pod)), snapshot.columns, candidates=3, offset=offset)
+            for each in (views, ClassViews(profile, snapshot))
+        )
+        assert kept == new
+        if isinstance(kept, Refusal):
+            refused += 1
+            world.ledger.remove_pod(next(iter(world.ledger.placements)))
+        else:
+            world.ledger.assume(pod, kept.candidates[0].row)
+    assert refused < 40
+
+
 def test_a_worker_keeps_fewer_views_of_a_larger_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.engine.decide.VIEW_ROWS_KEPT", 64 * 20)
     world = World(*(node(f"n{index}") for index in range(10)))
