@@ -478,6 +478,12 @@ ELSEWHERE: dict[str, Any] = {
             {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": SELF}
         ]
     },
+    "both": lambda key, rank: {
+        "topologySpreadConstraints": [
+            {"maxSkew": 2, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": SELF},
+            {"maxSkew": 1, "topologyKey": rank, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": SELF},
+        ]
+    },
     "required": lambda key, kind: {
         "affinity": {
             kind: {
@@ -505,6 +511,8 @@ ELSEWHERE: dict[str, Any] = {
     [
         ("spread", "DoNotSchedule"),
         ("spread", "ScheduleAnyway"),
+        ("both", "zone"),
+        ("both", "kubernetes.io/hostname"),
         *((rule, kind) for rule in ("required", "preferred") for kind in ("podAffinity", "podAntiAffinity")),
     ],
 )
