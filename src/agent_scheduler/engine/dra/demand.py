@@ -7,7 +7,7 @@ nodes where it can be used. A claim that no decision can be made about makes it 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -99,12 +99,13 @@ class Demand:
         return f"Demand({[each.name for each in self.wanted]}, held={len(self.held)}, {self.problem!r})"
 
 
+_NOBODY = PodRef()
 _encode = msgspec.json.Encoder().encode
 _interned: WeakValueDictionary[Hashable, Demand] = WeakValueDictionary()
 
 
 def demand(
-    pod_claims: Iterable[PodClaim],
+    pod_claims: Collection[PodClaim],
     devices: Devices,
     *,
     pod: PodRef | None = None,
@@ -117,7 +118,7 @@ def demand(
     problem = ""
     for claim in claims_of(pod_claims):
         known = devices.claim(claim.claim) if claim.claim is not None else None
-        problem = _problem(claim, known, devices, pod or PodRef())
+        problem = _problem(claim, known, devices, pod or _NOBODY)
         if problem or known is None:
             break
         if (allocation := devices.allocation(known.key)) is not None:
@@ -126,8 +127,10 @@ def demand(
             wanted.append(Wanted(claim.name, known.spec))
     if problem:
         wanted, held, extended, left_over = [], [], None, ()
-    # A selector has lists and so no hash; equal ones have equal bytes.
-    where = tuple((each.key, each.reach and _encode(each.reach.selector)) for each in held)
+    where: tuple[Hashable, ...] = ()
+    if held:
+        # A selector has lists and so no hash; equal ones have equal bytes.
+        where = tuple((each.key, each.reach and _encode(each.reach.selector)) for each in held)
     key = (tuple(wanted), where, problem, extended, left_over)
     found = _interned.get(key)
     if found is None:
@@ -149,15 +152,17 @@ def demand_of(pod: Claimant, devices: Devices) -> Demand | None:
     return demand(pod.claims, devices, pod=ref, extended=extended, left_over=left_over)
 
 
-def claims_of(pod_claims: Iterable[PodClaim]) -> list[PodClaim]:
+def claims_of(pod_claims: Collection[PodClaim]) -> Collection[PodClaim]:
     """Each claim once: a pod may name one under several names."""
+    if len(pod_claims) < 2:
+        return pod_claims
     found: dict[object, PodClaim] = {}
     for claim in pod_claims:
         found.setdefault(claim.claim or claim.name, claim)
     return list(found.values())
 
 
-def to_allocate(pod_claims: Iterable[PodClaim], devices: Devices) -> list[ClaimInfo]:
+def to_allocate(pod_claims: Collection[PodClaim], devices: Devices) -> list[ClaimInfo]:
     """The claims that the allocations for the pod's `Demand` are for, in their order."""
     return [
         known
@@ -168,7 +173,7 @@ def to_allocate(pod_claims: Iterable[PodClaim], devices: Devices) -> list[ClaimI
     ]
 
 
-def missing(pod_claims: Iterable[PodClaim], devices: Devices, pod: PodRef) -> str:
+def missing(pod_claims: Collection[PodClaim], devices: Devices, pod: PodRef) -> str:
     """Why the pod need not be tried: a claim of it is not there, or is not to be used. Empty if there is no reason."""
     for claim in pod_claims:
         known = devices.claim(claim.claim) if claim.claim is not None else None
@@ -200,6 +205,9 @@ def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: Po
     namespace, name = known.key
     if known.error:
         return f"resourceclaim {namespace}/{name}: {known.error}"
+    if known.allocation is None and devices.assumed.get(known.key) is None:
+        # Most claims that anybody asks about.
+        return _unreadable(known)
     if devices.allocation(known.key) is not None:
         reserved = devices.reserved_for(known.key)
         return "resourceclaim in use" if len(reserved) >= RESERVED_AT_MOST and pod.uid not in reserved else ""
@@ -207,6 +215,8 @@ def _problem(claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: Po
         return f"resource claim {namespace}/{name} is in the process of being deallocated"
     if devices.is_pending(known.key):
         return f"resource claim {namespace}/{name} is in the process of being allocated"
-    if known.spec.error:
-        return f"resource claim {namespace}/{name}, {known.spec.error}"
-    return ""
+    return _unreadable(known)
+
+
+def _unreadable(known: ClaimInfo) -> str:
+    return f"resource claim {known.namespace}/{known.name}, {known.spec.error}" if known.spec.error else ""

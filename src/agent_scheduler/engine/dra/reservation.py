@@ -12,7 +12,7 @@ drop a claim whose devices are in use (`resource.kubernetes.io/delete-protection
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -79,7 +79,7 @@ class Lost(NamedTuple):
 
 
 def reserve(
-    claims: Iterable[PodClaim], demand: Demand, devices: Devices, node: NodeInfo, pod: PodRef
+    claims: Collection[PodClaim], demand: Demand, devices: Devices, node: NodeInfo, pod: PodRef
 ) -> Reservation | Refused:
     """Take what the pod's claims need on the node. On a refusal nothing is taken."""
     if demand.problem:
