@@ -52,6 +52,13 @@ BENCHMARKS = (
         quick=("--nodes", "100", "--batches", "1"),
     ),
     Benchmark(
+        name="victims",
+        module="bench.preemption",
+        measures="CPU of the choice of victims alone, on full clusters of 500 and 5,000 nodes",
+        limits="none",
+        quick=("--nodes", "50", "--preemptors", "10"),
+    ),
+    Benchmark(
         name="watch",
         module="bench.watch_decode",
         measures="scheduler CPU a watch event, from its bytes to a change that was handed over",
