@@ -13,6 +13,8 @@ their turn.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from agent_scheduler.engine.queueing.views import Place
 from agent_scheduler.fastpath.binder import ScheduleResult
 from tests.embedded import embedded_cluster, until
@@ -27,8 +29,8 @@ def _never_wins(running: Running, name: str) -> None:
 
     def outrun(result: ScheduleResult) -> None:
         if result.pod.name == name:
-            stale = tuple(each._replace(node_name="gone") for each in result.placement.candidates)
-            result = result._replace(placement=result.placement._replace(candidates=stale))
+            stale = tuple(replace(each, node_name="gone") for each in result.placement.candidates)
+            result = result._replace(placement=replace(result.placement, candidates=stale))
         submit(result)
 
     running.fast_path.binder.submit = outrun  # type: ignore[method-assign]
