@@ -13,7 +13,7 @@ import numpy as np
 from .columns import Amounts, Columns, Rows
 from .rowlog import RowLog
 
-#: What a kind has for its example once that has become of another kind; what rows that were never used are of.
+#: What rows that were never used are of.
 _NOBODY: Final = -1
 
 
@@ -21,7 +21,18 @@ class Alike:
     """The kinds of rows of some columns. Invariant: after `refresh`, rows are of one kind just if offers and what is
     taken are the same, and the example of a kind is of it."""
 
-    __slots__ = ("_cells", "_count", "_examples", "_free", "_keys", "_kinds", "_position", "_shape", "of")
+    __slots__ = (
+        "_cells",
+        "_count",
+        "_examples",
+        "_free",
+        "_keys",
+        "_kinds",
+        "_orphans",
+        "_position",
+        "_shape",
+        "of",
+    )
 
     def __init__(self) -> None:
         self._position = -1
@@ -33,7 +44,9 @@ class Alike:
         #: [kind] of which the following is kept; those in `_free` have no rows.
         self._keys: list[tuple[Amounts, Amounts]] = []
         self._count: list[int] = []
-        self._examples: list[int] = []
+        self._examples: Rows = np.zeros(0, dtype=np.intp)
+        #: Kinds whose example has become of another kind.
+        self._orphans: set[int] = set()
         self._free: list[int] = []
 
     def refresh(self, columns: Columns, touched: RowLog) -> None:
@@ -49,12 +62,11 @@ class Alike:
             self._look_at(columns, row)
 
     def examples(self) -> Rows:
-        """[kind] a row of it. A kind that there is no more has any row."""
-        examples = self._examples
-        while _NOBODY in examples:
-            kind = examples.index(_NOBODY)
-            examples[kind] = int((self.of == kind).argmax())
-        return np.array(examples, dtype=np.intp)
+        """[kind] a row of it; a kind that there is no more has any row. To be read at once."""
+        for kind in self._orphans:
+            self._examples[kind] = (self.of == kind).argmax()
+        self._orphans.clear()
+        return self._examples[: len(self._keys)]
 
     def _look_at_all(self, columns: Columns) -> None:
         size = columns.size
@@ -69,9 +81,10 @@ class Alike:
         self._cells = self.of.data
         self._keys = list(kinds)
         self._count = np.bincount(self.of[:size], minlength=len(kinds)).tolist()
-        self._examples = [_NOBODY] * len(kinds)
-        for row, kind in enumerate(of):
-            self._examples[kind] = row
+        # A row is given its new kind before the one that it had is free again.
+        self._examples = np.zeros(columns.capacity + 1, dtype=np.intp)
+        self._examples[self.of[:size]] = np.arange(size)
+        self._orphans.clear()
         self._free = []
 
     def _look_at(self, columns: Columns, row: int) -> None:
@@ -87,9 +100,9 @@ class Alike:
                 new = len(self._keys)
                 self._keys.append(key)
                 self._count.append(0)
-                self._examples.append(row)
             self._kinds[key] = new
             self._examples[new] = row
+            self._orphans.discard(new)
         self._cells[row] = new
         self._count[new] += 1
         if old == _NOBODY:
@@ -99,4 +112,4 @@ class Alike:
             del self._kinds[self._keys[old]]
             self._free.append(old)
         elif self._examples[old] == row:
-            self._examples[old] = _NOBODY
+            self._orphans.add(old)
