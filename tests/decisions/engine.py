@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.decide import ClassViews, decide
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.handle import Handle
@@ -18,6 +17,7 @@ from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire
 from tests.decisions.plain import Obj, World

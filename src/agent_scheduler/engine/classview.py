@@ -7,9 +7,9 @@ it stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import filterfalse
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -22,12 +22,12 @@ from .compiled import (
     both,
     compile_filters,
     compile_scores,
-    count_reasons,
 )
 from .framework import Depends, Profile
 from .nodeanswers import NodeAnswers, SharedAnswers
 from .podclass import PodClass
 from .ranking import REFUSED, Ranking, best_of
+from .refusals import NO_PLUGINS, Refusal, Refused, fit_error, refused_by
 from .snapshot import Snapshot
 
 #: What is asked again about a row whenever something has changed there.
@@ -39,25 +39,6 @@ _ONE_BY_ONE = 3
 #: Rows of the order that are tried before all, and pods for which that is left alone where it was of no use.
 _FIRST: Final = 48
 _PAUSE: Final = 64
-
-NO_PLUGINS: Final[frozenset[str]] = frozenset()
-
-
-class Refusal(NamedTuple):
-    """Why no node will do. `plugins` are those that refused at least one node: their events wake the pod."""
-
-    message: str
-    plugins: frozenset[str]
-
-
-class Refused(NamedTuple):
-    """Nodes that filters refuse, each counted for the first that does."""
-
-    #: Reason, in kube-scheduler's words, and on how many nodes.
-    counts: Mapping[str, int]
-    plugins: frozenset[str]
-    #: The nodes that might do if pods of lower priority went away.
-    curable: Rows
 
 
 class ClassView:
@@ -295,22 +276,7 @@ class ClassView:
     def _ask_why(self, columns: Columns, rows: Rows) -> Refused:
         if self._rejection is not None:
             return Refused({}, frozenset((self._rejection.plugin,)) if rows.size else NO_PLUGINS, rows[:0])
-        counts: dict[str, int] = {}
-        plugins = set()
-        curable: list[Rows] = []
-        for entry in self._filters:
-            if not rows.size:
-                break
-            passed = entry.feasible(columns, rows)
-            refused = rows[~passed]
-            if refused.size:
-                plugins.add(entry.plugin.name)
-                count_reasons(counts, entry, columns, refused)
-                curable.append(refused[entry.plugin.curable(entry.state, columns, refused)])
-            rows = rows[passed]
-        return Refused(
-            counts, frozenset(plugins), np.sort(np.concatenate(curable)) if curable else rows[:0].copy()
-        )
+        return refused_by(self._filters, columns, rows)
 
     def refusal(self, columns: Columns, refused: Refused | None = None) -> Refusal:
         """`refused`, by default what the filters say of all nodes, as people are told it."""
@@ -325,11 +291,3 @@ def _is_of_room(entry: CompiledFilter | CompiledScore) -> bool:
     """Whether it says the same of rows that are alike. What is normalised is kept by row."""
     plugin = entry.plugin
     return plugin.depends is Depends.ROOM and getattr(plugin, "normalize", None) is None
-
-
-def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
-    """kube-scheduler's `FitError` message: reasons as "<count> <reason>", sorted as texts."""
-    if not nodes:
-        return "no nodes available to schedule pods"
-    reasons = sorted(f"{count} {reason}" for reason, count in counts.items())
-    return f"0/{nodes} nodes are available: {', '.join(reasons)}."

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .classview import ClassView, Refusal
+from .classview import ClassView
 from .columns import Columns
 from .framework import Profile
 from .nodeanswers import SharedAnswers
 from .podclass import PodClass
 from .ranking import REFUSED, best_of
+from .refusals import Refusal
 from .snapshot import Snapshot
 
 #: Classes whose views a worker keeps, and rows that all of them may have together (about 50 bytes each). The least

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.refusals import Refusal
 
 from .feed import Entry
 from .history import History

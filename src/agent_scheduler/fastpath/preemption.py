@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from agent_scheduler.engine.classview import ClassView, Refusal
+from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
 from agent_scheduler.engine.podcounts import Countable
@@ -31,6 +31,7 @@ from agent_scheduler.engine.preemption.message import NO_CLAIMS, with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations, Rivals
 from agent_scheduler.engine.preemption.select import TERMINATING, Selection
 from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted

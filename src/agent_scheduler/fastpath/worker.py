@@ -16,12 +16,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from agent_scheduler.engine.classview import ClassView, Refusal
+from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_RIVALS
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 
 from .binder import Binder, ScheduleResult

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.columns import LABELS_KEPT
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.handle import Handle
@@ -17,6 +16,7 @@ from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire
 

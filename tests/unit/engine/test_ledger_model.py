@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agent_scheduler.engine import columns as columns_module
 from agent_scheduler.engine import decide as decide_module
 from agent_scheduler.engine import ledger as ledger_module
-from agent_scheduler.engine.classview import ClassView, Refusal
+from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.columns import BASE_RESOURCES, Columns
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide import ClassViews, decide
@@ -25,6 +25,7 @@ from agent_scheduler.engine.podclass import PodClass, PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.ranking import REFUSED, best_of
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire
 from tests.unit.stateful import model_test

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config import load_text
-from agent_scheduler.engine.classview import ClassView, Refusal
+from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.decide import Placement, decide
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.nodeinfo import NodeInfo
 from agent_scheduler.engine.plugins.node_affinity import REASON, REASON_ENFORCED, NodeAffinity
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.hints import QueueingHint
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.fastpath.settings import settings_of
 

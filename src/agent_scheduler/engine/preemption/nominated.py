@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..classview import ClassView, Refused
+from ..classview import ClassView
 from ..columns import Columns, Ints
 from ..compiled import CompiledFilter, compile_filters, count_reasons, first_refusing
 from ..framework import Depends, Profile
@@ -28,6 +28,7 @@ from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..podterms import TermKind
 from ..queueing.nominator import Nominator
+from ..refusals import Refused
 from ..snapshot import Snapshot
 from .whatif import WhatIf
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodRef
@@ -17,6 +16,7 @@ from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from tests.decisions.engine import DEFAULT
 from tests.unit.engine.dra.objects import (

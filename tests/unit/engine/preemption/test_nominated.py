@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.nodeinfo import NodeInfo
 from agent_scheduler.engine.podclass import PodClasses
@@ -16,6 +15,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 
 from ..world import World, node, pod_json, read_pod

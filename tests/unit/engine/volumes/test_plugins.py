@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from agent_scheduler.engine.classview import Refusal
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.podclass import PodClasses
@@ -14,6 +13,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.points import PluginSet
 from agent_scheduler.engine.preemption.whatif import WhatIf
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
 from agent_scheduler.engine.volumes.limits import REASON as TOO_MANY
