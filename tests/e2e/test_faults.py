@@ -147,7 +147,7 @@ def binds(fault: Rule, **often: Any) -> Rule:
 
 
 async def live(faulty: Faulty) -> None:
-    """A life in which every kind of event matters: in the end all that fits is bound, and all but one pod fits."""
+    """A life in which every kind of event matters: in the end all that fits is bound, and all but two pods fit."""
     plane = faulty.plane
     for node in ("n0", "n1", "n2"):
         await plane.add_node(node, cpu="2")
@@ -167,7 +167,10 @@ async def live(faulty: Faulty) -> None:
     await plane.delete_pod("a5")
     await plane.add_pod("a5", cpu="500m")
     await plane.bound("a5")
-    await plane.refused("hopeless", message=await plane.fit_error({"Insufficient cpu": 4}))
+    # Nothing of this could help it, so its refusal may be of the time when it came. Who comes now is told of all nodes.
+    await plane.refused("hopeless")
+    await plane.add_pod("hopeless-too", cpu="99")
+    await plane.refused("hopeless-too", message=await plane.fit_error({"Insufficient cpu": 4}))
 
 
 #: Plans, by what they are about.
