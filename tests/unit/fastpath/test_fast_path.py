@@ -277,3 +277,13 @@ async def test_pods_of_higher_priority_go_first() -> None:
         async with scheduling(cluster.transport) as running:
             await until(lambda: running.reports.attempts["unschedulable"])
             assert await cluster.placed() == {"high": "n1"}
+
+
+async def test_the_first_pod_need_not_wait_until_all_nodes_are_copied() -> None:
+    async with embedded_cluster() as cluster:
+        for number in range(3):
+            await cluster.add_node(f"n{number}")
+        async with scheduling(cluster.transport) as running:
+            fast_path = running.fast_path
+            assert fast_path.snapshot.columns.size == 3
+            assert fast_path.snapshot.sequence == fast_path.ledger.sequence
