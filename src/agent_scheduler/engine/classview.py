@@ -47,7 +47,6 @@ class ClassView:
     __slots__ = (
         "_elsewhere",
         "_filters",
-        "_filters_elsewhere_only",
         "_generation",
         "_looks_elsewhere",
         "_nodes",
@@ -57,6 +56,7 @@ class ClassView:
         "_pause",
         "_position",
         "_ranking",
+        "_ranks_elsewhere",
         "_reads",
         "_refused",
         "_rejection",
@@ -92,14 +92,11 @@ class ClassView:
         #: What of them is asked about one row.
         self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
         self._row_scores = tuple(each.of_row for each in scores)
-        compiled: tuple[CompiledFilter | CompiledScore, ...] = (*self._filters, *self._scores)
         self._elsewhere = tuple(each for each in self._filters if each.plugin.depends is Depends.CLUSTER)
-        self._filters_elsewhere_only = all(
-            each.plugin.depends is not Depends.CLUSTER for each in self._scores
-        )
+        self._ranks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in self._scores)
         #: For how many more pods the first rows are not tried. The first pod of a class may be its last.
         self._pause = 1
-        self._looks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in compiled)
+        self._looks_elsewhere = bool(self._elsewhere) or self._ranks_elsewhere
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
         #: What was last said of all nodes, and what `seen` was then.
@@ -181,7 +178,7 @@ class ClassView:
         `offset`, wrapping around. Call after `refresh`."""
         if not self._looks_elsewhere and not self._varies():
             return self._ranking.best(count, offset)
-        if self._filters_elsewhere_only and not self._varies():
+        if not self._ranks_elsewhere and not self._varies():
             chosen = self._among_first(columns, count, offset)
             if chosen is not None:
                 return chosen

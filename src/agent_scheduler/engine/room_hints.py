@@ -66,10 +66,10 @@ class RoomHints:
         self._look(ledger, old.node_name)
         wanted = dict(self._wanted(pod.cls))
         devices = self._elsewhere(wanted) if pod.cls.extended else ()
-        if _fits(wanted, self._free, [each for each in devices if not self._offered.get(each)]):
+        if fits(wanted, self._free, [each for each in devices if not self._offered.get(each)]):
             return QueueingHint.QUEUE
         may_preempt = pod.preempts and pod.priority > ledger.lowest_priority
-        helps = may_preempt and _fits(wanted, self._largest(ledger), devices)
+        helps = may_preempt and fits(wanted, self._largest(ledger), devices)
         return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
     def whom(self, event: ClusterEvent, old: PodInfo, new: object) -> AllPods | list[Key]:
@@ -107,7 +107,8 @@ class RoomHints:
         return most
 
 
-def _fits(wanted: Room, room: Room, elsewhere: Collection[str]) -> bool:
+def fits(wanted: Room, room: Room, elsewhere: Collection[str]) -> bool:
+    """Whether there is room for all that is wanted, but for what is the matter of devices."""
     return all(
         amount <= room.get(resource, 0) or resource in elsewhere for resource, amount in wanted.items()
     )

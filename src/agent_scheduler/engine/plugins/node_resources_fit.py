@@ -25,7 +25,7 @@ from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 from ..queueing.prehints import ANYWAY, Amount, ByKeys, Key, Own, PodIndex, UpTo
-from ..room_hints import RoomHints, preempting_key
+from ..room_hints import RoomHints, fits, preempting_key
 from ..wanted import Wanted
 
 _PODS = BASE_RESOURCES.index(PODS)
@@ -193,11 +193,7 @@ class NodeResourcesFit(Filter):
         elsewhere: set[str] = set()
         if pod.cls.extended:
             elsewhere = {each for each in self._elsewhere_now(wanted) if not offered.get(each)}
-        if any(
-            amount > offered.get(resource, 0)
-            for resource, amount in wanted.items()
-            if resource not in elsewhere
-        ):
+        if not fits(wanted, offered, elsewhere):
             return QueueingHint.SKIP
         if not isinstance(old, NodeInfo):
             return QueueingHint.QUEUE
