@@ -70,3 +70,8 @@ class AtOnce(Generic[JobT]):
     def _connected(self) -> None:
         self._connecting -= 1
         self._begin_ready()
+
+
+async def raising(error: Exception) -> None:
+    """For what was raised in a call that nobody awaits: as a task, it ends the group that it is in."""
+    raise error

@@ -32,6 +32,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import DEFAULT_POLICY, Begun, BindOutcome, BindResult, Doubt
 
+from .at_once import raising
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
 from .feed import Entry, Feed
@@ -222,7 +223,7 @@ class Binder:
             while self._results:
                 self._settle(self._results.popleft())
         except Exception as error:
-            self._tasks.create_task(_raise(error))
+            self._tasks.create_task(raising(error))
             return
         self._check_idle()
         # A result that ended here made room without a bind being sent.
@@ -363,7 +364,7 @@ class Binder:
                 self._finish(result, node_name, answer)
             except Exception as error:
                 # Nobody awaits this call, so it is raised where it ends the run.
-                self._tasks.create_task(_raise(error))
+                self._tasks.create_task(raising(error))
             self._over()
 
     async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
@@ -485,7 +486,3 @@ class Binder:
 
 def _limit(concurrency: int, *, adapts: bool) -> AdaptiveConcurrency:
     return AdaptiveConcurrency(concurrency) if adapts else AdaptiveConcurrency(concurrency, least=concurrency)
-
-
-async def _raise(error: Exception) -> None:
-    raise error

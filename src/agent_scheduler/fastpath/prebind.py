@@ -41,7 +41,7 @@ from agent_scheduler.engine.volumes.reservation import (
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import FailureClass
 
-from .at_once import AtOnce
+from .at_once import AtOnce, raising
 from .claim_writer import BeginCall, ClaimWriter, Halted, PatchCall
 from .cluster import Cluster
 from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
@@ -283,7 +283,7 @@ class PreBind:
                 self._written_for(job)
             except Exception as error:
                 # Nobody awaits this call, so it is raised where it ends the run.
-                self._work.put_nowait(_Work(partial(_raise, error), lambda: None))
+                self._work.put_nowait(_Work(partial(raising, error), lambda: None))
         self._at_once.over()
 
     def _written_for(self, job: _Job) -> None:
@@ -439,10 +439,6 @@ class PreBind:
 
 async def _run(work: _Work) -> None:
     await work.run()
-
-
-async def _raise(error: Exception) -> None:
-    raise error
 
 
 def _binding(filters: Sequence[CompiledFilter]) -> VolumeBinding | None:
