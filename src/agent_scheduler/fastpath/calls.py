@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.kube import bind as binds
-from agent_scheduler.kube import patch as patches
 from agent_scheduler.kube.bind import Begun, BindPolicy, BindResult, Doubt
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.create import Made, create_once, delete_once
+from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted, evict
-from agent_scheduler.kube.patch import Patched
+from agent_scheduler.kube.patch import begin as begin_patch
+from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.status import PodKey
 from agent_scheduler.kube.transport import Transport, start_of
@@ -35,7 +36,12 @@ class Calls:
         self._policy = policy
         self._timing = timing
         self._binds = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
-        self._claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
+        claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
+        #: About claims, and about volumes: as their namesakes in `kube`.
+        self.begin_patch = partial(begin_patch, self._start, budget=claims)
+        self.patch = partial(patch_once, transport, budget=claims, timing=timing)
+        self.create = partial(create_once, transport, budget=claims, timing=timing)
+        self.delete = partial(delete_once, transport, budget=claims, timing=timing)
         self._evictions = Budget(concurrency=EVICTION_CONCURRENCY, timing=timing)
 
     def set_rate(self, rate: RateLimit) -> None:
@@ -78,41 +84,6 @@ class Calls:
             name=pod.name,
             uid=pod.uid,
             policy=self._policy(),
-        )
-
-    def begin_patch(
-        self, path: str, body: bytes, *, ended: Callable[[Patched | Failure], None], strategic: bool = False
-    ) -> bool:
-        return patches.begin(self._start, path, body, ended=ended, strategic=strategic, budget=self._claims)
-
-    async def patch(
-        self,
-        path: str,
-        body: bytes,
-        *,
-        wanted: Callable[[], bool],
-        strategic: bool = False,
-        after: Failure | None = None,
-    ) -> Patched:
-        return await patches.patch_once(
-            self._transport,
-            path,
-            body,
-            wanted=wanted,
-            strategic=strategic,
-            after=after,
-            budget=self._claims,
-            timing=self._timing,
-        )
-
-    async def create(self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]) -> Made:
-        return await create_once(
-            self._transport, collection, name, body, wanted=wanted, budget=self._claims, timing=self._timing
-        )
-
-    async def delete(self, path: str, uid: str, *, wanted: Callable[[], bool]) -> Failure | None:
-        return await delete_once(
-            self._transport, path, uid, wanted=wanted, budget=self._claims, timing=self._timing
         )
 
     async def evict(

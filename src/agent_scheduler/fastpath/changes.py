@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Hashable, Iterator
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+#: Seconds between two looks at what no change tells.
+_LOOK_AGAIN: Final = 1.0
 
 
 class Changes(Generic[K]):
@@ -35,3 +38,10 @@ class Changes(Generic[K]):
         """The object of this key has changed."""
         for changed in self._waiting.get(key, ()):
             changed.set()
+
+
+async def heard(changed: asyncio.Event, *, within: float = _LOOK_AGAIN) -> None:
+    """Returns when it is set, or when it is time to look again; `within` seconds, if that is sooner."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(min(_LOOK_AGAIN, max(0.0, within))):
+            await changed.wait()

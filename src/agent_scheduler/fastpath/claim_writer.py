@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.engine.dra.catalogue import version_of
@@ -25,15 +23,13 @@ from agent_scheduler.engine.dra.reservation import (
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
-from agent_scheduler.kube.paths import segment
 
+from .changes import heard
 from .claim_turns import Turn, Turns
-from .resource_claims import GROUP, ResourceClaims, pod_ref
+from .resource_claims import ResourceClaims, claim_path, pod_ref
 
 #: So often a claim that others change meanwhile is written before its pod is put off.
 _TRIES: Final = 8
-#: Seconds between two looks at what no change of a claim tells.
-_LOOK_AGAIN: Final = 1.0
 
 
 class PatchCall(Protocol):
@@ -169,9 +165,7 @@ class ClaimWriter:
                 turn.version = ""
                 if not wanted():
                     return "the pod no longer waits"
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_AGAIN):
-                        await changed.wait()
+                await heard(changed)
 
     def _due(self, reservation: Reservation, part: Part, turn: Turn) -> Write | Due | Lost:
         return due(reservation, part, self._devices, self._newer(part.claim, turn.version))
@@ -231,9 +225,7 @@ class ClaimWriter:
                     return
                 if patched.failure.kind is not FailureClass.CONFLICT or not wanted():
                     return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_AGAIN):
-                        await changed.wait()
+                await heard(changed)
 
     async def deallocate(self, claim: ClaimInfo, *, wanted: Callable[[], bool]) -> Failure | None:
         """Take a claim's allocation away. None, or why not. Whoever is to write the claim waits until that is known."""
@@ -255,8 +247,7 @@ class ClaimWriter:
 
 
 def _path(write: Write) -> str:
-    namespace, name = write.claim
-    path = f"{GROUP}/namespaces/{segment(namespace)}/resourceclaims/{segment(name)}"
+    path = claim_path(*write.claim)
     return f"{path}/status" if write.status else path
 
 

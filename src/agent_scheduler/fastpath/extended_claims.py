@@ -9,9 +9,7 @@ is deleted when it fails, and what could not be deleted is, before the next one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Protocol
 
 from agent_scheduler.engine.dra.demand import PodRef
@@ -28,15 +26,15 @@ from agent_scheduler.engine.dra.extended_claim import (
 from agent_scheduler.engine.dra.reservation import Part, Reservation
 from agent_scheduler.kube.create import Made
 from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.paths import pod_path, segment
+from agent_scheduler.kube.paths import pod_path
 
+from .changes import heard
 from .claim_writer import ClaimWriter, PatchCall
-from .resource_claims import GROUP, ResourceClaims
+from .resource_claims import ResourceClaims, claim_path, claims_path
 
 #: Names that are tried for a claim, where objects of others have the first ones.
 _NAMES: Final = 4
-#: Seconds between two looks at what no change of a claim tells, and how many of them a new claim is waited for.
-_LOOK_AGAIN: Final = 1.0
+#: So many looks, a second apart at most, a new claim is waited for.
 _LOOKS: Final = 30
 
 
@@ -114,7 +112,7 @@ class ExtendedClaims:
 
     async def _make(self, pod: PodRef, promise: Promise, wanted: Callable[[], bool]) -> MadeClaim | str:
         """The claim, or what went wrong."""
-        collection = f"{GROUP}/namespaces/{segment(pod.namespace)}/resourceclaims"
+        collection = claims_path(pod.namespace)
         failure: Failure | None = None
         for number in range(_NAMES):
             name = name_of(pod, number)
@@ -142,13 +140,11 @@ class ExtendedClaims:
                     return True
                 if not wanted():
                     return False
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_AGAIN):
-                        await changed.wait()
+                await heard(changed)
         return False
 
     async def _remove(self, claim: MadeClaim, wanted: Callable[[], bool]) -> bool:
-        path = f"{GROUP}/namespaces/{segment(claim.namespace)}/resourceclaims/{segment(claim.name)}"
+        path = claim_path(claim.namespace, claim.name)
         patched = await self._patch(path, unprotected(claim.uid), wanted=wanted, strategic=True)
         if patched.failure is not None:
             return patched.failure.kind is FailureClass.NOT_FOUND

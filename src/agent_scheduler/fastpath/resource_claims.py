@@ -20,11 +20,21 @@ from agent_scheduler.engine.dra.records import (
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.kube.paths import segment
 
 from .changes import Changes
 from .picture import Kind, booked
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
+
+
+def claims_path(namespace: str) -> str:
+    return f"{GROUP}/namespaces/{segment(namespace)}/resourceclaims"
+
+
+def claim_path(namespace: str, name: str) -> str:
+    return f"{claims_path(namespace)}/{segment(name)}"
+
 
 _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.UPDATE)
 _CLAIM_DELETE = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.DELETE)

@@ -5,10 +5,7 @@ What was written stays when an attempt fails, and the next one goes on from it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final
 
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.volumes.reservation import (
@@ -23,12 +20,10 @@ from agent_scheduler.engine.volumes.reservation import (
 from agent_scheduler.kube.patch import Patched
 from agent_scheduler.kube.paths import segment
 
+from .changes import heard
 from .claim_writer import PatchCall
 from .cluster import Cluster
 from .storage import Storage
-
-#: Seconds between two looks at what no change of a claim tells: the node, the pod and the time.
-_LOOK_AGAIN: Final = 1.0
 
 
 class VolumeWriter:
@@ -63,9 +58,7 @@ class VolumeWriter:
                     return f"binding volumes: {found.reason}"
                 if problem := self._over(pod, ends):
                     return problem
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(_LOOK_AGAIN, max(0.0, ends - self._clock()))):
-                        await changed.wait()
+                await heard(changed, within=ends - self._clock())
 
     async def _write(self, write: Write, pod: PodInfo, ends: float) -> Patched:
         namespace = f"namespaces/{segment(write.namespace)}/" if write.namespace else ""
