@@ -23,8 +23,8 @@ import msgspec
 
 from agent_scheduler.engine.dra import records as dra
 from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
@@ -265,9 +265,7 @@ class Figure:
 def _waiting(kind: Kind, pods: list[PodInfo], *, pre_hints: bool, recorder: Counting) -> Queue:
     """`pods` in the pool, all refused by the plugin."""
     profile = build_profile(ProfileSpec(scheduler_name=PROFILE, base="default-scheduler"))
-    for plugin in profile.filters:
-        if isinstance(plugin, DynamicResources):
-            plugin.devices = _devices(len(pods))
+    profile = profile.seeing(Ledger(), _devices(len(pods)))
     queue: Queue = SchedulingQueue(
         clock=time.monotonic,
         hint_maps={PROFILE: profile.hint_map()},

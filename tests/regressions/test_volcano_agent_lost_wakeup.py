@@ -14,36 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent_scheduler.engine.framework import Filter, Profile
+from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import AGENT, scheduling
 
 
-def _nothing() -> None: ...
-
-
-class Interrupted:
-    """NodeResourcesFit, in whose refusal something happens before the queue learns of it."""
-
-    def __init__(self, real: Filter) -> None:
-        self._real = real
-        self.name = real.name
-        self.happens: Callable[[], None] = _nothing
-
-    def reasons(self, state: Any, nodes: Any, rows: Any) -> Mapping[str, int]:
-        told = self._real.reasons(state, nodes, rows)
-        happens, self.happens = self.happens, _nothing
-        happens()
-        return told
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
 async def test_room_that_becomes_free_while_a_pod_is_refused_is_not_missed() -> None:
-    (fit,) = (Interrupted(each) for each in AGENT.filters if isinstance(each, NodeResourcesFit))
-    filters: Any = tuple(fit if isinstance(each, NodeResourcesFit) else each for each in AGENT.filters)
+    happens: list[Callable[[], None]] = []
+
+    class Interrupted(NodeResourcesFit):
+        """In whose refusal something happens before the queue learns of it."""
+
+        def reasons(self, state: Any, nodes: Any, rows: Any) -> Mapping[str, int]:
+            told = super().reasons(state, nodes, rows)
+            while happens:
+                happens.pop()()
+            return told
+
+    filters = tuple(Interrupted() if isinstance(each, NodeResourcesFit) else each for each in AGENT.filters)
     profile = Profile(AGENT.scheduler_name, filters, AGENT.scores, AGENT.pre_enqueue)
     async with (
         embedded_cluster() as cluster,
@@ -55,7 +44,7 @@ async def test_room_that_becomes_free_while_a_pod_is_refused_is_not_missed() -> 
         await until(lambda: running.reports.attempts["scheduled"])
         (first,) = picture.pods.values()
         await until(lambda: picture.pods[first.uid].node_name)
-        fit.happens = lambda: picture.delete_pod(first.uid)
+        happens.append(lambda: picture.delete_pod(first.uid))
         second = (await cluster.add_pod("second", cpu="1"))["metadata"]["uid"]
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert running.reports.attempts["unschedulable"] == 1

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from .columns import Bools, Columns, Ints, Rows
+from .dra.catalogue import Devices
 from .handle import Handle
+from .ledger import Ledger
 from .podclass import PodClass
 from .podinfo import PodInfo
 from .queueing.events import ActionType, ClusterEvent, Resource
@@ -140,6 +142,14 @@ class EnqueueExtensions(Protocol):
 
 
 @runtime_checkable
+class Seeing(Protocol):
+    """A plugin whose hints or gate look at what the cluster is like now."""
+
+    def seeing(self, ledger: Ledger, devices: Devices) -> Filter:
+        """The same plugin with these before its eyes. This one stays as it is: others may use it elsewhere."""
+
+
+@runtime_checkable
 class PreEnqueue(Protocol):
     """A plugin that can keep a pod out of the queue."""
 
@@ -196,6 +206,18 @@ class Profile:
         """What its filters and scores read."""
         plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
         return frozenset().union(*(plugin.reads for plugin in plugins))
+
+    def seeing(self, ledger: Ledger, devices: Devices) -> Profile:
+        """The profile for one picture of a cluster. A plugin that stands in two places stays one."""
+        seen: dict[int, Any] = {}
+        for plugin in (*self.pre_enqueue, *self.filters):
+            if id(plugin) not in seen:
+                seen[id(plugin)] = plugin.seeing(ledger, devices) if isinstance(plugin, Seeing) else plugin
+        return replace(
+            self,
+            filters=tuple(seen[id(plugin)] for plugin in self.filters),
+            pre_enqueue=tuple(seen[id(plugin)] for plugin in self.pre_enqueue),
+        )
 
     def hint_map(self) -> HintMap:
         """Which plugin may be cured by which event; a plugin that does not say is cured by any."""

@@ -34,18 +34,18 @@ def preempting_key(pod: PodInfo) -> tuple[Key, ...]:
 
 
 class RoomHints:
-    """Of one plugin. `ledger` and `devices` are given by whoever has the picture of the cluster; without the ledger
-    every end of a pod is told to all."""
+    """Of one plugin. Without a ledger every end of a pod is told to all."""
 
     def __init__(
         self,
+        ledger: Ledger | None,
         wanted: Callable[[PodClass], Iterable[tuple[str, int]]],
         elsewhere: Callable[[Iterable[str]], Collection[str]],
         keys: Callable[[Room, Room], list[Key]],
     ) -> None:
         """`wanted`: what the plugin looks at of a pod's requests. `elsewhere`: which resources are the matter of
         devices where a node offers none. `keys`: of the pods that may fit a node by what it offers and has free."""
-        self.ledger: Ledger | None = None
+        self._ledger = ledger
         self._wanted = wanted
         self._elsewhere = elsewhere
         self._keys_of = keys
@@ -59,7 +59,7 @@ class RoomHints:
     def helps(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
         """The hint for the end of `old`."""
         assert isinstance(pod, PodInfo) and isinstance(old, PodInfo)
-        ledger = self.ledger
+        ledger = self._ledger
         if ledger is None or not old.node_name:
             # Room that was kept or assumed somewhere: the pod does not say where.
             return QueueingHint.QUEUE
@@ -74,7 +74,7 @@ class RoomHints:
 
     def whom(self, event: ClusterEvent, old: PodInfo, new: object) -> AllPods | list[Key]:
         """The pre-hint: keys of those whom `helps` may say yes to."""
-        ledger = self.ledger
+        ledger = self._ledger
         if ledger is None or not old.node_name:
             return ALL_PODS
         self._look(ledger, old.node_name)

@@ -10,7 +10,7 @@ new leader starts warm; `schedule` decides and writes, and runs only while this 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -18,8 +18,6 @@ from agent_scheduler.engine.decide import ClassViews
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
 from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
-from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
@@ -91,8 +89,6 @@ class FastPath:
         )
         self._observer = observer
         self._timing = timing
-        profiles = {profile.scheduler_name: profile for profile in settings.profiles}
-        self._profiles: Mapping[str, Profile] = profiles
         self._status_budget = _budget(settings.status_writes, timing)
         self._event_budget = None if settings.events is None else _budget(settings.events, timing)
         self._status = StatusWriter(
@@ -123,7 +119,8 @@ class FastPath:
         self._gate = Gate()
         self.ledger = Ledger()
         devices = self._devices = Devices(self.ledger.touch)
-        self._show_devices(profiles)
+        profiles = self._seeing(settings.profiles)
+        self._profiles: Mapping[str, Profile] = profiles
         self._feed = Feed()
         self._deadline_moved = asyncio.Event()
         self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
@@ -266,15 +263,9 @@ class FastPath:
     def _profile(self, name: str) -> Profile:
         return self._profiles[name]
 
-    def _show_devices(self, profiles: Mapping[str, Profile]) -> None:
-        """From now on the plugins of these profiles see the devices, and what room there is. The queue asks them as
-        soon as it has them."""
-        for profile in profiles.values():
-            for plugin in profile.filters:
-                if isinstance(plugin, DynamicResources | NodeResourcesFit):
-                    plugin.devices = self._devices
-                if isinstance(plugin, NodeResourcesFit):
-                    plugin.freed.ledger = self.ledger
+    def _seeing(self, profiles: Iterable[Profile]) -> dict[str, Profile]:
+        """By their names, looking at this scheduler's picture."""
+        return {each.scheduler_name: each.seeing(self.ledger, self._devices) for each in profiles}
 
     def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
         """What keeps pods out of the queue, by profile."""
@@ -291,9 +282,8 @@ class FastPath:
         a profile that is no longer there are let go, those of a new one taken on. Raises what plugins and settings
         raise, having changed nothing.
         """
-        profiles = {profile.scheduler_name: profile for profile in settings.profiles}
         # Whatever can fail comes first.
-        self._show_devices(profiles)
+        profiles = self._seeing(settings.profiles)
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
         pre_enqueue = self._pre_enqueue(profiles)
         backoff, views = _backoff(settings), self._views(profiles)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
+from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
@@ -131,6 +134,18 @@ def test_a_bind_that_came_to_nothing_wakes_those_who_wait_for_its_room() -> None
     world.cluster.forget(pod)
     assert world.cpu("n1") == 0
     assert world.woken()
+
+
+def test_schedulers_that_share_a_profile_look_at_their_own_pictures() -> None:
+    shown = AGENT.seeing(Ledger(), Devices())
+    test_a_bind_that_came_to_nothing_wakes_those_who_wait_for_its_room()
+    seen = [*zip(AGENT.filters, shown.filters, strict=True)]
+    assert [ours is theirs for ours, theirs in seen] == [
+        not isinstance(ours, NodeResourcesFit | DynamicResources) for ours, _ in seen
+    ]
+    # What stands in two places is still one.
+    (claims,) = (each for each in shown.filters if isinstance(each, DynamicResources))
+    assert claims in shown.pre_enqueue
 
 
 def test_a_pod_of_another_scheduler_is_known_but_never_waits_here() -> None:

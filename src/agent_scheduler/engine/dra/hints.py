@@ -31,10 +31,10 @@ _NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_A
 
 
 class Hints:
-    """Of one plugin. `devices_of` is asked whenever a hint is; None, while there are none, wakes everybody."""
+    """Of one plugin. Without `devices` everybody is woken."""
 
-    def __init__(self, devices_of: Callable[[], Devices | None]) -> None:
-        self._devices = devices_of
+    def __init__(self, devices: Devices | None) -> None:
+        self._devices = devices
         self._by_claim = PodIndex(keys_of=_claims_of)
         self._by_demand = PodIndex(keys_of=self._classes_of, shared=self._demand_of, volatile=True)
 
@@ -59,7 +59,7 @@ class Hints:
 
     def _claim(self, pod: PodInfo, old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
         """Devices became free for everybody, or a claim of the pod is otherwise than it was."""
-        devices = self._devices()
+        devices = self._devices
         if devices is None:
             return True
         if missing(pod.claims, devices, _ref(pod)):
@@ -71,12 +71,12 @@ class Hints:
         return old is None or not same(new, old)
 
     def _own_claims(self, pod: PodInfo, old: object, new: PodInfo) -> bool:
-        devices = self._devices()
+        devices = self._devices
         return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, _ref(new)))
 
     def _class(self, pod: PodInfo, old: DeviceClassInfo | None, new: DeviceClassInfo) -> bool:
         """It asks for devices of this class, by its name or by a resource that the class is, or no longer is."""
-        devices = self._devices()
+        devices = self._devices
         if devices is None:
             return True
         if old is not None and same(new, old):
@@ -87,7 +87,7 @@ class Hints:
 
     def _slice(self, pod: PodInfo, old: SliceInfo | None, new: SliceInfo | None) -> bool:
         """The pool has, or had, a device that it asks for, or cannot be asked about."""
-        devices = self._devices()
+        devices = self._devices
         if devices is None or (old is not None and old.error) or (new is not None and new.error):
             return True
         wanted = self._demand(pod, devices)
@@ -110,7 +110,7 @@ class Hints:
 
     def _node(self, pod: PodInfo, old: NodeInfo | None, new: NodeInfo) -> bool:
         """Its claims can be had there."""
-        devices = self._devices()
+        devices = self._devices
         if devices is None:
             return True
         wanted = self._demand(pod, devices)
@@ -122,7 +122,7 @@ class Hints:
     # ---- whom an event can concern
 
     def _demand_of(self, pod: PodInfo) -> Hashable:
-        devices = self._devices()
+        devices = self._devices
         if devices is None:
             return pod.uid
         wanted = self._demand(pod, devices)
@@ -130,7 +130,7 @@ class Hints:
         return wanted if pod.extended is None else (pod.extended, wanted)
 
     def _classes_of(self, pod: PodInfo) -> Iterable[Key]:
-        devices = self._devices()
+        devices = self._devices
         if devices is None:
             return (ANYWAY,)
         keys: list[Key] = [("class", name) for name in _class_names(self._demand(pod, devices))]

@@ -23,6 +23,7 @@ from ..dra.hints import Hints
 from ..dra.plans import plan_of
 from ..framework import Depends, Filter, PodRejected, Score, default_normalize
 from ..handle import Handle
+from ..ledger import Ledger
 from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..queueing.hints import ClusterEventWithHint
@@ -44,21 +45,24 @@ class State(NamedTuple):
 
 
 class DynamicResources(Filter):
-    """`devices` is given by whoever has the picture of the cluster; without it no pod is kept from the queue but for
-    claims that its own status says are not there, and every event wakes."""
+    """Without `devices` no pod is kept from the queue but for claims that its own status says are not there, and every
+    event wakes."""
 
     name = NAME
     depends = Depends.USAGE
 
     def __init__(self, devices: Devices | None = None) -> None:
-        self.devices = devices
-        self._hints = Hints(lambda: self.devices)
+        self._devices = devices
+        self._hints = Hints(devices)
+
+    def seeing(self, ledger: Ledger, devices: Devices) -> DynamicResources:
+        return type(self)(devices)
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
         """Claims have to exist, not be on their way out, and be the pod's own where they were made for it."""
         if not pod.claims:
             return None
-        known = self.devices
+        known = self._devices
         claims = pod.claims if known is not None else [each for each in pod.claims if each.claim is None]
         return missing(claims, known or Devices(), PodRef(pod.namespace, pod.name, pod.uid)) or None
 

@@ -19,6 +19,7 @@ from ..dra.extended import is_extended as may_be_devices
 from ..dra.records import DeviceClassInfo, same
 from ..framework import Depends, Filter
 from ..handle import Handle
+from ..ledger import Ledger
 from ..nodeinfo import NodeInfo
 from ..podclass import PODS, PodClass
 from ..podinfo import PodInfo
@@ -46,17 +47,26 @@ class NodeResourcesFit(Filter):
     depends = Depends.ROOM
     reads_amounts_only = True
 
-    def __init__(self, ignored_resources: Iterable[str] = (), ignored_groups: Iterable[str] = ()) -> None:
-        """Extended resources that somebody else looks after, by name and by what stands before the slash.
-
-        `devices`, which hints look at, is given by whoever has the picture of the cluster."""
-        self.devices: Devices | None = None
+    def __init__(
+        self,
+        ignored_resources: Iterable[str] = (),
+        ignored_groups: Iterable[str] = (),
+        *,
+        ledger: Ledger | None = None,
+        devices: Devices | None = None,
+    ) -> None:
+        """`ignored_resources`, `ignored_groups`: extended resources that somebody else looks after, by name and by
+        what stands before the slash. `ledger`, `devices`: what hints look at; without a ledger they wake more."""
+        self._devices = devices
         self._ignored = frozenset(ignored_resources)
         self._ignored_groups = frozenset(ignored_groups)
         self._by_amount = PodIndex(
             keys_of=self._amounts, shared=lambda pod: (pod.cls, pod.priority, pod.preempts)
         )
-        self.freed = RoomHints(self._wanted, self._elsewhere_now, self._keys_of_room)
+        self._freed = RoomHints(ledger, self._wanted, self._elsewhere_now, self._keys_of_room)
+
+    def seeing(self, ledger: Ledger, devices: Devices) -> NodeResourcesFit:
+        return type(self)(self._ignored, self._ignored_groups, ledger=ledger, devices=devices)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
         wanted = [(resource, amount, 0) for resource, amount in self._wanted(pod)]
@@ -152,8 +162,8 @@ class NodeResourcesFit(Filter):
         return (
             ClusterEventWithHint(
                 ClusterEvent(Resource.ASSIGNED_POD, ActionType.DELETE),
-                self.freed.helps,
-                ByKeys(self._by_amount, self.freed.whom, once=True),
+                self._freed.helps,
+                ByKeys(self._by_amount, self._freed.whom, once=True),
             ),
             ClusterEventWithHint(
                 ClusterEvent(Resource.POD, ActionType.UPDATE_POD_SCALE_DOWN),
@@ -220,11 +230,11 @@ class NodeResourcesFit(Filter):
 
     def _left_to_devices(self, offered: Mapping[str, int]) -> list[str]:
         """The resources that devices may stand for on a node that offers these."""
-        known = () if self.devices is None else self.devices.resources()
+        known = () if self._devices is None else self._devices.resources()
         return [resource for resource in known if not offered.get(resource)]
 
     def _elsewhere_now(self, resources: Iterable[str]) -> frozenset[str]:
-        return frozenset() if self.devices is None else _met_elsewhere(resources, self.devices)
+        return frozenset() if self._devices is None else _met_elsewhere(resources, self._devices)
 
 
 #: Dimension under which each pod is filed once.

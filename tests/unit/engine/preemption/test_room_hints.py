@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.select import Selection
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
@@ -27,11 +27,9 @@ class Scene:
 
     def __init__(self, *nodes: Any) -> None:
         self.world = Cluster(*nodes)
-        # Of its own, as its plugin sees this ledger.
-        self.profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+        profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+        self.profile = profile.seeing(self.ledger, Devices())
         self.views = ClassViews(self.profile, self.world.snapshot)
-        (self.fit,) = (each for each in self.profile.filters if isinstance(each, NodeResourcesFit))
-        self.fit.freed.ledger = self.ledger
         self.now = 0.0
         self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
             clock=lambda: self.now, hint_maps={"agent-scheduler": self.profile.hint_map()}

@@ -17,8 +17,6 @@ from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.namespaces import NamespaceInfo
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
-from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
-from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing import events as ev
@@ -42,7 +40,6 @@ class History:
         self.chance = random.Random(seed)
         self.bursts = bursts
         self.objects = Objects(self.chance)
-        self.profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
         #: What both queues' hints about claims look at.
         self.devices = Devices()
         #: What those about room look at. Somebody of the lowest priority is always there: who may preempt others hears
@@ -51,11 +48,8 @@ class History:
         lowest = self.objects.pod(node_name="elsewhere")
         lowest["spec"]["priority"] = 0
         self.ledger.set_pod(self.objects.read(lowest), "elsewhere")
-        for plugin in (*self.profile.filters, *self.profile.pre_enqueue):
-            if isinstance(plugin, DynamicResources | NodeResourcesFit):
-                plugin.devices = self.devices
-            if isinstance(plugin, NodeResourcesFit):
-                plugin.freed.ledger = self.ledger
+        profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+        self.profile = profile.seeing(self.ledger, self.devices)
         self.clock = Clock()
         self.recorders = (Recorder(), Recorder())
         self.narrowed, self.scanned = (
