@@ -7,13 +7,13 @@ offer none of it: there it is the matter of DynamicResources.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
-from ..columns import BASE_RESOURCES, Bools, Columns, Rows
+from ..columns import BASE_RESOURCES, Bools, Columns, Ints, Rows
 from ..dra.catalogue import Devices
 from ..dra.extended import is_extended as may_be_devices
 from ..dra.records import DeviceClassInfo, same
@@ -88,8 +88,7 @@ class NodeResourcesFit(Filter):
     def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
-        mask: Bools = np.logical_and.reduce(self._enough(state, nodes, rows))
-        return mask
+        return _all(rows, self._enough(state, nodes, rows))
 
     def feasible_row(self, state: Wanted, nodes: Columns, row: int) -> bool:
         if state.resolve(nodes).missing:
@@ -103,9 +102,9 @@ class NodeResourcesFit(Filter):
         return True
 
     def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        enough = self._enough(state.resolve(nodes), nodes, rows)
+        state.resolve(nodes)
         counts: dict[str, int] = {insufficient(resource): rows.shape[0] for resource in state.missing}
-        for resource, passed in zip(state.resolved, enough, strict=True):
+        for resource, passed in zip(state.resolved, self._enough(state, nodes, rows), strict=True):
             short = rows.shape[0] - int(np.count_nonzero(passed))
             if short:
                 counts[insufficient(resource)] = short
@@ -115,20 +114,23 @@ class NodeResourcesFit(Filter):
         """Others that go make room, but a node gets no larger; the number of pods is never held against it."""
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
-        offered = nodes.allocatable[state.indices, rows] >= state.amounts
-        if state.elsewhere:
-            offered |= self._elsewhere(state, nodes, rows)
-        large_enough: Bools = np.logical_and.reduce(offered | (state.indices == _PODS))
-        return large_enough
+        wanted = [each for each in state.each if each[0] != _PODS]
+        return _all(
+            rows,
+            (
+                _or_elsewhere(state, index, offered, offered >= amount)
+                for index, amount, offered in _offered(wanted, nodes, rows)
+            ),
+        )
 
     def nearest(self, state: Wanted, nodes: Columns, rows: Rows) -> Rows:
         """By the share of what is wanted that is not there, over all resources."""
-        state.resolve(nodes)
-        room = np.maximum(nodes.allocatable[state.indices, rows] - nodes.requested[state.indices, rows], 0)
-        short = np.maximum(state.amounts - room, 0) / np.maximum(state.amounts, 1)
-        if state.elsewhere:
-            short[self._elsewhere(state, nodes, rows)] = 0
-        return rows[np.argsort(short.sum(axis=0), kind="stable")]
+        share = np.zeros(rows.shape[0])
+        for index, amount, offered in _offered(state.resolve(nodes).each, nodes, rows):
+            room = np.maximum(offered - nodes.requested[index][rows], 0)
+            short = np.maximum(amount - room, 0) / max(amount, 1)
+            share += np.where(_or_elsewhere(state, index, offered, short == 0), 0, short)
+        return rows[np.argsort(share, kind="stable")]
 
     def missing(self, state: Wanted, nodes: Columns, row: int) -> str:
         state.resolve(nodes)
@@ -144,19 +146,11 @@ class NodeResourcesFit(Filter):
         return "; ".join(found)
 
     @staticmethod
-    def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
-        """[resource, row]: whether what is left, which may be negative, is as much as wanted."""
-        room = nodes.allocatable[state.indices, rows] - nodes.requested[state.indices, rows]
-        enough: Bools = room >= state.amounts
-        if state.elsewhere:
-            enough |= NodeResourcesFit._elsewhere(state, nodes, rows)
-        return enough
-
-    @staticmethod
-    def _elsewhere(state: Wanted, nodes: Columns, rows: Rows) -> Bools:
-        """[resource, row]: whether devices have to meet it there."""
-        none: Bools = nodes.allocatable[state.indices, rows] == 0
-        return none & np.isin(state.indices, tuple(state.elsewhere))
+    def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Iterator[Bools]:
+        """Of each resource, [row] whether what is left, which may be negative, is as much as wanted."""
+        for index, amount, offered in _offered(state.each, nodes, rows):
+            enough = offered - nodes.requested[index][rows] >= amount
+            yield _or_elsewhere(state, index, offered, enough)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -235,6 +229,27 @@ class NodeResourcesFit(Filter):
 
     def _elsewhere_now(self, resources: Iterable[str]) -> frozenset[str]:
         return frozenset() if self._devices is None else _met_elsewhere(resources, self._devices)
+
+
+def _offered(
+    wanted: Iterable[tuple[int, int, int]], nodes: Columns, rows: Rows
+) -> Iterator[tuple[int, int, Ints]]:
+    """(column, amount, [row] what nodes offer) of each resource. One by one, as arrays of rows alone are taken from
+    columns at a fraction of what it costs to take resources and rows together."""
+    for index, amount, _ in wanted:
+        yield index, amount, nodes.allocatable[index][rows]
+
+
+def _or_elsewhere(state: Wanted, index: int, offered: Ints, enough: Bools) -> Bools:
+    """`enough`, or else devices have to meet it there."""
+    return enough | (offered == 0) if index in state.elsewhere else enough
+
+
+def _all(rows: Rows, passing: Iterable[Bools]) -> Bools:
+    found = np.ones(rows.shape[0], dtype=np.bool_)
+    for each in passing:
+        found &= each
+    return found
 
 
 #: Dimension under which each pod is filed once.

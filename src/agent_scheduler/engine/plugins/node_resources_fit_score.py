@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..columns import CPU, MEMORY, Columns, Ints, Rows
+from ..columns import CPU, MEMORY, Bools, Columns, Ints, Rows
 from ..curve import FULL, rates_of
 from ..framework import MAX_NODE_SCORE, Depends, Score
 from ..handle import Handle
@@ -41,10 +41,17 @@ class _Allocation(Score):
         return Wanted(wanted) if wanted else None
 
     def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
-        state.resolve(nodes)
-        offered = nodes.allocatable[state.indices, rows]
-        taken = nodes.scored[state.indices, rows] + state.amounts
-        return self._mean(self._rate(taken, np.maximum(offered, 1)), state.weights * (offered > 0))
+        total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+        # A plain number for as long as all nodes offer all that was looked at, which divides sooner.
+        weights: Ints | int = 0
+        for index, amount, weight in state.resolve(nodes).each:
+            offered = nodes.allocatable[index][rows]
+            rates = self._rate(nodes.scored[index][rows] + amount, np.maximum(offered, 1))
+            counts = self._counts(rates, offered)
+            counted = weight if counts.all() else weight * counts
+            total += rates * counted
+            weights = weights + counted
+        return self._mean(total, np.maximum(weights, 1))
 
     def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
         offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
@@ -63,9 +70,13 @@ class _Allocation(Score):
         raise NotImplementedError
 
     @staticmethod
-    def _mean(rates: Ints, weights: Ints) -> Ints:
-        """[row] of [resource, row]."""
-        mean: Ints = (rates * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
+    def _counts(rates: Ints, offered: Ints) -> Bools:
+        """[row] whether a resource has a part in the mean."""
+        return offered > 0
+
+    @staticmethod
+    def _mean(total: Ints, weights: Ints | int) -> Ints:
+        mean: Ints = total // weights
         return mean
 
 
@@ -121,8 +132,10 @@ class RequestedToCapacityRatio(_Allocation):
         return self._curve[min(requested, offered) * FULL // offered]
 
     @staticmethod
-    def _mean(rates: Ints, weights: Ints) -> Ints:
-        weights = weights * (rates > 0)
-        total, count = (rates * weights).sum(axis=0), np.maximum(weights.sum(axis=0), 1)
-        mean: Ints = (2 * total + count) // (2 * count)
+    def _counts(rates: Ints, offered: Ints) -> Bools:
+        return (offered > 0) & (rates > 0)
+
+    @staticmethod
+    def _mean(total: Ints, weights: Ints | int) -> Ints:
+        mean: Ints = (2 * total + weights) // (2 * weights)
         return mean
