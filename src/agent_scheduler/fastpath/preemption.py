@@ -77,9 +77,14 @@ class PreemptionObserver(Protocol):
 
 
 class Gate:
-    """Keeps pods out of the queue while others are evicted for them. Owner of who they are: `Preemption`."""
+    """Keeps pods out of the queue while others are evicted for them. Owner of who they are: `Preemption`.
+
+    It opens when the last request has been answered, and no sooner if a victim has left, so no event is put to whom it
+    holds back: each end of a victim would be put to all who wait here for others.
+    """
 
     name = NAME
+    activates = True
 
     def __init__(self) -> None:
         self.shut_for: set[str] = set()

@@ -7,7 +7,9 @@ from typing import Any
 
 from agent_scheduler.config import load_text
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.views import Place
 from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.fastpath.preemption import Gate
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
@@ -243,3 +245,44 @@ async def test_pods_that_wait_for_victims_of_another_one_are_tried_when_these_st
 async def _waits(cluster: EmbeddedCluster, name: str) -> bool:
     condition = await cluster.condition(name)
     return condition is not None and TERMINATING in condition["message"]
+
+
+async def test_ends_of_others_are_not_put_to_pods_whose_victims_are_being_evicted(monkeypatch: Any) -> None:
+    asked: list[str] = []
+    pre_enqueue = Gate.pre_enqueue
+
+    def counted(gate: Gate, pod: PodInfo) -> str | None:
+        asked.append(pod.name)
+        return pre_enqueue(gate, pod)
+
+    monkeypatch.setattr(Gate, "pre_enqueue", counted)
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        async with scheduling(cluster.transport) as running:
+            await settled(running, 1)
+            preemption, free = running.fast_path.preemption, asyncio.Event()
+            evict = preemption._evict
+
+            async def slow(victim: Any, **more: Any) -> Any:
+                await free.wait()
+                return await evict(victim, **more)
+
+            preemption._evict = slow  # type: ignore[method-assign, assignment]
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: preemption._under_way)
+            await cluster.add_node("n2", cpu="1")
+            for number in range(3):
+                await cluster.add_pod(f"other-{number}", cpu="300m", scheduler="other")
+                await cluster.bind(f"other-{number}", "n2")
+            await settled(running, 4)
+            asked.clear()
+            for number in range(3):
+                await end(cluster, f"other-{number}")
+                await settled(running, 3 - number)
+            # The first end finds it refused; then it is behind its gate.
+            assert asked == ["high"]
+            assert running.fast_path.queue.where(uid_of(running, "high")) is Place.GATED
+            free.set()
+            await until(lambda: is_leaving(cluster))
+            await end(cluster, "low-0")
+            assert await until(lambda: _placed(cluster, "high"))

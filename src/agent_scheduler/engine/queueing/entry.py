@@ -105,6 +105,14 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
     def gated(self) -> bool:
         return bool(self.gating_plugin)
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The plugins whose hints an event is put to: a pod behind a gate is let in by that gate's plugin alone, and by
+        no event at all where that has registered none."""
+        if self.gating_plugin:
+            return (self.gating_plugin,) if self.gating_events else ()
+        return self.rejectors
+
     def refused_by(self, *, unschedulable: frozenset[str], pending: frozenset[str]) -> None:
         """Remember who refused the last attempt. Both empty: the attempt failed for another reason."""
         self.unschedulable_plugins = unschedulable

@@ -1,4 +1,8 @@
-"""PreEnqueue: plugins that keep a pod out of activeQ and backoffQ before it is ever tried."""
+"""PreEnqueue: plugins that keep a pod out of activeQ and backoffQ before it is ever tried.
+
+Whom a plugin holds back hears of the events that this plugin registered, since one of them may open the gate. A plugin
+whose gate no event opens says so by `activates = True`: it calls `SchedulingQueue.activate` for whom it lets in.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,16 @@ class Gatekeeper:
         unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
         if unknown:
             raise ValueError(f"pre_enqueue names profiles {unknown}: known profiles are {sorted(hint_maps)}")
-        self._hint_maps = hint_maps
-        #: By profile: each plugin's name and question.
+        #: By profile: each plugin's name and question, and the events after which to ask it again.
         self._gates = {
-            profile: tuple((plugin.name, plugin.pre_enqueue) for plugin in plugins)
+            profile: tuple(
+                (
+                    plugin.name,
+                    plugin.pre_enqueue,
+                    () if getattr(plugin, "activates", False) else hint_maps[profile].events_of(plugin.name),
+                )
+                for plugin in plugins
+            )
             for profile, plugins in pre_enqueue.items()
             if plugins
         }
@@ -51,7 +61,7 @@ class Gatekeeper:
         previous = entry.gating_plugin
         if previous:
             gates = tuple(sorted(gates, key=lambda gate: gate[0] != previous))
-        for name, pre_enqueue in gates:
+        for name, pre_enqueue, events in gates:
             try:
                 message = pre_enqueue(pod)
             except Exception as error:
@@ -59,7 +69,7 @@ class Gatekeeper:
                 message = f"{type(error).__name__}: {error}"
                 self._recorder.plugin_raised(name, "PreEnqueue", error)
             if message is not None:
-                entry.gate(name, events=self._hint_maps[profile].events_of(name), message=message)
+                entry.gate(name, events=events, message=message)
                 return False
         if previous:
             entry.ungate()

@@ -74,8 +74,7 @@ class RequeueJudge:
             elsewhere = type(new) is type(entry.pod) and getattr(new, "uid", entry.uid) != entry.uid
             return SKIP if elsewhere else AFTER_BACKOFF
         pending = entry.pending_plugins
-        # What is held back by its gate is let in by nobody else.
-        for plugin in (entry.gating_plugin,) if entry.gating_plugin else entry.rejectors:
+        for plugin in entry.asked:
             for registered in hints.get(plugin, ()):
                 hint_fn = registered.hint_fn
                 if hint_fn is not None and not self.queues(plugin, hint_fn, entry.pod, event, old, new):

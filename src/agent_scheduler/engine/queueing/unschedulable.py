@@ -81,8 +81,8 @@ class UnschedulablePool(Generic[PodT]):
         self._indexes_of = indexes_of
         self._complain = complain
         self._entries: dict[str, QueuedPodInfo[PodT]] = {}
-        # profile -> plugin -> its bucket. An entry is under each of its rejectors; a gated one only under its
-        # gating plugin, because no other plugin's event can let it in. Empty buckets are dropped.
+        # profile -> plugin -> its bucket. An entry is under each plugin of `QueuedPodInfo.asked`. Empty buckets are
+        # dropped.
         self._buckets: dict[str, dict[str, Bucket[PodT]]] = {}
         self._filed: dict[str, _Filed] = {}
         # (namespace, name) -> UIDs; None until somebody asks for a pod by name.
@@ -147,7 +147,7 @@ class UnschedulablePool(Generic[PodT]):
         uid, pod = entry.uid, entry.pod
         self._entries[uid] = entry
         profile = pod.scheduler_name
-        plugins = (entry.gating_plugin,) if entry.gating_plugin else entry.rejectors
+        plugins = entry.asked
         self._sequence += 1
         self._filed[uid] = _Filed(profile, plugins, self._sequence)
         for plugin in plugins:
@@ -175,8 +175,8 @@ class UnschedulablePool(Generic[PodT]):
         if entry is None:
             return None
         filed = self._filed.pop(uid)
-        buckets = self._buckets[filed.profile]
         for plugin in filed.plugins:
+            buckets = self._buckets[filed.profile]
             bucket = buckets[plugin]
             bucket.remove(uid)
             if not bucket.entries:
@@ -250,8 +250,8 @@ class UnschedulablePool(Generic[PodT]):
                 for index in bucket.indexes.values():
                     index.check_invariants(bucket.entries)
         for uid, entry in self._entries.items():
-            expected = {entry.gating_plugin} if entry.gated else set(entry.rejectors)
-            assert filed.pop(uid, None) == expected, f"{uid} is not filed under who refused it"
+            expected = set(entry.asked)
+            assert filed.pop(uid, set()) == expected, f"{uid} is not filed under who refused it"
             assert uid in self._stale, f"{uid} would never be flushed"
             assert (uid in self._gated) == entry.gated, f"{uid} is miscounted as gated"
             assert (uid in self._pending) == bool(entry.pending_plugins), f"{uid} is miscounted as pending"

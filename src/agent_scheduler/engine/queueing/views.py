@@ -66,12 +66,16 @@ class WaitingPod(NamedTuple):
 
 
 def waiting_pod(entry: QueuedPodInfo[Any], hints: HintMap) -> WaitingPod:
-    plugins = (entry.gating_plugin,) if entry.gated else entry.rejectors
+    registered = (
+        {entry.gating_plugin: entry.gating_events}
+        if entry.gated
+        else {plugin: hints.events_of(plugin) for plugin in entry.rejectors}
+    )
     return WaitingPod(
         view(entry),
         {
-            plugin: tuple(dict.fromkeys(name for event in hints.events_of(plugin) for name in event.parts()))
-            for plugin in plugins
+            plugin: tuple(dict.fromkeys(name for event in events for name in event.parts()))
+            for plugin, events in registered.items()
         },
     )
 

@@ -120,6 +120,8 @@ def on(event: ev.ClusterEvent, hint: Callable[..., QueueingHint] | None = None) 
 class Gate:
     """A PreEnqueue plugin that holds back the pods for which `holds` says so, and counts how often it was asked."""
 
+    activates = False
+
     def __init__(self, name: str, holds: Callable[[Pod], bool]) -> None:
         self.name = name
         self.holds = holds

@@ -191,6 +191,27 @@ def test_case_38_a_gated_pod_hears_only_of_events_that_its_gate_registered():
     assert world.where(one) == "gated"
 
 
+def test_a_gate_that_activates_whom_it_lets_in_is_asked_about_no_event():
+    hint = Hint(QUEUE)
+    shut = {"a"}
+    gate = Gate("gate", lambda pod: pod.name in shut)
+    gate.activates = True
+    world = World({"gate": [on(ev.ASSIGNED_POD_DELETE, hint)]}, gates=[gate])
+    one = pod("a")
+    world.queue.add(one)
+    world.queue.move_all(ev.ASSIGNED_POD_DELETE, NODE, None)
+    assert (hint.asked, gate.asked) == ([], ["a"])
+    assert world.queue.find(one.uid).wakes == {"gate": ()}
+    shut.clear()
+    world.queue.activate([one.uid])
+    assert world.where(one) == "active"
+    # What refuses it under that name afterwards is no gate.
+    world.queue.add_unschedulable(world.pop(), unschedulable_plugins={"gate"})
+    world.queue.move_all(ev.ASSIGNED_POD_DELETE, NODE, None)
+    assert hint.asked == ["a"]
+    assert world.where(one) == "backoff"
+
+
 def test_a_pod_refused_before_it_was_gated_is_not_woken_past_its_gate():
     """A pod refused by foo and then held by a gate: what foo waits for cannot let it in."""
     hint = Hint(QUEUE)
