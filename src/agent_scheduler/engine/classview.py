@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import filterfalse
-from typing import Final
+from operator import is_
+from typing import Any, Final, cast
 
 import numpy as np
 
+from .cells import Cells, Facets, distinct
 from .columns import Columns, Ints, Rows
 from .compiled import (
     Asked,
@@ -23,7 +25,7 @@ from .compiled import (
     compile_filters,
     compile_scores,
 )
-from .framework import Depends, Profile
+from .framework import Depends, Facetted, FacettedScore, Profile
 from .nodeanswers import NodeAnswers, SharedAnswers
 from .podclass import PodClass
 from .ranking import REFUSED, Ranking, best_of
@@ -40,6 +42,9 @@ _ONE_BY_ONE = 3
 _FIRST: Final = 48
 _PAUSE: Final = 64
 
+#: Looks at all rows, after which it pays to put them into cells.
+_LOOKS: Final = 3
+
 
 class ClassView:
     """A class on one snapshot. Owner: whoever owns the snapshot."""
@@ -48,6 +53,8 @@ class ClassView:
         "_elsewhere",
         "_filters",
         "_generation",
+        "_facetted",
+        "_looks",
         "_looks_elsewhere",
         "_nodes",
         "_normalized",
@@ -97,6 +104,17 @@ class ClassView:
         #: For how many more pods the first rows are not tried. The first pod of a class may be its last.
         self._pause = 1
         self._looks_elsewhere = bool(self._elsewhere) or self._ranks_elsewhere
+        ranking = tuple(each for each in self._scores if each.plugin.depends is Depends.CLUSTER)
+        #: Plugins that look at other rows, with their states; None where one cannot say of which rows it says the same.
+        self._facetted: tuple[tuple[Facetted, Any], ...] | None = None
+        if all(isinstance(each.plugin, Facetted) for each in self._elsewhere) and all(
+            isinstance(each.plugin, FacettedScore) for each in ranking
+        ):
+            self._facetted = tuple(
+                (cast(Facetted, each.plugin), each.state) for each in (*self._elsewhere, *ranking)
+            )
+        #: How often all rows have been looked at since there were cells.
+        self._looks = 0
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
         #: What was last said of all nodes, and what `seen` was then.
@@ -117,9 +135,10 @@ class ClassView:
         nodes.refresh(snapshot)
         touched = log.since(self._position)
         self._position = log.end
+        self._ranking.resize(columns.size)
         if touched is None or nodes.generation != self._generation:
             self._generation = nodes.generation
-            self._ranking = Ranking(columns.capacity)
+            self._ranking = Ranking(columns.capacity, columns.size)
             for score in self._normalized:
                 score.forget(columns.capacity)
             self._ask_about_all(snapshot)
@@ -128,7 +147,13 @@ class ClassView:
                 self._ask_about_row(columns, row)
         else:
             self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
-        self._ranking.resize(columns.size)
+        cells = self._ranking.cells
+        if cells is not None:
+            facets = self._facets(columns)
+            # Of what is told apart by `is`, `==` would compare the numbers.
+            same = len(facets) == len(cells.facets) and all(map(is_, facets, cells.facets))
+            if touched is None or not same or not cells.sort_in(touched):
+                self._ranking.cells = None
 
     @property
     def filters(self) -> tuple[CompiledFilter, ...]:
@@ -178,15 +203,40 @@ class ClassView:
         `offset`, wrapping around. Call after `refresh`."""
         if not self._looks_elsewhere and not self._varies():
             return self._ranking.best(count, offset)
-        if not self._ranks_elsewhere and not self._varies():
+        chosen = self._among_cells(columns, count, offset)
+        if chosen is None and not self._ranks_elsewhere and not self._varies():
             chosen = self._among_first(columns, count, offset)
-            if chosen is not None:
-                return chosen
+        if chosen is not None:
+            return chosen
         rows = self.feasible_rows(columns)
         # Of rows in their order those at or after the offset begin at this place.
         place = int(rows.searchsorted(offset)) if 0 <= offset < columns.size else 0
         found: list[int] = rows[best_of(self.totals(columns, rows), count, place)].tolist()
         return found
+
+    def _among_cells(self, columns: Columns, count: int, offset: int) -> Sequence[int] | None:
+        """`best`, where rows have been put into cells; None where that is not, or not yet, worth while."""
+        if self._facetted is None:
+            return None
+        cells = self._ranking.cells
+        if cells is None:
+            self._looks += 1
+            if self._looks <= _LOOKS:
+                return None
+            self._looks = 0
+            cells = Cells(self._facets(columns), self._ranking.scores[: columns.size])
+            self._ranking.cells = cells
+        if cells.are_many:
+            return None
+        rows = self._passing_elsewhere(columns, cells.examples(offset))
+        return cells.best(count, offset, rows, self._weighed(columns, rows, cells)) if rows.size else ()
+
+    def _facets(self, columns: Columns) -> Facets:
+        """All that a final score is made of, beside the kept sums and what all rows share."""
+        found = [score.raw for score in self._scores if score.varies]
+        for plugin, state in self._facetted or ():
+            found += plugin.facets(state, columns)
+        return distinct(found)
 
     def _among_first(self, columns: Columns, count: int, offset: int) -> Sequence[int] | None:
         """`best`, where enough of the rows with the best kept scores pass the filters that look at other rows; None
@@ -240,11 +290,18 @@ class ClassView:
 
     def totals(self, columns: Columns, rows: Rows) -> Ints:
         """Final score of each of the feasible `rows`, up to a constant that all share."""
-        total = self._ranking.scores[rows]
+        return self._ranking.scores[rows] + self._weighed(columns, rows)
+
+    def _weighed(self, columns: Columns, rows: Rows, cells: Cells | None = None) -> Ints:
+        """What is added to the kept sum of each of the feasible `rows`, or, if given, of all rows of their cells."""
+        total = np.zeros(rows.shape[0], dtype=np.int64)
         for score in self._scores:
-            plugin = score.plugin
+            plugin: Any = score.plugin
             if plugin.depends is Depends.CLUSTER:
-                raw = plugin.score(score.state, columns, rows)
+                if cells is None:
+                    raw = plugin.score(score.state, columns, rows)
+                else:
+                    raw = plugin.score_cells(score.state, columns, rows, cells.sizes(rows))
             elif plugin.normalize is None or not score.varies:
                 continue
             else:

@@ -133,6 +133,21 @@ class Score(Protocol):
 
 
 @runtime_checkable
+class Facetted(Protocol):
+    """A filter or score that depends on the cluster, and can say of which rows it says the same (`cells`)."""
+
+    def facets(self, state: Any, nodes: Columns) -> tuple[Ints, ...]:
+        """[row] numbers: all that is said of a row is made of its own ones, and of what all rows share. Those of a row
+        change when the row does; an array whose numbers changed otherwise is another array."""
+
+
+@runtime_checkable
+class FacettedScore(Facetted, Protocol):
+    def score_cells(self, state: Any, nodes: Columns, rows: Rows, sizes: Ints) -> Ints:
+        """`score` of each of `rows`, if it were asked about all that share their facets; `sizes`: how many these are."""
+
+
+@runtime_checkable
 class EnqueueExtensions(Protocol):
     """A plugin that can say which events may make a pod it refused schedulable (KEP-4247)."""
 

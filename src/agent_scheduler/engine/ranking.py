@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from .columns import Ints, Rows
+
+if TYPE_CHECKING:
+    from .cells import Cells
 
 #: Below every score: what a row that is refused has in its place.
 REFUSED: Final = -(2**63)
@@ -23,17 +26,17 @@ _HEAD: Final = 64
 _ROWS_A_PLACE: Final = 256
 
 #: Offsets whose heads are kept, as each costs a step for every score that changes: one for each worker, as a rule.
-_HEADS_KEPT: Final = 32
+HEADS_KEPT: Final = 32
 
 #: So many scores that change at once are moved one by one; after more the heads are made anew.
 _ONE_BY_ONE: Final = 64
 
 # A row's key is its distance from the offset less so many times its score: what is less is better.
-_SHIFT: Final = 32
-_DISTANCE: Final = (1 << _SHIFT) - 1
+SHIFT: Final = 32
+DISTANCE: Final = (1 << SHIFT) - 1
 
 #: Above the key of every row that is not refused, and below those of all that are.
-_ALL: Final = 1 << (_SHIFT + 62)
+_ALL: Final = 1 << (SHIFT + 62)
 
 
 def best_of(scores: Ints, count: int, offset: int) -> list[int]:
@@ -59,15 +62,16 @@ def best_of(scores: Ints, count: int, offset: int) -> list[int]:
     return [row for row, _ in chosen]
 
 
-class _Head:
+class Head:
     """The first rows of the order from one offset. Invariant: `keys` are, sorted, all that are at most `last`."""
 
     __slots__ = ("_most", "_offset", "_size", "keys", "last")
 
-    def __init__(self, offset: int, size: int) -> None:
+    def __init__(self, offset: int, size: int, most: int) -> None:
+        """`most`: rows to begin with."""
         self._offset = offset
         self._size = size
-        self._most = _HEAD + size // _ROWS_A_PLACE
+        self._most = most
         self.keys: list[int] = []
         #: `_ALL` where there are no rows but those of the head.
         self.last = -_ALL
@@ -77,10 +81,10 @@ class _Head:
         if distance < 0:
             distance += self._size
         keys = self.keys
-        key = distance - (old << _SHIFT)
+        key = distance - (old << SHIFT)
         if key <= self.last:
             del keys[bisect_left(keys, key)]
-        key = distance - (new << _SHIFT)
+        key = distance - (new << SHIFT)
         if key <= self.last:
             insort(keys, key)
             if len(keys) > 2 * self._most:
@@ -88,24 +92,32 @@ class _Head:
                 self.last = keys[-1]
 
     def first(self, count: int, scores: Ints) -> list[int]:
-        if len(self.keys) < count and self.last != _ALL:
-            self._fill(max(count, self._most), scores)
         offset, size = self._offset, self._size
         rows = []
-        for key in self.keys[:count]:
-            row = (key & _DISTANCE) + offset
+        for key in self.keys_of(count, scores):
+            row = (key & DISTANCE) + offset
             rows.append(row if row < size else row - size)
         return rows
 
+    def keys_of(self, count: int, scores: Ints) -> list[int]:
+        """The keys of the first `count` rows, or of fewer."""
+        if len(self.keys) < count and self.last != _ALL:
+            self._fill(max(count, self._most), scores)
+        return self.keys[:count]
+
+    def _rows(self, scores: Ints) -> Rows:
+        """Those among which the first are sought: all that are not refused."""
+        return np.flatnonzero(scores != REFUSED)
+
     def _fill(self, most: int, scores: Ints) -> None:
         offset, size = self._offset, self._size
-        rows: Rows = np.flatnonzero(scores != REFUSED)
+        rows = self._rows(scores)
         self.last = _ALL
         if rows.shape[0] > most:
             rows = self._first_of(rows, most, scores)
             self.last = -_ALL
         self.keys = sorted(
-            (row - offset) % size - (score << _SHIFT)
+            (row - offset) % size - (score << SHIFT)
             for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
         )
         if self.last != _ALL:
@@ -124,18 +136,20 @@ class _Head:
 class Ranking:
     """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
 
-    __slots__ = ("_admitted", "_cells", "_has_been_asked", "_heads", "_size", "scores")
+    __slots__ = ("_admitted", "_cells", "_has_been_asked", "_heads", "_size", "cells", "scores")
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, size: int = 0) -> None:
         #: [row] its score. To be read.
         self.scores: Ints = np.full(capacity, REFUSED, dtype=np.int64)
         #: The same memory: to read or write one number costs a quarter of what an array takes for it.
         self._cells = self.scores.data
-        self._size = 0
-        self._heads: dict[int, _Head] = {}
+        self._size = size
+        self._heads: dict[int, Head] = {}
         self._has_been_asked = False
         #: The rows that are not refused; None where they have to be found again.
         self._admitted: Rows | None = None
+        #: Whoever has put the rows into cells leaves these here, to be kept in step for as long as heads are.
+        self.cells: Cells | None = None
 
     def resize(self, size: int) -> None:
         """From now on so many rows are in use."""
@@ -151,10 +165,12 @@ class Ranking:
                 self._admitted = None
             for head in self._heads.values():
                 head.move(row, old, score)
+            if self.cells is not None:
+                self.cells.change(row, old, score)
 
     def set_rows(self, rows: Rows, scores: Ints) -> None:
         """Each row at most once."""
-        if self._heads:
+        if self._heads or self.cells is not None:
             changed = np.flatnonzero(self.scores[rows] != scores)
             if changed.shape[0] <= _ONE_BY_ONE:
                 for row, score in zip(rows[changed].tolist(), scores[changed].tolist(), strict=True):
@@ -172,6 +188,7 @@ class Ranking:
         self._heads.clear()
         self._has_been_asked = False
         self._admitted = None
+        self.cells = None
 
     def admitted(self) -> Rows:
         """The rows that are not refused, upwards. To be read."""
@@ -189,7 +206,8 @@ class Ranking:
                 # Perhaps nobody asks again: many classes have one pod.
                 self._has_been_asked = True
                 return best_of(self.scores[: self._size], count, offset)
-            if len(self._heads) >= _HEADS_KEPT:
+            if len(self._heads) >= HEADS_KEPT:
                 self._heads.clear()
-            head = self._heads[offset] = _Head(offset, self._size)
+            most = _HEAD + self._size // _ROWS_A_PLACE
+            head = self._heads[offset] = Head(offset, self._size, most)
         return head.first(count, self.scores[: self._size])

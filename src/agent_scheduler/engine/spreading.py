@@ -67,6 +67,13 @@ class Layout(NamedTuple):
         """[domain] how many pods the constraint counts there. To be read at once."""
         return self.counted.sums(each.kind, matching(each, nodes))
 
+    def facets(self, each: Counted, nodes: Columns) -> tuple[Ints, ...]:
+        """See `Domains.facets`. Of a node that does not count nobody is counted."""
+        if each.kind is None:
+            return (self.all.marks(),)
+        facets = self.all.facets(nodes.matching[each.kind])
+        return facets if len(facets) == 1 else (*facets, self.counted.marks())
+
 
 class Spreading:
     """The constraints of a class that are looked at together: those that refuse, or those that rank."""

@@ -22,7 +22,7 @@ _SUMS_KEPT: Final = 64
 class Domains:
     """The domains of one topology key. `of[row]` is the row's domain; 0 where it has none."""
 
-    __slots__ = ("_asked", "_here", "_kept", "_span", "of")
+    __slots__ = ("_asked", "_here", "_kept", "_marks", "_single", "_span", "of")
 
     def __init__(self, of: Ints, span: int = 0) -> None:
         """`span`: one more than the largest domain that is asked about; by default than the largest there is."""
@@ -34,6 +34,9 @@ class Domains:
         #: Counts as they were, and their sums, by the identity of who is counted. That it may be another's by now does
         #: no harm: what is compared are the counts.
         self._kept: dict[int, tuple[Ints, Ints]] = {}
+        self._marks: Ints | None = None
+        #: Whether no two rows share a domain. Like the marks, None until somebody asks.
+        self._single: bool | None = None
 
     @staticmethod
     def along(key: str, nodes: Columns) -> Domains:
@@ -46,6 +49,24 @@ class Domains:
         if rows is not self._asked:
             self._asked, self._here = rows, self.of[rows]
         return self._here
+
+    def marks(self) -> Ints:
+        """[row] 1 where it has a domain, else 0. Always the same array."""
+        if self._marks is None:
+            self._marks = (self.of != 0).astype(np.int64)
+        return self._marks
+
+    def facets(self, counts: Ints) -> tuple[Ints, ...]:
+        """[row] numbers of which the sum of `counts` in a row's domain is made, and whether it has one.
+
+        Where nodes are domains these are the counts, as nodes with as many pods are alike; else the domains.
+        """
+        return (self.marks(), counts) if self._are_rows() else (self.of,)
+
+    def _are_rows(self) -> bool:
+        if self._single is None:
+            self._single = bool(np.bincount(self.of)[1:].max(initial=0) <= 1)
+        return self._single
 
     def sums(self, who: object, counts: Ints) -> Ints:
         """[domain] sum of the column that counts `who`; 0 for domain 0, which is none. To be read at once: it is

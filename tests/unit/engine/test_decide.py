@@ -533,6 +533,10 @@ def test_a_view_that_looks_at_other_rows_chooses_pod_after_pod_what_a_new_one_wo
         body = pod_json(requests={"cpu": "500m"}, **spec)
         body["metadata"]["labels"] = {"app": "x"}
         pod = read_pod(body, world.classes)
+        if number == 20:
+            world.ledger.set_node(node("n3", labels={"zone": "z1"}))
+        elif number == 40:
+            world.ledger.set_node(node("new", labels={"zone": "z2"}))
         snapshot.refresh()
         offset = number * 7 % 31
         kept, new = (

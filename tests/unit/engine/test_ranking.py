@@ -39,7 +39,7 @@ def test_a_head_is_kept_in_step_with_every_change(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking_module, "_HEAD", head)
-        patch.setattr(ranking_module, "_HEADS_KEPT", heads)
+        patch.setattr(ranking_module, "HEADS_KEPT", heads)
         patch.setattr(ranking_module, "_ONE_BY_ONE", 4)
         ranking = Ranking(45)
         ranking.resize(size)

@@ -8,7 +8,7 @@ any node while there is none of them yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -46,6 +46,11 @@ class Required:
         self.repelled_by = tuple(each for each in pod.faces if each.kind is TermKind.REPELS)
 
 
+def _facets(counted: Iterable[tuple[str, Ints]], nodes: Columns) -> tuple[Ints, ...]:
+    """What tells rows apart by counts in the domains of some keys."""
+    return tuple(facet for key, counts in counted for facet in Domains.along(key, nodes).facets(counts))
+
+
 class InterPodAffinity(Filter):
     name = "InterPodAffinity"
     depends = Depends.CLUSTER
@@ -66,6 +71,13 @@ class InterPodAffinity(Filter):
             near &= ~self._repelled(state, nodes, rows)
         return near
 
+    def facets(self, state: Required, nodes: Columns) -> tuple[Ints, ...]:
+        counted = [(key, nodes.matching[kind]) for key, kind in state.anti_affinity]
+        if state.like is not None:
+            counted += [(key, nodes.matching[state.like]) for key in state.affinity_keys]
+        counted += [(each.term.topology_key, nodes.terms[each]) for each in state.repelled_by]
+        return _facets(counted, nodes)
+
     @staticmethod
     def _near(state: Required, nodes: Columns, rows: Rows) -> Bools:
         """Whether the affinity is satisfied. A node has to carry every key; that there is nobody of the kind anywhere
@@ -81,7 +93,7 @@ class InterPodAffinity(Filter):
             sums = domains.sums(state.like, counts)
             there = domains.here(rows)
             carries &= there != 0
-            beside &= (sums > 0)[there]
+            beside &= sums[there] > 0
             anybody = anybody or bool(sums.any())
         return carries if not anybody and state.is_its_own_like else carries & beside
 
@@ -91,7 +103,7 @@ class InterPodAffinity(Filter):
         found = np.zeros(rows.shape[0], dtype=np.bool_)
         for key, kind in state.anti_affinity:
             domains = Domains.along(key, nodes)
-            found |= (domains.sums(kind, nodes.matching[kind]) > 0)[domains.here(rows)]
+            found |= domains.sums(kind, nodes.matching[kind])[domains.here(rows)] > 0
         return found
 
     @staticmethod
@@ -100,7 +112,7 @@ class InterPodAffinity(Filter):
         found = np.zeros(rows.shape[0], dtype=np.bool_)
         for each in state.repelled_by:
             domains = Domains.along(each.term.topology_key, nodes)
-            found |= (domains.sums(each, nodes.terms[each]) > 0)[domains.here(rows)]
+            found |= domains.sums(each, nodes.terms[each])[domains.here(rows)] > 0
         return found
 
     def reasons(self, state: Required, nodes: Columns, rows: Rows) -> Mapping[str, int]:
@@ -168,11 +180,19 @@ class InterPodAffinityScore(Score):
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for key, weight, kind in state.own:
             domains = Domains.along(key, nodes)
-            total += (weight * domains.sums(kind, nodes.matching[kind]))[domains.here(rows)]
+            total += weight * domains.sums(kind, nodes.matching[kind])[domains.here(rows)]
         for weight, each in state.existing:
             domains = Domains.along(each.term.topology_key, nodes)
-            total += (weight * domains.sums(each, nodes.terms[each]))[domains.here(rows)]
+            total += weight * domains.sums(each, nodes.terms[each])[domains.here(rows)]
         return total
+
+    def facets(self, state: Preferred, nodes: Columns) -> tuple[Ints, ...]:
+        counted = [(key, nodes.matching[kind]) for key, _, kind in state.own]
+        counted += [(each.term.topology_key, nodes.terms[each]) for _, each in state.existing]
+        return _facets(counted, nodes)
+
+    def score_cells(self, state: Preferred, nodes: Columns, rows: Rows, sizes: Ints) -> Ints:
+        return self.score(state, nodes, rows)
 
     @staticmethod
     def normalize(scores: Ints) -> Ints:

@@ -70,13 +70,13 @@ def default_spread(args: PodTopologySpreadArgs) -> DefaultSpread:
     )
 
 
-def _even(each: Counted, layout: Layout, nodes: Columns) -> Bools:
-    """[domain] whether it would be no further ahead of the least with the pod than it may be; not where it is none."""
+def _even(each: Counted, layout: Layout, nodes: Columns, here: Ints) -> Bools:
+    """Of each of the domains `here` whether it would be no further ahead of the least with the pod than it may be; not
+    where it is none."""
     constraint = each.constraint
     counts = layout.sums(each, nodes)
     least = counts[layout.known].min() if layout.known.shape[0] >= constraint.min_domains else 0
-    even: Bools = counts <= constraint.max_skew + least - each.itself
-    even[0] = False
+    even: Bools = (counts[here] <= constraint.max_skew + least - each.itself) & (here != 0)
     return even
 
 
@@ -97,8 +97,12 @@ class PodTopologySpread(Filter):
         passes = np.ones(rows.shape[0], dtype=np.bool_)
         for each in state.counted:
             layout = state.layout(each, nodes)
-            passes &= _even(each, layout, nodes)[layout.all.here(rows)]
+            passes &= _even(each, layout, nodes, layout.all.here(rows))
         return passes
+
+    def facets(self, state: Spreading, nodes: Columns) -> tuple[Ints, ...]:
+        layouts = ((each, state.layout(each, nodes)) for each in state.counted)
+        return tuple(facet for each, layout in layouts for facet in layout.facets(each, nodes))
 
     @staticmethod
     def _verdicts(state: Spreading, nodes: Columns, rows: Rows) -> Ints:
@@ -108,7 +112,7 @@ class PodTopologySpread(Filter):
             layout = state.layout(each, nodes)
             here = layout.all.here(rows)
             refusal = np.where(here == 0, _MISSING, _SKEWED)
-            refused = ~_even(each, layout, nodes)[here] & (verdicts == _PASSES)
+            refused = ~_even(each, layout, nodes, here) & (verdicts == _PASSES)
             verdicts[refused] = refusal[refused]
         return verdicts
 
@@ -268,10 +272,27 @@ class PodTopologySpreadScore(Score):
         return spreading(pod, handle, self.defaults, required=False)
 
     def score(self, state: Spreading, nodes: Columns, rows: Rows) -> Ints:
+        return self.score_cells(state, nodes, rows, None)
+
+    def facets(self, state: Spreading, nodes: Columns) -> tuple[Ints, ...]:
+        found: list[Ints] = []
+        for each in state.counted:
+            domains = state.layout(each, nodes).all
+            if each.constraint.topology_key == HOSTNAME:
+                found.append(domains.marks())
+                if each.kind is not None:
+                    found.append(nodes.matching[each.kind])
+            else:
+                # How many domains there are is a weight, so rows of two domains never are of one kind.
+                found.append(domains.of)
+        return tuple(found)
+
+    def score_cells(self, state: Spreading, nodes: Columns, rows: Rows, sizes: Ints | None) -> Ints:
         ranked = state.carriers(nodes)[rows]
         all_ranked = bool(ranked.all())
         carriers = rows if all_ranked else rows[ranked]
-        (worth, places), *others = (self._of(each, state, nodes, carriers) for each in state.counted)
+        many = carriers.shape[0] if sizes is None else int(sizes[ranked].sum())
+        (worth, places), *others = (self._of(each, state, nodes, carriers, many) for each in state.counted)
         if others:
             total = _rounded(sum((more[where] for more, where in others), worth[places]))
         else:
@@ -284,8 +305,11 @@ class PodTopologySpreadScore(Score):
         return scores
 
     @staticmethod
-    def _of(each: Counted, state: Spreading, nodes: Columns, carriers: Rows) -> tuple[Floats, Rows | Ints]:
-        """What the constraint makes of some places, and the place of each of the `carriers`."""
+    def _of(
+        each: Counted, state: Spreading, nodes: Columns, carriers: Rows, many: int
+    ) -> tuple[Floats, Rows | Ints]:
+        """What the constraint makes of some places, and the place of each of the `carriers`, which stand for so
+        `many`."""
         layout = state.layout(each, nodes)
         here = layout.all.here(carriers)
         if each.constraint.topology_key != HOSTNAME:
@@ -298,7 +322,7 @@ class PodTopologySpreadScore(Score):
         counts = matching(each, nodes)[carriers]
         if state.lenient:
             counts = np.where(here == 0, -1, counts)
-        worth = _worth(each, np.arange(-1, counts.max(initial=0) + 1), carriers.shape[0])
+        worth = _worth(each, np.arange(-1, counts.max(initial=0) + 1), many)
         worth[0] = 0
         return worth, counts + 1
 
