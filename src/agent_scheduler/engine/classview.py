@@ -51,9 +51,9 @@ class ClassView:
 
     __slots__ = (
         "_elsewhere",
+        "_facetted",
         "_filters",
         "_generation",
-        "_facetted",
         "_looks",
         "_looks_elsewhere",
         "_nodes",
@@ -110,9 +110,8 @@ class ClassView:
         if all(isinstance(each.plugin, Facetted) for each in self._elsewhere) and all(
             isinstance(each.plugin, FacettedScore) for each in ranking
         ):
-            self._facetted = tuple(
-                (cast(Facetted, each.plugin), each.state) for each in (*self._elsewhere, *ranking)
-            )
+            elsewhere: tuple[CompiledFilter | CompiledScore, ...] = (*self._elsewhere, *ranking)
+            self._facetted = tuple((cast(Facetted, each.plugin), each.state) for each in elsewhere)
         #: How often all rows have been looked at since there were cells.
         self._looks = 0
         #: The ledger's sequence that the answers are true for.

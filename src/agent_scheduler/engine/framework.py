@@ -144,7 +144,7 @@ class Facetted(Protocol):
 @runtime_checkable
 class FacettedScore(Facetted, Protocol):
     def score_cells(self, state: Any, nodes: Columns, rows: Rows, sizes: Ints) -> Ints:
-        """`score` of each of `rows`, if it were asked about all that share their facets; `sizes`: how many these are."""
+        """`score` of each of `rows`, if it were asked about all that share their facets, which so many (`sizes`) do."""
 
 
 @runtime_checkable
