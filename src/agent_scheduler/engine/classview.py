@@ -22,11 +22,12 @@ from .compiled import (
     CompiledScore,
     Rejection,
     both,
-    compile_filters,
-    compile_scores,
+    filters_of,
+    scores_of,
 )
 from .framework import Depends, Facetted, FacettedScore, Profile
-from .nodeanswers import NodeAnswers, SharedAnswers
+from .nodeanswers import NodeAnswers
+from .outline import Outlines
 from .podclass import PodClass
 from .ranking import REFUSED, Ranking, best_of
 from .refusals import NO_PLUGINS, Refusal, Refused, fit_error, refused_by
@@ -60,6 +61,7 @@ class ClassView:
         "_normalized",
         "_of_room",
         "_of_row",
+        "_outline",
         "_pause",
         "_position",
         "_ranking",
@@ -75,23 +77,27 @@ class ClassView:
     )
 
     def __init__(
-        self, profile: Profile, pod: PodClass, snapshot: Snapshot, shared: SharedAnswers | None = None
+        self, profile: Profile, pod: PodClass, snapshot: Snapshot, outlines: Outlines | None = None
     ) -> None:
-        """`shared`: the answers about nodes of the profile's other classes."""
+        """`outlines`: what the profile's classes have in common."""
         self.pod = pod
         handle = snapshot.handle
         #: What the states below were compiled from, beside the class.
         self._reads = handle.reads()
-        self._filters, self._rejection = compile_filters(profile, pod, handle)
-        scores = compile_scores(profile, pod, handle)
+        outlines = outlines or Outlines(profile)
+        self._outline = outline = outlines.of(pod, handle, self._reads)
+        self._filters, self._rejection = filters_of(outline.filters, pod, handle)
+        self._scores = scores_of(outline.scores, pod, handle)
         snapshot.take_new_counts()
-        answers = NodeAnswers(self._filters, scores, rejected=self._rejection is not None)
-        # What was compiled from other objects may be equal to what was compiled before these changed.
-        self._nodes = answers if shared is None or self._reads else shared.like(answers)
-        kept = {id(each.plugin): each for each in self._nodes.scores}
-        self._scores = tuple(kept.get(id(each.plugin), each) for each in scores)
+        if outline.answers is not None and self._rejection is None:
+            self._nodes = outline.answers
+        else:
+            self._nodes = outlines.answers(
+                self._filters, self._scores, rejected=self._rejection is not None, reads=self._reads
+            )
+            self._scores = self._nodes.with_own(self._scores)
         filters = [each for each in self._filters if each.plugin.depends in _OF_THE_ROW]
-        scores = tuple(each for each in self._scores if each.plugin.depends in _OF_THE_ROW)
+        scores = [each for each in self._scores if each.plugin.depends in _OF_THE_ROW]
         #: Of these, what rows that are alike have in common, and what they have not.
         self._of_room = Asked(filter(_is_of_room, filters), filter(_is_of_room, scores))
         self._of_row = Asked(filterfalse(_is_of_room, filters), filterfalse(_is_of_room, scores))

@@ -68,6 +68,11 @@ class CompiledScore:
         return 0
 
 
+#: Compiled, or still to be.
+FilterPart = Filter | CompiledFilter
+ScorePart = WeightedScore | CompiledScore
+
+
 class Asked:
     """Filters and scores that are asked about the same rows."""
 
@@ -112,29 +117,46 @@ class Rejection(NamedTuple):
     message: str
 
 
+def every_filter(profile: Profile) -> tuple[Filter, ...]:
+    """The profile's filters in the order in which they are asked."""
+    narrowing = (plugin.narrowing for plugin in profile.filters if plugin.narrowing is not None)
+    return (*narrowing, *profile.filters)
+
+
 def compile_filters(
     profile: Profile, pod: PodClass, handle: Handle
 ) -> tuple[tuple[CompiledFilter, ...], Rejection | None]:
     """The filters that have something to say about `pod`, in the profile's order."""
+    return filters_of(every_filter(profile), pod, handle)
+
+
+def filters_of(
+    parts: Iterable[FilterPart], pod: PodClass, handle: Handle
+) -> tuple[tuple[CompiledFilter, ...], Rejection | None]:
+    """As `parts`, those that are not yet compiled for `pod`, or left out where they have nothing to say about it."""
     compiled = []
-    narrowing = (plugin.narrowing for plugin in profile.filters if plugin.narrowing is not None)
-    for plugin in (*narrowing, *profile.filters):
+    for part in parts:
+        if isinstance(part, CompiledFilter):
+            compiled.append(part)
+            continue
         try:
-            state = plugin.prepare(pod, handle)
+            state = part.prepare(pod, handle)
         except PodRejected as rejected:
-            return (), Rejection(plugin.name, str(rejected))
+            return (), Rejection(part.name, str(rejected))
         if state is not None:
-            compiled.append(CompiledFilter(plugin, state))
+            compiled.append(CompiledFilter(part, state))
     return tuple(compiled), None
 
 
-def compile_scores(profile: Profile, pod: PodClass, handle: Handle) -> tuple[CompiledScore, ...]:
-    """The scores that may tell nodes apart for `pod`, in the profile's order."""
-    return tuple(
-        CompiledScore(weighted, state)
-        for weighted in profile.scores
-        if (state := weighted.plugin.prepare(pod, handle)) is not None
-    )
+def scores_of(parts: Iterable[ScorePart], pod: PodClass, handle: Handle) -> tuple[CompiledScore, ...]:
+    """`filters_of` for scores: those that may tell nodes apart for `pod`."""
+    compiled = []
+    for part in parts:
+        if isinstance(part, CompiledScore):
+            compiled.append(part)
+        elif (state := part.plugin.prepare(pod, handle)) is not None:
+            compiled.append(CompiledScore(part, state))
+    return tuple(compiled)
 
 
 def count_reasons(counts: dict[str, int], entry: CompiledFilter, columns: Columns, refused: Rows) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from .classview import ClassView
 from .columns import Columns
 from .framework import Profile
-from .nodeanswers import SharedAnswers
+from .outline import Outlines
 from .podclass import PodClass
 from .ranking import REFUSED, best_of
 from .refusals import Refusal
@@ -45,14 +45,14 @@ class ClassViews:
     def __init__(self, profile: Profile, snapshot: Snapshot) -> None:
         self.profile = profile
         self._snapshot = snapshot
-        self._shared = SharedAnswers()
+        self._outlines = Outlines(profile)
         self._views: OrderedDict[PodClass, ClassView] = OrderedDict()
 
     def of(self, pod: PodClass) -> ClassView:
         """The view of `pod`'s class, up to date with the snapshot."""
         view = self._views.get(pod)
         if view is None or view.is_outdated:
-            view = self._views[pod] = ClassView(self.profile, pod, self._snapshot, self._shared)
+            view = self._views[pod] = ClassView(self.profile, pod, self._snapshot, self._outlines)
             if len(self._views) > self._most():
                 self._views.popitem(last=False)
         else:

@@ -68,12 +68,16 @@ class Filter(Protocol):
 
     `reads_amounts_only`: of what runs on a row it reads `Columns.usage` alone, and what it refuses it would refuse if
     more were taken there. So preemption can ask it about many rows at once.
+
+    `reads_requests`: `prepare` reads what the pod asks for of resources (`PodClass.requests`, `nonzero`, `extended`).
+    One that does not is asked once for all classes that are otherwise the same.
     """
 
     name: str
     depends: Depends
     reads: frozenset[Reads] = frozenset()
     reads_amounts_only: bool = False
+    reads_requests: bool = True
     #: Asked before the filters of all plugins, as a part of this one: what kube-scheduler's PreFilter narrows the nodes
     #: down to.
     narrowing: Filter | None = None
@@ -111,11 +115,12 @@ class Filter(Protocol):
 
 
 class Score(Protocol):
-    """Ranks nodes that every filter has passed."""
+    """Ranks nodes that every filter has passed. `reads_requests` is as of a filter."""
 
     name: str
     depends: Depends
     reads: frozenset[Reads] = frozenset()
+    reads_requests: bool = True
 
     @property
     def normalize(self) -> Callable[[Ints], Ints] | None:

@@ -6,16 +6,19 @@ compiled states of these plugins are equal; answers are pure in state, columns a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from .columns import Columns, Ints, Rows
-from .compiled import Asked, CompiledFilter, CompiledScore
+from .compiled import Asked, CompiledFilter, CompiledScore, ScorePart
 from .framework import Depends
 from .ranking import REFUSED
 from .snapshot import Snapshot
+
+Part = TypeVar("Part", bound=ScorePart)
 
 
 class NodeAnswers:
@@ -37,7 +40,7 @@ class NodeAnswers:
     )
 
     def __init__(
-        self, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore], *, rejected: bool = False
+        self, filters: Iterable[CompiledFilter], scores: Iterable[CompiledScore], *, rejected: bool = False
     ) -> None:
         """`rejected`: whether some filter has no node at all."""
         self.scores = tuple(each for each in scores if _reads_nodes(each))
@@ -67,6 +70,11 @@ class NodeAnswers:
         except TypeError:
             return None
         return key
+
+    def with_own(self, scores: Iterable[Part]) -> tuple[Part | CompiledScore, ...]:
+        """`scores`, with those in the place of their likes whose raw scores are kept here."""
+        own = {id(each.plugin): each for each in self.scores}
+        return tuple(own.get(id(each.plugin), each) for each in scores)
 
     def refresh(self, snapshot: Snapshot) -> None:
         if snapshot.respecified.end == self.position and snapshot.shape == self._shape:

@@ -79,6 +79,7 @@ class PodClass:
         "__weakref__",
         "_facing",
         "affinity",
+        "besides",
         "claims",
         "error",
         "existing",
@@ -120,7 +121,10 @@ class PodClass:
         claims: Demand | None = None,
         node_name: str = "",
         error: str = "",
+        besides: Hashable = None,
     ) -> None:
+        #: Equal for classes that differ in no more than `requests`, `nonzero` and `extended`.
+        self.besides: Hashable = object() if besides is None else besides
         #: Amounts in the ledger's units, zeros left out, `PODS` always 1.
         self.requests = requests
         #: (millicores, bytes) that the pod counts as in scores.
@@ -194,6 +198,7 @@ class PodClass:
                 claims=claims,
                 node_name=self.node_name,
                 error=self.error,
+                besides=(self.besides, *key),
             )
         return found
 
@@ -331,10 +336,9 @@ class PodClasses:
         volumes = _volumes(spec, owner, problems)
         error = problems[0] if problems else ""
         speaks = speaks_of_pods(spec)
-        key = (
-            tuple(sorted(requests.items())),
-            nonzero,
-            tuple(sorted(set(ports))),
+        host_ports = tuple(sorted(set(ports)))
+        besides = (
+            host_ports,
             bytes(spec.node_selector),
             bytes(spec.affinity),
             bytes(spec.tolerations),
@@ -346,18 +350,20 @@ class PodClasses:
             node_name,
             error,
         )
+        key = (tuple(sorted(requests.items())), nonzero, besides)
         found = self._by_key.get(key)
         if found is None:
             found = self._by_key[key] = _compile(
                 spec,
                 requests,
                 nonzero,
-                host_ports=key[2],
+                host_ports=host_ports,
                 images=images,
                 owner=owner if speaks else NOBODY,
                 volumes=volumes,
                 node_name=node_name,
                 error=error,
+                besides=besides,
             )
         return found
 
@@ -406,6 +412,7 @@ def _compile(
     volumes: PodVolumes | None,
     node_name: str,
     error: str,
+    besides: Hashable,
 ) -> PodClass:
     terms = NO_TERMS
     spread: tuple[SpreadConstraint, ...] = ()
@@ -439,4 +446,5 @@ def _compile(
         volumes=volumes,
         node_name=node_name,
         error=error,
+        besides=besides,
     )

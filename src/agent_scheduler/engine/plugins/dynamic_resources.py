@@ -50,6 +50,7 @@ class DynamicResources(Filter):
 
     name = NAME
     depends = Depends.USAGE
+    reads_requests = False
 
     def __init__(self, devices: Devices | None = None) -> None:
         self._devices = devices
@@ -115,6 +116,7 @@ class DynamicResources(Filter):
 class DynamicResourcesScore(Score):
     name = NAME
     depends = Depends.USAGE
+    reads_requests = False
     normalize = staticmethod(default_normalize)
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:

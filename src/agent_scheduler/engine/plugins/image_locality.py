@@ -32,6 +32,7 @@ class Images(NamedTuple):
 class ImageLocality(Score):
     name = "ImageLocality"
     depends = Depends.NODES
+    reads_requests = False
     reads = frozenset({Reads.IMAGES})
     normalize = None
 

@@ -54,6 +54,7 @@ def _facets(counted: Iterable[tuple[str, Ints]], nodes: Columns) -> tuple[Ints, 
 class InterPodAffinity(Filter):
     name = "InterPodAffinity"
     depends = Depends.CLUSTER
+    reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> Required | None:
         terms = pod.terms
@@ -153,6 +154,7 @@ class InterPodAffinityScore(Score):
 
     name = "InterPodAffinity"
     depends = Depends.CLUSTER
+    reads_requests = False
 
     def __init__(
         self, *, hard_pod_affinity_weight: int = 1, ignore_preferred_terms_of_existing_pods: bool = False

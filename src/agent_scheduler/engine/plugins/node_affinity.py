@@ -47,6 +47,7 @@ class NodeNames(Filter):
 
     name = "NodeAffinity"
     depends = Depends.NODE
+    reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> frozenset[str] | None:
         required = pod.affinity.required if pod.affinity else None
@@ -83,6 +84,7 @@ class NodeAffinity(Filter):
 
     name = "NodeAffinity"
     depends = Depends.NODE
+    reads_requests = False
     narrowing = NodeNames()
 
     def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
@@ -185,6 +187,7 @@ def _with_weight(affinity: wire.NodeAffinity | None) -> list[PreferredScheduling
 class NodeAffinityScore(Score):
     name = "NodeAffinity"
     depends = Depends.NODE
+    reads_requests = False
     normalize = staticmethod(default_normalize)
 
     def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:

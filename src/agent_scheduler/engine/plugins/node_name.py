@@ -20,6 +20,7 @@ REASON = "node(s) didn't match the requested node name"
 class NodeName(Filter):
     name = "NodeName"
     depends = Depends.NODE
+    reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> str | None:
         return pod.node_name or None

@@ -33,6 +33,7 @@ def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
 class NodePorts(Filter):
     name = "NodePorts"
     depends = Depends.USAGE
+    reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> tuple[HostPort, ...] | None:
         return pod.host_ports or None

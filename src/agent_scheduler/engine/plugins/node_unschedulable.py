@@ -26,6 +26,7 @@ UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule
 class NodeUnschedulable(Filter):
     name = "NodeUnschedulable"
     depends = Depends.NODE
+    reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> object | None:
         return None if tolerated(UNSCHEDULABLE, pod.tolerations) else self

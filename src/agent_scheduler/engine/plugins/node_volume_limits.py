@@ -26,6 +26,7 @@ class State(NamedTuple):
 class NodeVolumeLimits(Filter):
     name = limits.NAME
     depends = Depends.USAGE
+    reads_requests = False
 
     def __init__(self) -> None:
         #: Of the cluster that pods are decided for.

@@ -85,6 +85,7 @@ class PodTopologySpread(Filter):
 
     name = "PodTopologySpread"
     depends = Depends.CLUSTER
+    reads_requests = False
 
     def __init__(self, defaults: DefaultSpread = SYSTEM_DEFAULTS) -> None:
         self.defaults = defaults
@@ -262,6 +263,7 @@ class PodTopologySpreadScore(Score):
 
     name = "PodTopologySpread"
     depends = Depends.CLUSTER
+    reads_requests = False
     normalize = staticmethod(_fewest_first)
 
     def __init__(self, defaults: DefaultSpread = SYSTEM_DEFAULTS) -> None:

@@ -67,6 +67,7 @@ def _untolerated_preferences(taints: Taints, tolerations: tuple[Toleration, ...]
 class TaintToleration(Filter, Score):
     name = "TaintToleration"
     depends = Depends.NODE
+    reads_requests = False
     normalize = staticmethod(default_normalize_reversed)
 
     def prepare(self, pod: PodClass, handle: Handle) -> TaintAnswers:

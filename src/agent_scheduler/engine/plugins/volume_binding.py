@@ -31,6 +31,7 @@ class State(NamedTuple):
 class VolumeBinding(Filter):
     name = binding.NAME
     depends = Depends.NODE
+    reads_requests = False
 
     def __init__(self, args: VolumeBindingArgs | None = None) -> None:
         #: Seconds that a pod's claims may take to be bound once its node is chosen.
@@ -58,6 +59,7 @@ class VolumeBinding(Filter):
 class VolumeBindingScore(Score):
     name = binding.NAME
     depends = Depends.NODE
+    reads_requests = False
     normalize = None
 
     def __init__(self, args: VolumeBindingArgs) -> None:

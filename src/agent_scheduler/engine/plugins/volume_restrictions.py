@@ -27,6 +27,7 @@ class State(NamedTuple):
 class VolumeRestrictions(Filter):
     name = restrictions.NAME
     depends = Depends.CLUSTER
+    reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
         if pod.volumes is None:

@@ -19,6 +19,7 @@ State = tuple[zone.Topology, ...]
 class VolumeZone(Filter):
     name = zone.NAME
     depends = Depends.NODE
+    reads_requests = False
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
         if pod.volumes is None:
