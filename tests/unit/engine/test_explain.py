@@ -75,6 +75,7 @@ class NoDisk:
     name = "NoDisk"
     depends = Depends.NODE
     narrowing = None
+    reads_requests = True
 
     def prepare(self, pod: PodClass, handle: Handle) -> None:
         raise PodRejected("there are no disks")
