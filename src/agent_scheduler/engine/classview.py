@@ -26,7 +26,6 @@ from .compiled import (
     scores_of,
 )
 from .framework import Depends, Facetted, FacettedScore, Profile
-from .nodeanswers import NodeAnswers
 from .outline import Outlines
 from .podclass import PodClass
 from .ranking import REFUSED, Ranking, best_of
