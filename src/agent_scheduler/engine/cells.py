@@ -20,6 +20,9 @@ from .ranking import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head
 #: Cells beyond which nothing is gained.
 _MOST: Final = 64
 
+#: In the place of a row.
+_NONE: Final = -1
+
 #: Rows that may change cells one by one; after more the cells are made anew.
 _ONE_BY_ONE: Final = 64
 
@@ -56,7 +59,18 @@ class Cells:
     Invariant, after `sort_in` of all rows whose facets may have changed: rows of one cell have equal facets.
     """
 
-    __slots__ = ("_cells", "_heads", "_most", "_numbers", "_of", "_scores", "_sizes", "facets")
+    __slots__ = (
+        "_cells",
+        "_example",
+        "_examples",
+        "_heads",
+        "_most",
+        "_numbers",
+        "_of",
+        "_scores",
+        "_sizes",
+        "facets",
+    )
 
     def __init__(self, facets: Facets, scores: Ints) -> None:
         self.facets = facets
@@ -73,6 +87,10 @@ class Cells:
         self._numbers = {self._kind(row): cell for cell, row in enumerate(examples.tolist())}
         #: [cell] how many of its rows are not refused.
         self._sizes: list[int] = np.bincount(of[scores != REFUSED], minlength=examples.shape[0]).tolist()
+        #: [cell] a row of it that was not refused when it was chosen, or `_NONE`.
+        self._example = [_NONE] * len(self._sizes)
+        #: Those of cells that have rows which are not refused; None where they have to be gathered again.
+        self._examples: Rows | None = None
         self._heads: dict[int, dict[int, Head]] = {}
         self._most = max(_HEAD_AT_LEAST, _HEADS_TOGETHER // max(1, len(self._sizes)))
 
@@ -86,11 +104,15 @@ class Cells:
 
     def change(self, row: int, old: int, new: int) -> None:
         """The score of `row` was `old` and is `new`."""
-        cell = self._cells[row]
+        cell, sizes = self._cells[row], self._sizes
         if old == REFUSED:
-            self._sizes[cell] += 1
+            sizes[cell] += 1
+            if sizes[cell] == 1:
+                self._examples = None
         if new == REFUSED:
-            self._sizes[cell] -= 1
+            sizes[cell] -= 1
+            if not sizes[cell]:
+                self._examples = None
         for heads in self._heads.values():
             head = heads.get(cell)
             if head is not None:
@@ -106,7 +128,11 @@ class Cells:
             if cell is None:
                 cell = self._numbers[kind] = len(self._sizes)
                 self._sizes.append(0)
-            if cell != self._cells[row]:
+                self._example.append(_NONE)
+            old = self._cells[row]
+            if cell != old:
+                if self._example[old] == row:
+                    self._example[old], self._examples = _NONE, None
                 score = self._scores.item(row)
                 self.change(row, score, REFUSED)
                 self._cells[row] = cell
@@ -117,36 +143,44 @@ class Cells:
         """For each of `rows` how many rows of its cell are not refused."""
         return np.array([self._sizes[self._cells[row]] for row in rows.tolist()], dtype=np.int64)
 
-    def examples(self, offset: int) -> Rows:
-        """A row of each cell that has one which is not refused."""
-        heads = self._heads_from(offset)
-        found = [heads[cell].first(1, self._scores)[0] for cell, size in enumerate(self._sizes) if size]
-        return np.array(found, dtype=np.intp)
+    def examples(self) -> Rows:
+        """A row of each cell that has one which is not refused. Mostly the same array as before; to be read."""
+        if self._examples is None:
+            example, found = self._example, []
+            for cell, size in enumerate(self._sizes):
+                if size:
+                    if example[cell] == _NONE:
+                        # Rows that are chosen change their cells, and the last ones are mostly chosen last.
+                        example[cell] = self._admitted(cell).item(-1)
+                    found.append(example[cell])
+            self._examples = np.array(found, dtype=np.intp)
+        return self._examples
+
+    def _admitted(self, cell: int) -> Rows:
+        rows: Rows = ((self._of == cell) & (self._scores != REFUSED)).nonzero()[0]
+        return rows
 
     def best(self, count: int, offset: int, examples: Rows, more: Ints) -> Sequence[int]:
         """The first `count` rows of the order, of those in the cells of the `examples`, if each row had so much `more`
         as the example of its cell."""
-        heads = self._heads_from(offset)
-        keys: list[int] = []
-        for row, extra in zip(examples.tolist(), more.tolist(), strict=True):
-            shift = extra << SHIFT
-            keys += [key - shift for key in heads[self._cells[row]].keys_of(count, self._scores)]
-        keys.sort()
-        size, offset = self._scores.shape[0], self._begin(offset)
-        return [((key & DISTANCE) + offset) % size for key in keys[:count]]
-
-    def _begin(self, offset: int) -> int:
-        return offset if 0 <= offset < self._scores.shape[0] else 0
-
-    def _heads_from(self, offset: int) -> dict[int, Head]:
-        """The heads of all cells with rows that are not refused."""
-        offset = self._begin(offset)
+        scores, size = self._scores, self._scores.shape[0]
+        if not 0 <= offset < size:
+            offset = 0
         heads = self._heads.get(offset)
         if heads is None:
             if len(self._heads) >= HEADS_KEPT:
                 self._heads.clear()
             heads = self._heads[offset] = {}
-        for cell, size in enumerate(self._sizes):
-            if size and cell not in heads:
-                heads[cell] = _CellHead(self._of, cell, offset, self._scores.shape[0], self._most)
-        return heads
+        firsts: list[tuple[int, int, Head]] = []
+        for row, extra in zip(examples.tolist(), more.tolist(), strict=True):
+            cell = self._cells[row]
+            head = heads.get(cell)
+            if head is None:
+                head = heads[cell] = _CellHead(self._of, cell, offset, size, self._most)
+            shift = extra << SHIFT
+            firsts.append(((head.keys or head.keys_of(1, scores))[0] - shift, shift, head))
+        # The first rows of all are in the cells whose own first rows are the first. No two rows have the same key.
+        firsts.sort()
+        keys = [key - shift for _, shift, head in firsts[:count] for key in head.keys_of(count, scores)]
+        keys.sort()
+        return [((key & DISTANCE) + offset) % size for key in keys[:count]]

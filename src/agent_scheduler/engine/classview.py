@@ -51,6 +51,7 @@ class ClassView:
 
     __slots__ = (
         "_elsewhere",
+        "_epoch",
         "_facetted",
         "_filters",
         "_generation",
@@ -119,6 +120,8 @@ class ClassView:
             self._facetted = tuple((cast(Facetted, each.plugin), each.state) for each in elsewhere)
         #: How often all rows have been looked at since there were cells.
         self._looks = 0
+        #: When the facets of the cells were last looked at; None where they are new.
+        self._epoch: tuple[object, ...] | None = None
         #: The ledger's sequence that the answers are true for.
         self.seen = -1
         #: What was last said of all nodes, and what `seen` was then.
@@ -153,11 +156,25 @@ class ClassView:
             self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
         cells = self._ranking.cells
         if cells is not None:
-            facets = self._facets(columns)
-            # Of what is told apart by `is`, `==` would compare the numbers.
-            same = len(facets) == len(cells.facets) and all(map(is_, facets, cells.facets))
-            if touched is None or not same or not cells.sort_in(touched):
+            self._follow(cells, snapshot, touched)
+
+    def _follow(self, cells: Cells, snapshot: Snapshot, touched: Sequence[int] | None) -> None:
+        """Bring `cells` up to date with the rows that were touched, or drop them."""
+        # While this is the same, the facets are the same arrays.
+        epoch = (
+            snapshot.respecified.end,
+            snapshot.counts_version,
+            *(each.varies for each in self._normalized),
+        )
+        if epoch != self._epoch:
+            self._epoch = epoch
+            facets = self._facets(snapshot.columns)
+            # By identity: `==` would compare the numbers.
+            if len(facets) != len(cells.facets) or not all(map(is_, facets, cells.facets)):
                 self._ranking.cells = None
+                return
+        if touched is None or not cells.sort_in(touched):
+            self._ranking.cells = None
 
     @property
     def filters(self) -> tuple[CompiledFilter, ...]:
@@ -229,10 +246,10 @@ class ClassView:
                 return None
             self._looks = 0
             cells = Cells(self._facets(columns), self._ranking.scores[: columns.size])
-            self._ranking.cells = cells
+            self._ranking.cells, self._epoch = cells, None
         if cells.are_many:
             return None
-        rows = self._passing_elsewhere(columns, cells.examples(offset))
+        rows = self._passing_elsewhere(columns, cells.examples())
         return cells.best(count, offset, rows, self._weighed(columns, rows, cells)) if rows.size else ()
 
     def _facets(self, columns: Columns) -> Facets:
@@ -288,7 +305,7 @@ class ClassView:
     def _passing_elsewhere(self, columns: Columns, rows: Rows) -> Rows:
         for entry in self._elsewhere:
             passed = entry.feasible(columns, rows)
-            if not passed.all():
+            if np.count_nonzero(passed) < rows.shape[0]:
                 rows = rows[passed]
         return rows
 
@@ -305,7 +322,7 @@ class ClassView:
                 if cells is None:
                     raw = plugin.score(score.state, columns, rows)
                 else:
-                    raw = plugin.score_cells(score.state, columns, rows, cells.sizes(rows))
+                    raw = plugin.score_cells(score.state, columns, rows, cells.sizes)
             elif plugin.normalize is None or not score.varies:
                 continue
             else:

@@ -312,9 +312,11 @@ class Columns:
 
     def count_others(self, row: int, pod: Countable, sign: int) -> None:
         """Add (1) or take away (-1) what a pod on `row` is to other pods."""
-        for kind, column in self.matching.items():
-            if kind.counts(pod):
-                column[row] += sign
+        # Once a pod and kind, and to go through the pairs costs more than all else.
+        for reference in self.matching.keyrefs():
+            kind = reference()
+            if kind is not None and kind.counts(pod):
+                self.matching[kind][row] += sign
         for term in pod.cls.existing:
             self.terms[term][row] += sign
 
@@ -335,9 +337,14 @@ class Columns:
         if len(self._behind) > _BEHIND_AT_MOST:
             self._catch_up()
         if self.matching or self.terms:
-            index = np.asarray(rows, dtype=np.intp)
-            _copy_each(self.matching, source.matching, index)
-            _copy_each(self.terms, source.terms, index)
+            # After a bind it is one row, which a plain number names at a third of the cost.
+            index = rows[0] if len(rows) == 1 else np.asarray(rows, dtype=np.intp)
+            for reference in self.matching.keyrefs():
+                kind = reference()
+                if kind is not None:
+                    _copy_rows(self.matching[kind], source.matching.get(kind), index)
+            for term, column in self.terms.items():
+                _copy_rows(column, source.terms.get(term), index)
         if respecified:
             self._copy_nodes(source, respecified)
         if source.ports or self.ports:
@@ -383,11 +390,9 @@ def _copy_new(mine: MutableMapping[Key, Ints], its: Mapping[Key, Ints], capacity
             mine[key] = _grown(column[:capacity], (capacity,))
 
 
-def _copy_each(mine: Mapping[Key, Ints], its: Mapping[Key, Ints], index: Rows) -> None:
-    for key, column in mine.items():
-        source = its.get(key)
-        if source is not None:
-            column[index] = source[index]
+def _copy_rows(mine: Ints, its: Ints | None, index: Rows | int) -> None:
+    if its is not None:
+        mine[index] = its[index]
 
 
 def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

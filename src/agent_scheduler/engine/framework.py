@@ -148,8 +148,8 @@ class Facetted(Protocol):
 
 @runtime_checkable
 class FacettedScore(Facetted, Protocol):
-    def score_cells(self, state: Any, nodes: Columns, rows: Rows, sizes: Ints) -> Ints:
-        """`score` of each of `rows`, if it were asked about all that share their facets, which so many (`sizes`) do."""
+    def score_cells(self, state: Any, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
+        """`score` of each of `rows`, if it were asked about all that share their facets; `sizes` says how many do."""
 
 
 @runtime_checkable

@@ -21,7 +21,8 @@ class Snapshot:
         self.handle = handle or Handle(ledger)
         self.columns = Columns(ledger.columns.interns)
         self.sequence = 0
-        self._counts_version = 0
+        #: Which columns of counts there are: while it is the same, they are the same arrays.
+        self.counts_version = 0
         #: Rows touched, in refresh order; a class view that is behind reads its part. As the ledger's log, but private:
         #: a view must see the snapshot's rows, not newer ones.
         self.touched = RowLog()
@@ -35,7 +36,7 @@ class Snapshot:
     def refresh(self) -> bool:
         """Catch up with the ledger. Returns whether anything had changed."""
         ledger, columns = self._ledger, self.columns
-        if ledger.counts_version != self._counts_version:
+        if ledger.counts_version != self.counts_version:
             self.take_new_counts()
         if ledger.sequence == self.sequence:
             return False
@@ -58,6 +59,6 @@ class Snapshot:
 
     def take_new_counts(self) -> None:
         """Copy the columns of what has been counted only since the last refresh, and drop those of what is no more."""
-        if self._ledger.counts_version != self._counts_version:
-            self._counts_version = self._ledger.counts_version
+        if self._ledger.counts_version != self.counts_version:
+            self.counts_version = self._ledger.counts_version
             self.columns.copy_counts(self._ledger.columns)

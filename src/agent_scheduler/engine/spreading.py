@@ -52,14 +52,16 @@ class Counted(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The domains of one constraint, as the nodes are. Domains are value ids of the topology key; 0 is none."""
+    """The domains of one constraint, as the nodes are; 0 is none."""
 
     #: The nodes' domains.
     all: Domains
     #: The same, but none where the node does not count.
     counted: Domains
-    #: Domains with a node that counts.
-    known: Rows
+    #: Domains with a node that counts: their numbers, or all from 1 on.
+    known: Rows | slice
+    #: How many these are.
+    number: int
     #: One more than the largest domain.
     span: int
 
@@ -120,7 +122,11 @@ class Spreading:
         rows = np.bincount(counted)
         rows[:1] = 0
         span = int(of.max(initial=0)) + 1
-        return Layout(every, Domains(counted, span), np.flatnonzero(rows), span)
+        known = np.flatnonzero(rows)
+        number = known.shape[0]
+        return Layout(
+            every, Domains(counted, span), known if number < span - 1 else slice(1, None), number, span
+        )
 
     def _included(self, constraint: SpreadConstraint, nodes: Columns) -> Bools:
         """[row] which of the carriers count for one constraint."""

@@ -20,7 +20,7 @@ _SUMS_KEPT: Final = 64
 
 
 class Domains:
-    """The domains of one topology key. `of[row]` is the row's domain; 0 where it has none."""
+    """The domains of one topology key. `of[row]` is the row's domain, from 1 up; 0 where it has none."""
 
     __slots__ = ("_asked", "_here", "_kept", "_marks", "_single", "_span", "of")
 
@@ -41,7 +41,7 @@ class Domains:
     @staticmethod
     def along(key: str, nodes: Columns) -> Domains:
         """Those of a label, as the nodes are."""
-        return nodes.derive(("domains", key), lambda: Domains(nodes.label(key)[: nodes.size]))
+        return nodes.derive(("domains", key), lambda: Domains(_numbered(nodes.label(key)[: nodes.size])))
 
     def here(self, rows: Rows) -> Ints:
         """The domain of each of `rows`. Kept, as the same are asked about again and again: not to be written to, and
@@ -96,3 +96,10 @@ class Domains:
         found: Ints = np.bincount(self.of, weights=counts, minlength=self._span).astype(np.int64)
         found[0] = 0
         return found
+
+
+def _numbered(values: Ints) -> Ints:
+    """The same with the numbers 1, 2 and so on in the place of those that there are, so that sums take little room."""
+    there, places = np.unique(values, return_inverse=True)
+    numbered: Ints = places if there.shape[0] and there[0] == 0 else places + 1
+    return numbered

@@ -51,7 +51,7 @@ def _ask(data: st.DataObject, cells: Cells, facets: tuple[np.ndarray, ...], scor
     kinds = [tuple(facet.item(row) for facet in facets) for row in range(SIZE)]
     admitted = [row for row in range(SIZE) if scores[row] != REFUSED]
     offset, count = data.draw(st.integers(-1, SIZE)), data.draw(st.integers(1, 5))
-    examples = cells.examples(offset)
+    examples = cells.examples()
     assert sorted(kinds[row] for row in examples.tolist()) == sorted({kinds[row] for row in admitted})
     sizes = [sum(kinds[row] == kinds[other] for other in admitted) for row in examples.tolist()]
     assert cells.sizes(examples).tolist() == sizes

@@ -8,7 +8,7 @@ any node while there is none of them yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -193,7 +193,9 @@ class InterPodAffinityScore(Score):
         counted += [(each.term.topology_key, nodes.terms[each]) for _, each in state.existing]
         return _facets(counted, nodes)
 
-    def score_cells(self, state: Preferred, nodes: Columns, rows: Rows, sizes: Ints) -> Ints:
+    def score_cells(
+        self, state: Preferred, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
+    ) -> Ints:
         return self.score(state, nodes, rows)
 
     @staticmethod

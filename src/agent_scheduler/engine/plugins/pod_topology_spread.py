@@ -8,7 +8,7 @@ and `scoring.go`). Pods without constraints may get some by default (`DefaultSpr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -75,7 +75,7 @@ def _even(each: Counted, layout: Layout, nodes: Columns, here: Ints) -> Bools:
     where it is none."""
     constraint = each.constraint
     counts = layout.sums(each, nodes)
-    least = counts[layout.known].min() if layout.known.shape[0] >= constraint.min_domains else 0
+    least = counts[layout.known].min() if layout.number >= constraint.min_domains else 0
     even: Bools = (counts[here] <= constraint.max_skew + least - each.itself) & (here != 0)
     return even
 
@@ -274,7 +274,7 @@ class PodTopologySpreadScore(Score):
         return spreading(pod, handle, self.defaults, required=False)
 
     def score(self, state: Spreading, nodes: Columns, rows: Rows) -> Ints:
-        return self.score_cells(state, nodes, rows, None)
+        return self._scores(state, nodes, rows, lambda carriers: carriers.shape[0])
 
     def facets(self, state: Spreading, nodes: Columns) -> tuple[Ints, ...]:
         found: list[Ints] = []
@@ -289,12 +289,17 @@ class PodTopologySpreadScore(Score):
                 found.append(domains.of)
         return tuple(found)
 
-    def score_cells(self, state: Spreading, nodes: Columns, rows: Rows, sizes: Ints | None) -> Ints:
+    def score_cells(
+        self, state: Spreading, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
+    ) -> Ints:
+        return self._scores(state, nodes, rows, lambda carriers: int(sizes(carriers).sum()))
+
+    def _scores(self, state: Spreading, nodes: Columns, rows: Rows, number: Callable[[Rows], int]) -> Ints:
+        """`number`: how many rows these stand for."""
         ranked = state.carriers(nodes)[rows]
         all_ranked = bool(ranked.all())
         carriers = rows if all_ranked else rows[ranked]
-        many = carriers.shape[0] if sizes is None else int(sizes[ranked].sum())
-        (worth, places), *others = (self._of(each, state, nodes, carriers, many) for each in state.counted)
+        (worth, places), *others = (self._of(each, state, nodes, carriers, number) for each in state.counted)
         if others:
             total = _rounded(sum((more[where] for more, where in others), worth[places]))
         else:
@@ -308,10 +313,9 @@ class PodTopologySpreadScore(Score):
 
     @staticmethod
     def _of(
-        each: Counted, state: Spreading, nodes: Columns, carriers: Rows, many: int
+        each: Counted, state: Spreading, nodes: Columns, carriers: Rows, number: Callable[[Rows], int]
     ) -> tuple[Floats, Rows | Ints]:
-        """What the constraint makes of some places, and the place of each of the `carriers`, which stand for so
-        `many`."""
+        """What the constraint makes of some places, and the place of each of the `carriers`."""
         layout = state.layout(each, nodes)
         here = layout.all.here(carriers)
         if each.constraint.topology_key != HOSTNAME:
@@ -324,7 +328,7 @@ class PodTopologySpreadScore(Score):
         counts = matching(each, nodes)[carriers]
         if state.lenient:
             counts = np.where(here == 0, -1, counts)
-        worth = _worth(each, np.arange(-1, counts.max(initial=0) + 1), many)
+        worth = _worth(each, np.arange(-1, counts.max(initial=0) + 1), number(carriers))
         worth[0] = 0
         return worth, counts + 1
 
