@@ -111,14 +111,17 @@ class TermIndex:
         """The terms that speak of a pod with these labels, in one order for the same terms."""
         if not self._pods:
             return ()
-        found: dict[ExistingTerm, None] = {}
+        found: list[ExistingTerm] = []
         index = self._index
+        # A term is met once: it stands by one label, or none, and by its namespaces, or none.
         for pins in (None, *labels.items()):
             for where in (namespace, None):
                 for term in index.get((where, pins), ()):
                     if term.term.match.matches(namespace, labels, namespaces):
-                        found[term] = None
-        return tuple(sorted(found, key=self._numbers.__getitem__)) if len(found) > 1 else tuple(found)
+                        found.append(term)
+        if len(found) > 1:
+            found.sort(key=self._numbers.__getitem__)
+        return tuple(found)
 
 
 def _places(term: ExistingTerm) -> list[tuple[str | None, tuple[str, str] | None]]:

@@ -79,13 +79,15 @@ class Domains:
             kept = self._kept[id(who)] = (counts.copy(), self._summed(counts))
             return kept[1]
         before, sums = kept
-        changed: Rows = (counts != before).nonzero()[0]
-        if changed.shape[0] > _ONE_BY_ONE:
+        differs = counts != before
+        many = np.count_nonzero(differs)
+        if many > _ONE_BY_ONE:
             before[:] = counts
             sums[:] = self._summed(counts)
-        elif changed.shape[0]:
-            # A domain may be there more than once, so they are not added all at once.
-            for row in changed.tolist():
+        elif many:
+            # Mostly it is one, which is found sooner than all. A domain may be there more than once, so they are not
+            # added all at once.
+            for row in (differs.argmax(),) if many == 1 else differs.nonzero()[0].tolist():
                 sums[self.of[row]] += counts[row] - before[row]
                 before[row] = counts[row]
             sums[0] = 0

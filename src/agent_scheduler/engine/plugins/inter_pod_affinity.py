@@ -51,6 +51,16 @@ def _facets(counted: Iterable[tuple[str, Ints]], nodes: Columns) -> tuple[Ints, 
     return tuple(facet for key, counts in counted for facet in Domains.along(key, nodes).facets(counts))
 
 
+def _anybody(counted: Iterable[tuple[str, object, Ints]], nodes: Columns, rows: Rows) -> Bools:
+    """Whether, for any (topology key, who is counted, counts by row), somebody is in the domain of each of `rows`."""
+    found = None
+    for key, who, counts in counted:
+        domains = Domains.along(key, nodes)
+        there: Bools = domains.sums(who, counts)[domains.here(rows)] > 0
+        found = there if found is None else found | there
+    return np.zeros(rows.shape[0], dtype=np.bool_) if found is None else found
+
+
 class InterPodAffinity(Filter):
     name = "InterPodAffinity"
     depends = Depends.CLUSTER
@@ -101,20 +111,13 @@ class InterPodAffinity(Filter):
     @staticmethod
     def _repelling(state: Required, nodes: Columns, rows: Rows) -> Bools:
         """Where somebody is whom the pod's own anti-affinity will not have beside it."""
-        found = np.zeros(rows.shape[0], dtype=np.bool_)
-        for key, kind in state.anti_affinity:
-            domains = Domains.along(key, nodes)
-            found |= domains.sums(kind, nodes.matching[kind])[domains.here(rows)] > 0
-        return found
+        return _anybody(((key, kind, nodes.matching[kind]) for key, kind in state.anti_affinity), nodes, rows)
 
     @staticmethod
     def _repelled(state: Required, nodes: Columns, rows: Rows) -> Bools:
         """Where somebody is whose anti-affinity will not have the pod beside it."""
-        found = np.zeros(rows.shape[0], dtype=np.bool_)
-        for each in state.repelled_by:
-            domains = Domains.along(each.term.topology_key, nodes)
-            found |= domains.sums(each, nodes.terms[each])[domains.here(rows)] > 0
-        return found
+        terms = ((each.term.topology_key, each, nodes.terms[each]) for each in state.repelled_by)
+        return _anybody(terms, nodes, rows)
 
     def reasons(self, state: Required, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         counts: dict[str, int] = {}

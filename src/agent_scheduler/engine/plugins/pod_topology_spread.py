@@ -75,7 +75,7 @@ def _even(each: Counted, layout: Layout, nodes: Columns, here: Ints) -> Bools:
     where it is none."""
     constraint = each.constraint
     counts = layout.sums(each, nodes)
-    least = counts[layout.known].min() if layout.number >= constraint.min_domains else 0
+    least = int(counts[layout.known].min()) if layout.number >= constraint.min_domains else 0
     even: Bools = (counts[here] <= constraint.max_skew + least - each.itself) & (here != 0)
     return even
 
@@ -95,11 +95,15 @@ class PodTopologySpread(Filter):
         return spreading(pod, handle, self.defaults, required=True)
 
     def feasible(self, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
-        passes = np.ones(rows.shape[0], dtype=np.bool_)
-        for each in state.counted:
-            layout = state.layout(each, nodes)
-            passes &= _even(each, layout, nodes, layout.all.here(rows))
-        return passes
+        first, *others = (self._even(each, state, nodes, rows) for each in state.counted)
+        for passes in others:
+            first &= passes
+        return first
+
+    @staticmethod
+    def _even(each: Counted, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
+        layout = state.layout(each, nodes)
+        return _even(each, layout, nodes, layout.all.here(rows))
 
     def facets(self, state: Spreading, nodes: Columns) -> tuple[Ints, ...]:
         layouts = ((each, state.layout(each, nodes)) for each in state.counted)
@@ -297,7 +301,7 @@ class PodTopologySpreadScore(Score):
     def _scores(self, state: Spreading, nodes: Columns, rows: Rows, number: Callable[[Rows], int]) -> Ints:
         """`number`: how many rows these stand for."""
         ranked = state.carriers(nodes)[rows]
-        all_ranked = bool(ranked.all())
+        all_ranked = np.count_nonzero(ranked) == ranked.shape[0]
         carriers = rows if all_ranked else rows[ranked]
         (worth, places), *others = (self._of(each, state, nodes, carriers, number) for each in state.counted)
         if others:
@@ -334,9 +338,9 @@ class PodTopologySpreadScore(Score):
 
 
 def _rounded(worth: Floats) -> Ints:
-    whole: Floats = np.floor(worth)
+    whole: Ints = np.floor(worth).astype(np.int64)
     whole += worth - whole >= 0.5
-    return whole.astype(np.int64)
+    return whole
 
 
 def _worth(each: Counted, counts: Ints | Floats, domains: int) -> Floats:
