@@ -116,9 +116,10 @@ class TermIndex:
         # A term is met once: it stands by one label, or none, and by its namespaces, or none.
         for pins in (None, *labels.items()):
             for where in (namespace, None):
-                for term in index.get((where, pins), ()):
-                    if term.term.match.matches(namespace, labels, namespaces):
-                        found.append(term)
+                if terms := index.get((where, pins)):
+                    found += [
+                        each for each in terms if each.term.match.matches(namespace, labels, namespaces)
+                    ]
         if len(found) > 1:
             found.sort(key=self._numbers.__getitem__)
         return tuple(found)
