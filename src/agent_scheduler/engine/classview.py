@@ -155,10 +155,10 @@ class ClassView:
         else:
             self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
         cells = self._ranking.cells
-        if cells is not None:
+        if cells is not None and touched is not None:
             self._follow(cells, snapshot, touched)
 
-    def _follow(self, cells: Cells, snapshot: Snapshot, touched: Sequence[int] | None) -> None:
+    def _follow(self, cells: Cells, snapshot: Snapshot, touched: Sequence[int]) -> None:
         """Bring `cells` up to date with the rows that were touched, or drop them."""
         # While this is the same, the facets are the same arrays.
         epoch = (
@@ -173,7 +173,7 @@ class ClassView:
             if len(facets) != len(cells.facets) or not all(map(is_, facets, cells.facets)):
                 self._ranking.cells = None
                 return
-        if touched is None or not cells.sort_in(touched):
+        if not cells.sort_in(touched):
             self._ranking.cells = None
 
     @property
