@@ -6,15 +6,20 @@ Most nodes of a cluster are of few sizes, and many have the same pods or none. W
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
-from .columns import Amounts, Columns, Rows
+from .columns import Amounts, Columns, Ints, Rows
+from .ranking import REFUSED
 from .rowlog import RowLog
 
 #: What rows that were never used are of.
 _NOBODY: Final = -1
+
+#: So many rows are looked at first where a kind has many.
+_NEAR: Final = 256
 
 
 class Alike:
@@ -24,6 +29,7 @@ class Alike:
     __slots__ = (
         "_cells",
         "_count",
+        "_counts",
         "_examples",
         "_free",
         "_keys",
@@ -43,7 +49,9 @@ class Alike:
         self._kinds: dict[tuple[Amounts, Amounts], int] = {}
         #: [kind] of which the following is kept; those in `_free` have no rows.
         self._keys: list[tuple[Amounts, Amounts]] = []
-        self._count: list[int] = []
+        #: [kind] how many rows are of it; the same memory as `_count`.
+        self._counts: Ints = np.zeros(0, dtype=np.int64)
+        self._count = self._counts.data
         self._examples: Rows = np.zeros(0, dtype=np.intp)
         #: Kinds whose example has become of another kind.
         self._orphans: set[int] = set()
@@ -68,6 +76,59 @@ class Alike:
         self._orphans.clear()
         return self._examples[: len(self._keys)]
 
+    def ask(self, about: Callable[[Rows], Ints]) -> Ints:
+        """[kind] what `about` says of a row of it; `REFUSED` of a kind that there is no more."""
+        examples = self.examples()
+        there = self._counts[: examples.shape[0]] != 0
+        answers = np.full(examples.shape[0], REFUSED, dtype=np.int64)
+        answers[there] = about(examples[there])
+        return answers
+
+    def best(self, scores: Ints, count: int, offset: int, size: int) -> Sequence[int]:
+        """The first `count` of `size` rows in the order of `ranking`, where `scores` are as `ask` gives them."""
+        if not 0 <= offset < size:
+            offset = 0
+        (kinds,) = (scores != REFUSED).nonzero()
+        scores = scores[kinds]
+        chosen: list[int] = []
+        while kinds.shape[0]:
+            tied = scores == scores[scores.argmax()]
+            chosen += self._first_of(kinds[tied], count - len(chosen), offset, size)
+            if len(chosen) == count:
+                break
+            others = ~tied
+            kinds, scores = kinds[others], scores[others]
+        return chosen
+
+    def _first_of(self, kinds: Rows, count: int, offset: int, size: int) -> list[int]:
+        """The first `count` rows of `kinds` from `offset` on, wrapping around."""
+        if kinds.shape[0] == 1 and self._count[kinds.item()] == 1:
+            return [self._examples.item(kinds.item())]
+        if self._counts[kinds].max() == 1:
+            rows = np.sort(self._examples[kinds])
+        else:
+            near: list[int] = (offset + self._are_of(kinds, offset, min(offset + _NEAR, size)))[
+                :count
+            ].tolist()
+            if len(near) == count:
+                return near
+            rows = self._are_of(kinds, 0, size)
+        place = int(rows.searchsorted(offset))
+        found: list[int] = np.concatenate((rows[place:], rows[:place]))[:count].tolist()
+        return found
+
+    def _are_of(self, kinds: Rows, start: int, stop: int) -> Rows:
+        """Which of these rows, counted from `start`, are of one of `kinds`."""
+        of = self.of[start:stop]
+        if kinds.shape[0] == 1:
+            are = of == kinds.item()
+        else:
+            among = np.zeros(len(self._keys), dtype=np.bool_)
+            among[kinds] = True
+            are = among[of]
+        found: Rows = are.nonzero()[0]
+        return found
+
     def _look_at_all(self, columns: Columns) -> None:
         size = columns.size
         kinds: dict[tuple[Amounts, Amounts], int] = {}
@@ -80,9 +141,10 @@ class Alike:
         self.of[:size] = of
         self._cells = self.of.data
         self._keys = list(kinds)
-        self._count = np.bincount(self.of[:size], minlength=len(kinds)).tolist()
         # A row is given its new kind before the one that it had is free again.
         self._examples = np.zeros(columns.capacity + 1, dtype=np.intp)
+        self._counts = np.bincount(self.of[:size], minlength=columns.capacity + 1)
+        self._count = self._counts.data
         self._examples[self.of[:size]] = np.arange(size)
         self._orphans.clear()
         self._free = []
@@ -99,7 +161,6 @@ class Alike:
             else:
                 new = len(self._keys)
                 self._keys.append(key)
-                self._count.append(0)
             self._kinds[key] = new
             self._examples[new] = row
             self._orphans.discard(new)

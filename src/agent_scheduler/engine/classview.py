@@ -7,7 +7,7 @@ it stands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import filterfalse
 from operator import is_
 from typing import Any, Final, cast
@@ -45,6 +45,9 @@ _PAUSE: Final = 64
 #: Looks at all rows, after which it pays to put them into cells.
 _LOOKS: Final = 3
 
+#: Of a view that has not been asked about rows. Nobody writes to it.
+_NO_RANKING: Final = Ranking(0)
+
 
 class ClassView:
     """A class on one snapshot. Owner: whoever owns the snapshot."""
@@ -55,6 +58,8 @@ class ClassView:
         "_facetted",
         "_filters",
         "_generation",
+        "_is_decided",
+        "_kinds",
         "_looks",
         "_looks_elsewhere",
         "_nodes",
@@ -102,9 +107,9 @@ class ClassView:
         self._of_room = Asked(filter(_is_of_room, filters), filter(_is_of_room, scores))
         self._of_row = Asked(filterfalse(_is_of_room, filters), filterfalse(_is_of_room, scores))
         self._normalized = tuple(each for each in scores if each.plugin.normalize is not None)
-        #: What of them is asked about one row.
-        self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
-        self._row_scores = tuple(each.of_row for each in scores)
+        #: What of them is asked about one row; empty until there are answers of rows.
+        self._row_filters: tuple[tuple[Callable[[Any, Columns, int], bool], Any], ...] = ()
+        self._row_scores: tuple[Callable[[Columns, int], int], ...] = ()
         self._elsewhere = tuple(each for each in self._filters if each.plugin.depends is Depends.CLUSTER)
         self._ranks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in self._scores)
         #: For how many more pods the first rows are not tried. The first pod of a class may be its last.
@@ -128,9 +133,13 @@ class ClassView:
         self._refused: tuple[int, Refused] | None = None
         self._position = -1
         self._generation = -1
+        #: What the first pod of the class is decided by, which may be its last: no row is told its answer before it is
+        #: asked for. None where all rows know theirs.
+        self._kinds: Snapshot | None = None
+        self._is_decided = False
         #: [row] weighted sum of the scores that do not depend on the cluster and need no normalising; refused where a
         #: filter that does not depend on the cluster refuses, or where there is no node.
-        self._ranking = Ranking(0)
+        self._ranking = _NO_RANKING
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Ask the plugins about the rows that changed since the last time."""
@@ -142,18 +151,18 @@ class ClassView:
         nodes.refresh(snapshot)
         touched = log.since(self._position)
         self._position = log.end
-        self._ranking.resize(columns.size)
-        if touched is None or nodes.generation != self._generation:
-            self._generation = nodes.generation
-            self._ranking = Ranking(columns.capacity, columns.size)
-            for score in self._normalized:
-                score.forget(columns.capacity)
+        if not self._is_decided and self._is_of_room_alone():
+            self._kinds = snapshot
+            return
+        if touched is None or self._kinds is not None or nodes.generation != self._generation:
             self._ask_about_all(snapshot)
-        elif len(touched) <= _ONE_BY_ONE:
-            for row in touched:
-                self._ask_about_row(columns, row)
         else:
-            self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
+            self._ranking.resize(columns.size)
+            if len(touched) <= _ONE_BY_ONE:
+                for row in touched:
+                    self._ask_about_row(columns, row)
+            else:
+                self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
         cells = self._ranking.cells
         if cells is not None and touched is not None:
             self._follow(cells, snapshot, touched)
@@ -192,10 +201,28 @@ class ClassView:
         # Mostly there is none, and this is asked once a pod.
         return bool(self._reads) and any(source.version != version for source, version in self._reads.items())
 
+    def _is_of_room_alone(self) -> bool:
+        """Whether rows that offer the same and have the same taken have the same final score, up to a constant."""
+        return not (self._looks_elsewhere or self._of_row or self._nodes.matters or self._varies())
+
+    def _ask_about_kinds(self, snapshot: Snapshot) -> Ints:
+        return snapshot.alike.ask(lambda rows: self._of_room.about(snapshot.columns, rows))
+
     def _ask_about_all(self, snapshot: Snapshot) -> None:
         """What depends on room alone is asked about one row of each kind."""
-        columns, alike = snapshot.columns, snapshot.alike
-        values = self._of_room.about(columns, alike.examples())[alike.of[: columns.size]]
+        columns = snapshot.columns
+        self._kinds = None
+        self._generation = self._nodes.generation
+        filters, scores = (
+            (*self._of_room.filters, *self._of_row.filters),
+            (*self._of_room.scores, *self._of_row.scores),
+        )
+        self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
+        self._row_scores = tuple(each.of_row for each in scores)
+        self._ranking = Ranking(columns.capacity, columns.size)
+        for score in self._normalized:
+            score.forget(columns.capacity)
+        values = self._ask_about_kinds(snapshot)[snapshot.alike.of[: columns.size]]
         if self._of_row:
             values = both(values, self._of_row.about(columns, columns.all_rows()))
         if self._nodes.matters:
@@ -222,8 +249,12 @@ class ClassView:
     def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
         """Up to `count` rows that pass every filter, by falling final score; among equals the first at or after row
         `offset`, wrapping around. Call after `refresh`."""
+        if self._kinds is not None and not self._is_decided:
+            self._is_decided = True
+            scores = self._ask_about_kinds(self._kinds)
+            return self._kinds.alike.best(scores, count, offset, columns.size)
         if not self._looks_elsewhere and not self._varies():
-            return self._ranking.best(count, offset)
+            return self._rows_ranked().best(count, offset)
         chosen = self._among_cells(columns, count, offset)
         if chosen is None and not self._ranks_elsewhere and not self._varies():
             chosen = self._among_first(columns, count, offset)
@@ -234,6 +265,11 @@ class ClassView:
         place = int(rows.searchsorted(offset)) if 0 <= offset < columns.size else 0
         found: list[int] = rows[best_of(self.totals(columns, rows), count, place)].tolist()
         return found
+
+    def _rows_ranked(self) -> Ranking:
+        if self._kinds is not None:
+            self._ask_about_all(self._kinds)
+        return self._ranking
 
     def _among_cells(self, columns: Columns, count: int, offset: int) -> Sequence[int] | None:
         """`best`, where rows have been put into cells; None where that is not, or not yet, worth while."""
@@ -284,7 +320,7 @@ class ClassView:
 
         Rows in `taken` count as refused. Belongs to the view: whoever writes into it puts back what was there.
         """
-        kept = self._ranking.scores[: columns.size]
+        kept = self._rows_ranked().scores[: columns.size]
         if not self._looks_elsewhere and not self._varies():
             if not taken:
                 return kept
@@ -300,7 +336,7 @@ class ClassView:
 
     def feasible_rows(self, columns: Columns) -> Rows:
         """Rows that pass every filter; call after `refresh`."""
-        return self._passing_elsewhere(columns, self._ranking.admitted())
+        return self._passing_elsewhere(columns, self._rows_ranked().admitted())
 
     def _passing_elsewhere(self, columns: Columns, rows: Rows) -> Rows:
         for entry in self._elsewhere:
@@ -311,7 +347,7 @@ class ClassView:
 
     def totals(self, columns: Columns, rows: Rows) -> Ints:
         """Final score of each of the feasible `rows`, up to a constant that all share."""
-        return self._ranking.scores[rows] + self._weighed(columns, rows)
+        return self._rows_ranked().scores[rows] + self._weighed(columns, rows)
 
     def _weighed(self, columns: Columns, rows: Rows, cells: Cells | None = None) -> Ints:
         """What is added to the kept sum of each of the feasible `rows`, or, if given, of all rows of their cells."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,10 @@ FilterPart = Filter | CompiledFilter
 ScorePart = WeightedScore | CompiledScore
 
 
+#: So many rows are ranked one by one, as plain numbers are sooner there than arrays.
+_FEW: Final = 4
+
+
 class Asked:
     """Filters and scores that are asked about the same rows."""
 
@@ -98,6 +102,11 @@ class Asked:
         return found
 
     def _total(self, columns: Columns, rows: Rows) -> Ints:
+        if rows.shape[0] <= _FEW:
+            return np.array(
+                [sum([score.of_row(columns, row) for score in self.scores]) for row in rows.tolist()],
+                dtype=np.int64,
+            )
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for score in self.scores:
             score.add(total, columns, rows)

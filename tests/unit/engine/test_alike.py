@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.framework import Depends, Filter, Score
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.ranking import REFUSED, best_of
 from agent_scheduler.engine.snapshot import Snapshot
 
 from .world import World, node
@@ -62,6 +64,33 @@ def test_many_kinds_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
         snapshot.refresh()
         check(snapshot)
     assert snapshot.alike.examples().shape[0] <= 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), several=st.booleans())
+def test_the_best_rows_are_found_among_kinds_as_among_rows(data: st.DataObject, several: bool) -> None:
+    """With `several`, more rows than are looked at first where a kind has many."""
+    rows = 300 if several else 9
+    world = World(*(node(f"n{index}", cpu=f"{index % 5 + 1}") for index in range(rows)))
+    for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=6)):
+        world.place(f"n{row}", requests={"cpu": "1"})
+    snapshot = Snapshot(world.ledger)
+    assert snapshot.alike.examples().size
+    # Kinds come and go.
+    for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=4)):
+        world.place(f"n{row}", requests={"cpu": data.draw(st.sampled_from(["1", "2"]))})
+        snapshot.refresh()
+        assert snapshot.alike.examples().size
+    columns, alike = snapshot.columns, snapshot.alike
+    kinds = alike.of[: columns.size]
+    said = data.draw(st.lists(st.sampled_from([REFUSED, -3, 0, 7]), min_size=rows, max_size=rows))
+    scores = alike.ask(
+        lambda examples: np.array([said[kind] for kind in kinds[examples] % rows], dtype=np.int64)
+    )
+    of_rows = scores[kinds]
+    for offset in (0, data.draw(st.integers(0, rows))):
+        for count in (1, 3, rows + 1):
+            assert alike.best(scores, count, offset, columns.size) == best_of(of_rows, count, offset)
 
 
 def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> None:

@@ -294,7 +294,12 @@ class LedgerMachine(RuleBasedStateMachine):
         # Scores count up to a constant that all nodes share.
         assert len(set((kept[rows] - new[rows]).tolist())) <= 1
         for offset in (0, columns.size // 2):
-            assert list(view.best(columns, 2, offset)) == best_of(new.copy(), 2, offset)
+            expected = best_of(new.copy(), 2, offset)
+            assert list(view.best(columns, 2, offset)) == expected
+            # A view's first answer may come about in another way than all others.
+            first = ClassView(watched.views.profile, cls, watched.snapshot)
+            first.refresh(watched.snapshot)
+            assert [list(first.best(columns, 2, offset)) for _ in range(2)] == [expected, expected]
         return view
 
     @rule(which=WHICH, shape=POD_SHAPE, late=st.booleans())

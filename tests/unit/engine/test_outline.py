@@ -137,6 +137,18 @@ def test_what_reads_amounts_or_other_objects_is_prepared_for_each_class(plugin: 
     assert plugin.prepared == 3
 
 
+def test_a_class_that_is_asked_once_keeps_nothing_of_rows() -> None:
+    world = World(*(node(f"n{index}") for index in range(50)))
+    profile = build_profile(ProfileSpec(scheduler_name="s", base="agent"))
+    snapshot = Snapshot(world.ledger)
+    views, pod = ClassViews(profile, snapshot), world.pod(requests={"cpu": "1"})
+    view = views.of(pod.cls)
+    first = decide(view, snapshot.columns, candidates=3)
+    assert view._ranking.scores.size == 0
+    assert decide(views.of(pod.cls), snapshot.columns, candidates=3) == first
+    assert view._ranking.scores.size >= 50
+
+
 @pytest.mark.parametrize("profile", profiles())
 def test_classes_that_share_an_outline_decide_as_if_each_were_alone(profile: Profile) -> None:
     world = World(
