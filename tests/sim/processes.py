@@ -11,8 +11,10 @@ import random
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
+from agent_scheduler.engine.queueing.waking import PORTION
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.runtime import Runtime
 
 from .loop import PROCESS
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
 #: for its answer until the lease's request times out, and what is cancelled takes a moment to end.
 GRACE = 10.0
 _BEYOND_GRACE = 5.0 + 1.0
+
+
+class _Runtime(Runtime):
+    """Has events put to pods in portions that come to an end in small worlds, too."""
+
+    portion: int
+
+    def _fast_path(self, transport: Transport) -> FastPath:
+        fast_path = super()._fast_path(transport)
+        fast_path.queue.set_portion(self.portion)
+        return fast_path
 
 
 class Process:
@@ -92,6 +105,7 @@ class Process:
         self.identity = f"{self.name}-{self._starts}"
         self._asked_at = None
         rng = random.Random(f"{world.seed} dice of {self.identity}")
+        portion = random.Random(f"{world.seed} portion of {self.identity}").choice((1, 3, 30, PORTION))
         self.transport = SimTransport(world, self)
         timing = Timing(
             clock=world.loop.time,
@@ -105,7 +119,7 @@ class Process:
         source = world.file.source()
 
         def make() -> asyncio.Task[int]:
-            self.runtime = Runtime(
+            runtime = self.runtime = _Runtime(
                 source.start(),
                 source=source if world.plan.enabled("reload") else None,
                 transport=self.transport,
@@ -113,7 +127,8 @@ class Process:
                 identity=self.identity,
                 abort=lambda _code: self.kill("aborted itself"),
             )
-            return world.loop.create_task(self.runtime.run(signals=False), name=f"run {self.identity}")
+            runtime.portion = portion
+            return world.loop.create_task(runtime.run(signals=False), name=f"run {self.identity}")
 
         self._task = context.run(make)
         world.trace(self.name, f"{self.identity} started")

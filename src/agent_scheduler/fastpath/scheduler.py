@@ -370,7 +370,8 @@ class FastPath:
         self.queue.close()
 
     async def _flush(self) -> None:
-        """Move what has backed off, or waited too long, when its time comes."""
+        """Move what has backed off, or waited too long, when its time comes, and what events have left to be woken: a
+        portion at a time, and others have their turn in between."""
         while True:
             self._deadline_moved.clear()
             deadline = self.queue.next_deadline()
@@ -381,6 +382,7 @@ class FastPath:
                     await self._deadline_moved.wait()
             self.queue.flush_backoff()
             self.queue.flush_unschedulable_leftovers()
+            self.queue.go_on()
             self.history.expire()
 
 

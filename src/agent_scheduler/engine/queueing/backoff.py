@@ -108,11 +108,11 @@ class BackoffQueue(Generic[PodT]):
         """The refused pod whose penalty ends first, though it has not ended; None when none may leave early."""
         return self._refused.pop() if self.settings.pop_from_backoff else None
 
-    def pop_expired(self, now: float) -> list[QueuedPodInfo[PodT]]:
-        """All pods of either queue whose penalty has ended, soonest first in each."""
+    def pop_expired(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
+        """Up to `limit` pods whose penalty has ended, soonest first in each of the two queues."""
         expired: list[QueuedPodInfo[PodT]] = []
         for heap in (self._refused, self._errors):
-            while (first := heap.first_key()) is not None and first <= now:
+            while len(expired) < limit and (first := heap.first_key()) is not None and first <= now:
                 entry = heap.pop()
                 assert entry is not None
                 expired.append(entry)

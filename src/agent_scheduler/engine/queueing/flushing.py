@@ -1,4 +1,7 @@
-"""What time does to waiting pods: backoff ends, and who no event woke for long is tried again."""
+"""What time does to waiting pods: backoff ends, and who no event woke for long is tried again.
+
+Of many whose time has come at once, each call moves some; `next_deadline` then says that there are more.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from .requeue import AFTER_BACKOFF
 from .views import ACTIVE, BACKOFF
 from .waking import Waker
 
+#: So many pods are moved at a time: some four milliseconds.
+_AT_A_TIME = 500
+
 
 class QueueFlushing(Generic[PodT]):
     """The part of `SchedulingQueue` that follows the clock."""
@@ -22,10 +28,10 @@ class QueueFlushing(Generic[PodT]):
     _waker: Waker[PodT]
 
     def flush_backoff(self) -> int:
-        """Move every pod whose backoff has ended to activeQ; returns how many."""
+        """Move pods whose backoff has ended to activeQ; returns how many."""
         self._waker.settle()
         now = self._clock()
-        expired = self._places.backoff.pop_expired(now)
+        expired = self._places.backoff.pop_expired(now, _AT_A_TIME)
         for entry in expired:
             self._places.to_active(entry, label=ev.BACKOFF_COMPLETE, now=now)
         if expired:
@@ -33,7 +39,7 @@ class QueueFlushing(Generic[PodT]):
         return len(expired)
 
     def flush_unschedulable_leftovers(self) -> int:
-        """Retry every pod that no event woke for `max_in_unschedulable`; returns how many left the pool.
+        """Retry pods that no event woke for `max_in_unschedulable`; returns how many left the pool.
 
         A pod that is still gated stays and is looked at again after as long. Pods in flight are not told of others.
         """
@@ -43,7 +49,7 @@ class QueueFlushing(Generic[PodT]):
         label = ev.UNSCHEDULABLE_TIMEOUT.label
         moved = 0
         ready = False
-        for entry in places.pool.stale(now):
+        for entry in places.pool.stale(now, _AT_A_TIME):
             entry.flush_timestamp = now
             place = places.requeue(entry, AFTER_BACKOFF, label=label, now=now)
             ready = ready or places.poppable(entry, place)
@@ -55,5 +61,6 @@ class QueueFlushing(Generic[PodT]):
         return moved
 
     def next_deadline(self) -> float | None:
-        """The instant of the clock at which one of the two flushes has something to do; None when neither will."""
-        return self._places.next_deadline()
+        """The instant of the clock at which a flush or `go_on` has something to do; None when neither will."""
+        deadline = self._places.next_deadline()
+        return self._clock() if self._waker.backlog else deadline

@@ -57,4 +57,5 @@ class QueueInspection(Generic[PodT]):
     def check_invariants(self) -> None:
         """Raise AssertionError where the queue contradicts itself. For tests and for a debug switch: O(n)."""
         self._places.check_invariants()
+        self._waker.check_invariants()
         self.nominator.check_invariants()

@@ -2,12 +2,15 @@
 
 With pre-hints, a plugin's hint is put to the pods that its pre-hint names, and once for all that share what the hint
 depends on. Without, it is put to all that the plugin refused. Either way the same pods are woken, in the same order.
+
+All of it goes step by step, a question each, so that whoever asks may pause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, NamedTuple
+from collections.abc import Callable, Collection, Container, Generator, Mapping, Sequence
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from .entry import PodT, QueuedPodInfo
 from .events import ClusterEvent
@@ -17,6 +20,17 @@ from .prehints import ALL_PODS, ByKeys, PreHintFn
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, IMMEDIATELY, SKIP, RequeueJudge, Strategy
 from .unschedulable import Bucket, UnschedulablePool
+
+Each = TypeVar("Each")
+Result = TypeVar("Result")
+
+#: What is done step by step, and what comes of it.
+Steps = Generator[Each, None, Result]
+
+Woken = tuple[QueuedPodInfo[PodT], Strategy]
+
+#: Whether a UID is not to be asked about.
+Spared = Callable[[str], bool]
 
 
 class Happening(NamedTuple):
@@ -66,77 +80,109 @@ class Narrowing(Generic[PodT]):
         return False
 
     def woken(
-        self, profile: str, happening: Happening, pre_check: Callable[[PodT], bool] | None
-    ) -> list[tuple[QueuedPodInfo[PodT], Strategy]]:
-        """The pods of `profile` that are worth another attempt, in the order in which they came to the pool."""
+        self, profile: str, happening: Happening, pre_check: Callable[[PodT], bool] | None, spared: Spared
+    ) -> Steps[Woken[PodT] | None, None]:
+        """The pods of `profile` that are worth another attempt: those of the highest priority first, of one priority
+        in the order in which they came to the pool; None for each step that finds nobody. `spared`: who is not asked.
+
+        Between two steps pods may come, go and change. Who has left is asked no more; who came or changed meanwhile is
+        the caller's to spare.
+        """
+        event, old, new = happening
         pool, judge = self._pool, self._judge
-        hints = judge.lookup(profile, happening.event)
-        if happening.event.is_wildcard:
+        hints = judge.lookup(profile, event)
+        answer: Callable[[QueuedPodInfo[PodT]], Strategy] = partial(
+            judge.after, event=event, old=old, new=new, hints=hints
+        )
+        if event.is_wildcard:
             asked = pool.of_profile(profile)
         elif not hints:
-            return []
-        elif self._pre_hints:
-            questions = self._questions(profile, hints, happening)
-            if not questions:
-                return []
-            found = self._answered(profile, questions, happening, pre_check)
-            return sorted(found.values(), key=lambda each: pool.sequence(each[0].uid))
-        else:
+            return
+        elif not self._pre_hints:
             asked = pool.refused_by(profile, hints)
-        event, old, new = happening
-        woken: list[tuple[QueuedPodInfo[PodT], Strategy]] = [
-            (entry, strategy)
-            for entry in asked
-            if (pre_check is None or pre_check(entry.pod))
-            and (strategy := judge.after(entry, event, old, new, hints=hints)) is not SKIP
-        ]
-        woken.sort(key=lambda each: pool.sequence(each[0].uid))
-        return woken
+        else:
+            questions = yield from self._questions(profile, hints, happening)
+            asked = _each_once([question.entries for question in questions])
+            buckets = pool.buckets(profile)
+            volatile = {
+                plugin for plugin, _, _ in questions if plugin in buckets and buckets[plugin].volatile
+            }
+            answer = partial(self._answer, profile, questions, happening, volatile)
+        asked = yield from self._in_order(asked)
+        for entry in asked:
+            strategy: Strategy = SKIP
+            if (
+                pool.get(entry.uid) is entry
+                and not spared(entry.uid)
+                and (pre_check is None or pre_check(entry.pod))
+            ):
+                strategy = answer(entry)
+            yield None if strategy is SKIP else (entry, strategy)
 
-    def _answered(
+    def _in_order(self, entries: list[QueuedPodInfo[PodT]]) -> Steps[None, list[QueuedPodInfo[PodT]]]:
+        """Those that are still in the pool, as `woken` gives them out."""
+        pool = self._pool
+        sequence: dict[str, int] = {}
+        by_priority: dict[int, list[QueuedPodInfo[PodT]]] = {}
+        unordered: set[int] = set()
+        for entry in entries:
+            yield None
+            uid, priority = entry.uid, entry.pod.priority
+            if pool.get(uid) is not entry:
+                continue  # it has left since the question was put together
+            number = sequence[uid] = pool.sequence(uid)
+            peers = by_priority.setdefault(priority, [])
+            if peers and number < sequence[peers[-1].uid]:
+                unordered.add(priority)
+            peers.append(entry)
+        for priority in unordered:
+            by_priority[priority].sort(key=lambda entry: sequence[entry.uid])
+        if len(by_priority) == 1:
+            return next(iter(by_priority.values()))
+        return [entry for _, peers in sorted(by_priority.items(), reverse=True) for entry in peers]
+
+    def _answer(
         self,
         profile: str,
-        questions: list[_Question[PodT]],
+        questions: Sequence[_Question[PodT]],
         happening: Happening,
-        pre_check: Callable[[PodT], bool] | None,
-    ) -> dict[str, tuple[QueuedPodInfo[PodT], Strategy]]:
-        """Ask each pod until an answer cannot get better: pending plugins first, as `RequeueJudge.after` does."""
-        judge, (event, old, new) = self._judge, happening
-        found: dict[str, tuple[QueuedPodInfo[PodT], Strategy]] = {}
-        volatile = {plugin for plugin, _, _ in questions if self._pool.buckets(profile)[plugin].volatile}
-        stayed: list[tuple[str, QueuedPodInfo[PodT]]] = []
-        passes = (True, False) if self._pool.pending else (False,)
-        for of_pending in passes:
-            strategy = IMMEDIATELY if of_pending else AFTER_BACKOFF
+        volatile: Container[str],
+        entry: QueuedPodInfo[PodT],
+    ) -> Strategy:
+        """Ask for one pod until an answer cannot get better: pending plugins first, as `RequeueJudge.after` does."""
+        event, old, new = happening
+        uid, pending = entry.uid, entry.pending_plugins
+        stayed: list[str] = []
+        for of_pending in (True, False) if pending else (False,):
             for plugin, hint_fn, entries in questions:
-                for uid, entry in entries.items():
-                    if uid in found or (plugin in entry.pending_plugins) is not of_pending:
-                        continue
-                    if pre_check is not None and not pre_check(entry.pod):
-                        continue
-                    if hint_fn is None or judge.queues(plugin, hint_fn, entry.pod, event, old, new):
-                        found[uid] = (entry, strategy)
-                    elif plugin in volatile:
-                        stayed.append((plugin, entry))
-        for plugin, entry in stayed:
+                if uid not in entries or (plugin in pending) is not of_pending:
+                    continue
+                if hint_fn is None or self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
+                    return IMMEDIATELY if of_pending else AFTER_BACKOFF
+                if plugin in volatile:
+                    stayed.append(plugin)
+        for plugin in stayed:
             self._pool.asked(profile, plugin, entry)
-        return found
+        return SKIP
 
-    def _questions(self, profile: str, hints: PluginHints, happening: Happening) -> list[_Question[PodT]]:
+    def _questions(
+        self, profile: str, hints: PluginHints, happening: Happening
+    ) -> Steps[None, list[_Question[PodT]]]:
         buckets = self._pool.buckets(profile)
         questions: list[_Question[PodT]] = []
         for plugin, registered in hints.items():
-            bucket = buckets.get(plugin)
-            if bucket is not None:
-                for each in registered:
-                    question = self._question(plugin, each, bucket, happening)
+            for each in registered:
+                # Who was in it may have left while another plugin was asked.
+                bucket = buckets.get(plugin)
+                if bucket is not None:
+                    question = yield from self._question(plugin, each, bucket, happening)
                     if question is not None:
                         questions.append(question)
         return questions
 
     def _question(
         self, plugin: str, registered: ClusterEventWithHint, bucket: Bucket[PodT], happening: Happening
-    ) -> _Question[PodT] | None:
+    ) -> Steps[None, _Question[PodT] | None]:
         """None where it is put to nobody."""
         pre_hint, hint_fn = registered.pre_hint, registered.hint_fn
         if pre_hint is None:
@@ -152,30 +198,22 @@ class Narrowing(Generic[PodT]):
         index = bucket.indexes[pre_hint.index]
         if groups is None:
             groups = list(index.groups.values())
-        if not pre_hint.index.volatile:
-            return _question_to(plugin, None, _members(self._agreeing(plugin, hint_fn, groups, happening)))
-        # Pods that are no longer what their place says speak for nobody, and nobody for them.
-        apart = [entry for group in groups for entry in index.strayed(group)]
-        for entry in apart:
-            index.update(entry)
-        groups = [group for group in groups if group.members]
-        agreeing = dict(_members(self._agreeing(plugin, hint_fn, groups, happening)))
         event, old, new = happening
-        for entry in apart:
-            if self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
-                agreeing[entry.uid] = entry
-        return _question_to(plugin, None, agreeing)
-
-    def _agreeing(
-        self, plugin: str, hint_fn: HintFn, groups: list[Group[PodT]], happening: Happening
-    ) -> list[Group[PodT]]:
-        """The groups whose spokesman's hint says yes."""
-        queues, (event, old, new) = self._judge.queues, happening
-        return [
-            group
-            for group in groups
-            if queues(plugin, hint_fn, next(iter(group.members.values())).pod, event, old, new)
-        ]
+        agreeing: list[Group[PodT]] = []
+        alone: dict[str, QueuedPodInfo[PodT]] = {}
+        for group in groups:
+            yield None
+            if pre_hint.index.volatile:
+                # Pods that are no longer what their place says speak for nobody, and nobody for them.
+                for entry in index.strayed(group):
+                    index.update(entry)
+                    if self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
+                        alone[entry.uid] = entry
+            spokesman = next(iter(group.members.values()), None)
+            if spokesman is not None and self._judge.queues(plugin, hint_fn, spokesman.pod, event, old, new):
+                agreeing.append(group)
+        members = _members(agreeing)
+        return _question_to(plugin, None, {**members, **alone} if alone else members)
 
     def _named(
         self, plugin: str, pre_hint: PreHintFn, bucket: Bucket[PodT], happening: Happening
@@ -217,6 +255,17 @@ class Narrowing(Generic[PodT]):
         named = None if found is None else sum(len(group.members) for group in found)
         self._recorder.pre_hint_evaluated(plugin, happening.event.label, named, len(bucket.entries))
         return found
+
+
+def _each_once(
+    found: Sequence[Mapping[str, QueuedPodInfo[PodT]]],
+) -> list[QueuedPodInfo[PodT]]:
+    if len(found) == 1:
+        return list(found[0].values())
+    union: dict[str, QueuedPodInfo[PodT]] = {}
+    for each in found:
+        union.update(each)
+    return list(union.values())
 
 
 def _question_to(

@@ -60,8 +60,8 @@ class Places(Generic[PodT]):
             *self.backoff.uids(),
             self.pool.uids(),
         )
-        #: Called before a pod enters the pool.
-        self.before_pool: Callable[[], None] = lambda: None
+        #: Called with a UID that is about to enter the pool.
+        self.before_pool: Callable[[str], None] = lambda uid: None
         #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
         self._known_deadline = inf
 
@@ -141,7 +141,7 @@ class Places(Generic[PodT]):
 
     def _to_pool(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
         if entry.uid not in self.pool:
-            self.before_pool()
+            self.before_pool(entry.uid)
             self._recorder.incoming(UNSCHEDULABLE, label)
         stale_at = max(entry.timestamp, entry.flush_timestamp) + self._max_in_unschedulable
         self.pool.put(entry, stale_at=stale_at)

@@ -104,6 +104,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             recorder=self._recorder,
             pre_hints=pre_queueing_hints,
             on_ready=on_ready,
+            on_backlog=on_deadline,
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
         self._closed = False
@@ -124,7 +125,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         queue. Raises ValueError, having changed nothing.
         """
         _check_retries(max_urgent_retries)
-        self._waker.settle()
+        self._waker.finish()
         maps = dict(hint_maps)
         gatekeeper = Gatekeeper(hint_maps=maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
         self._places.reconfigure(
@@ -199,7 +200,8 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
     ) -> int:
         """`event` made `old` into `new`: wake the refused pods that it can help, and remember it for pods in flight.
 
-        `pre_check` leaves out the pods for which it is False. Returns how many pods left the pool.
+        `pre_check` leaves out the pods for which it is False. Where many are concerned, some are left to `go_on`; see
+        `waking`. Returns how many pods left the pool at once.
         """
         return self._waker.move_all(event, old, new, pre_check)
 
@@ -208,6 +210,15 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         called once, and the same change told twice asks once. The same pods are woken as without; `move_all` answers 0
         meanwhile. Bursts may be nested."""
         return self._waker
+
+    def go_on(self) -> int:
+        """Wake the next of those that earlier events have left to be asked; `next_deadline` says whether there are any.
+        Returns how many left the pool."""
+        return self._waker.go_on()
+
+    def set_portion(self, questions: int) -> None:
+        """Let events ask about so many pods at a time (`waking.PORTION` otherwise)."""
+        self._waker.portion = questions
 
     def assigned_pod_added(self, pod: object) -> int:
         """A pod that has a node appeared. Returns how many pods left the pool."""
@@ -375,6 +386,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
 
     def _update_known(self, pod: PodT) -> None:
         """Take in the new version of a pod that waits or is in flight."""
+        self._waker.catch_up(pod.uid)
         places = self._places
         uid = pod.uid
         flying = places.in_flight.get(uid)

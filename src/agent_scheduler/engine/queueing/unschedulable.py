@@ -225,10 +225,10 @@ class UnschedulablePool(Generic[PodT]):
         """Rises from pod to pod in the order in which they came here."""
         return self._filed[uid].sequence
 
-    def stale(self, now: float) -> list[QueuedPodInfo[PodT]]:
-        """The pods that have waited too long at `now`; they stay here until they are moved or put again."""
+    def stale(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
+        """Up to `limit` pods that have waited too long at `now`; they stay here until they are moved or put again."""
         found: list[QueuedPodInfo[PodT]] = []
-        while (first := self._stale.first_key()) is not None and first <= now:
+        while len(found) < limit and (first := self._stale.first_key()) is not None and first <= now:
             entry = self._stale.pop()
             assert entry is not None
             found.append(entry)

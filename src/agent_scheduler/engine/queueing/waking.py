@@ -1,15 +1,29 @@
-"""Events on their way to the pods that wait: to the pool at once or after a burst, to pods in flight when they fail."""
+"""Events on their way to the pods that wait: to the pool in portions, to pods in flight when they fail.
+
+An event may concern twenty thousand pods, and asking and moving them all at once would hold up whatever else the loop
+has to do. So at most a portion of it happens at once, which is all of it for nearly every event; the rest waits in a
+backlog, and whoever owns the loop calls `go_on` until nothing is left.
+
+What is guaranteed in between: each pod is in one place; one that was not asked yet is still in the pool, and may be
+shown, changed, activated or deleted there. Events are worked off in the order in which they came. Each is put to those
+that were in the pool then, as they were then: who changes is first put what it has not been asked yet (`catch_up`), and
+who comes to the pool later has heard of it in flight (`failed`). Those of the highest priority are asked and moved
+first, then those that have waited the longest, so that popping meanwhile finds them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Generic
+
+from msgspec import Struct
 
 from . import events as ev
 from .entry import PodT, QueuedPodInfo
 from .events import ClusterEvent
 from .hints import HintMap
-from .narrowing import Happening, Narrowing
+from .narrowing import Happening, Narrowing, Woken
 from .places import Places
 from .pod_events import pod_change_events
 from .record import QueueRecorder
@@ -21,12 +35,29 @@ _LEFT_POOL = (ACTIVE, BACKOFF)
 
 PreCheck = Callable[[PodT], bool]
 
+#: What is done of the backlog at a time, in questions: some four milliseconds.
+PORTION = 3_000
+#: As many questions take as long as moving one pod does.
+_MOVE = 8
+#: More events than this are not kept waiting: then their sender does.
+_MOST_EVENTS = 1_000
+
+
+class _Waking(Struct, Generic[PodT], eq=False):
+    """An event that is being put to the pool, or will be."""
+
+    #: Rises from event to event.
+    number: int
+    happening: Happening
+    pre_check: PreCheck[PodT] | None
+    #: Those that are left to be asked, once it has begun.
+    steps: Iterator[Woken[PodT] | None] | None = None
+
 
 class Waker(Generic[PodT]):
-    """Moves pods out of the pool. Owner of the events of a burst that nobody was asked about yet.
+    """Moves pods out of the pool. Owner of the events that were not yet put to all whom they concern.
 
-    Invariant: whoever looks at the pool or changes it calls `settle` first, so that the order in which things happened
-    is the order in which they count.
+    Invariant: while there is a backlog and no burst, `on_backlog` has been called since it was empty.
     """
 
     def __init__(
@@ -38,19 +69,31 @@ class Waker(Generic[PodT]):
         recorder: QueueRecorder,
         pre_hints: bool,
         on_ready: Callable[[], None],
+        on_backlog: Callable[[], None],
     ) -> None:
-        """Arguments as in `SchedulingQueue`."""
+        """Arguments as in `SchedulingQueue`; `on_backlog` is told when `go_on` has something to do."""
         self._places = places
         self._clock = clock
         self._recorder = recorder
         self._pre_hints = pre_hints
         self._on_ready = on_ready
+        self._on_backlog = on_backlog
+        #: See `PORTION`. May be changed at any time.
+        self.portion = PORTION
         self._bursts = 0
-        self._put_off: list[tuple[Happening, PreCheck[PodT] | None]] = []
+        self._backlog: deque[_Waking[PodT]] = deque()
+        #: The number of the latest event.
+        self._number = 0
+        # UID -> the number of the latest event that is not to be put to the pod any more: who came to the pool, or was
+        # asked apart, while there was a backlog.
+        self._heard: dict[str, int] = {}
+        # What was told in a burst: the same change again wakes nobody whom it has not woken.
+        self._told: set[tuple[ClusterEvent, int, int, int]] = set()
+        self._working = False
         # Asked for every event, so it goes past the classes straight to their dicts.
         self._flying = places.in_flight.uids()
         self._waiting = places.pool.uids()
-        places.before_pool = self.settle
+        places.before_pool = self._enters
         self.reconfigure(hint_maps)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
@@ -83,14 +126,14 @@ class Waker(Generic[PodT]):
             self._places.in_flight.record(event, old, new)
         if not self._waiting or not self._narrowing.concerns(event):
             return 0
-        happening = Happening(event, old, new)
         if self._bursts:
-            self._put_off.append((happening, pre_check))
-            return 0
-        moved, ready = self._wake(happening, pre_check)
-        if ready:
-            self._on_ready()
-        return moved
+            same = (event, id(old), id(new), id(pre_check))
+            if same in self._told:
+                return 0
+            self._told.add(same)
+        self._number += 1
+        self._backlog.append(_Waking(self._number, Happening(event, old, new), pre_check))
+        return 0 if self._bursts else self._begin()
 
     def __enter__(self) -> None:
         """A burst begins; see `SchedulingQueue.burst`."""
@@ -102,40 +145,118 @@ class Waker(Generic[PodT]):
             self.settle()
 
     def settle(self) -> None:
-        """Put what was put off to the pool."""
-        if not self._put_off:
-            return
-        ready = False
-        # Asking may bring more: a plugin is free to tell of an event of its own.
-        while self._put_off:
-            put_off, self._put_off = self._put_off, []
-            told: set[tuple[ClusterEvent, int, int, int]] = set()
-            for happening, pre_check in put_off:
-                # The same change again wakes nobody whom it has not woken.
-                same = (happening.event, id(happening.old), id(happening.new), id(pre_check))
-                if same not in told and self._waiting:
-                    told.add(same)
-                    ready = self._wake(happening, pre_check)[1] or ready
+        """End the gathering of what a burst has told so far."""
+        if self._told:
+            self._told.clear()
+            self._begin()
+
+    def _begin(self) -> int:
+        """The first portion of what has come, unless something has been left already: one at a time is enough. Returns
+        how many pods left the pool."""
+        under_way = bool(self._backlog) and self._backlog[0].steps is not None
+        moved = 0 if under_way else self.go_on()
+        while len(self._backlog) > _MOST_EVENTS and not self._working:
+            moved += self.go_on()
+        if self._backlog:
+            self._on_backlog()
+        return moved
+
+    @property
+    def backlog(self) -> int:
+        """How many events were not yet put to all whom they concern."""
+        return len(self._backlog)
+
+    def finish(self) -> None:
+        """Work off the whole backlog, however long it takes."""
+        self.settle()
+        while self._backlog and not self._working:
+            self.go_on()
+
+    def go_on(self) -> int:
+        """The next portion of the backlog. Returns how many pods left the pool."""
+        if self._working:
+            # A plugin that is being asked told of an event of its own, which has its turn.
+            return 0
+        self._working = True
+        places, backlog = self._places, self._backlog
+        moved, ready, left = 0, False, self.portion
+        now = self._clock()
+        try:
+            while backlog and left > 0:
+                waking = backlog[0]
+                if waking.steps is None:
+                    waking.steps = self._steps(waking)
+                for woken in waking.steps:
+                    left -= 1
+                    if woken is not None:
+                        entry, strategy = woken
+                        left -= _MOVE
+                        label = waking.happening.event.label
+                        place = places.requeue(entry, strategy, label=label, now=now)
+                        ready = ready or places.poppable(entry, place)
+                        moved += place in _LEFT_POOL
+                    if left <= 0:
+                        break
+                else:
+                    backlog.popleft()
+        except BaseException:
+            # What cannot be gone on with must not be in the way of the rest.
+            backlog.popleft()
+            if backlog:
+                self._on_backlog()
+            raise
+        finally:
+            self._working = False
+            if not backlog:
+                self._heard.clear()
         if ready:
             self._on_ready()
+        return moved
 
-    def _wake(self, happening: Happening, pre_check: PreCheck[PodT] | None) -> tuple[int, bool]:
-        """How many pods left the pool, and whether one of them can be popped."""
-        places = self._places
-        moved = 0
-        ready = False
-        now = self._clock()
-        label = happening.event.label
+    def _steps(self, waking: _Waking[PodT]) -> Iterator[Woken[PodT] | None]:
+        heard, number = self._heard, waking.number
+
+        def spared(uid: str) -> bool:
+            return heard.get(uid, 0) >= number
+
         for profile in self._profiles:
-            for entry, strategy in self._narrowing.woken(profile, happening, pre_check):
-                if places.pool.get(entry.uid) is not entry:
-                    continue  # a gate that was asked about another pod has let it go
-                place = places.requeue(entry, strategy, label=label, now=now)
-                ready = ready or places.poppable(entry, place)
-                moved += place in _LEFT_POOL
-        return moved, ready
+            yield from self._narrowing.woken(profile, waking.happening, waking.pre_check, spared)
+
+    def _enters(self, uid: str) -> None:
+        """`uid` comes to the pool: it has heard of the events so far in flight, or they are not about it."""
+        if self._backlog:
+            self._heard[uid] = self._number
+
+    def check_invariants(self) -> None:
+        numbers = [waking.number for waking in self._backlog]
+        assert numbers == sorted(set(numbers)), "events are out of order"
+        assert not numbers or numbers[-1] <= self._number, "an event has a number of the future"
+        assert all(waking.steps is None for waking in list(self._backlog)[1:]), (
+            "an event has overtaken another"
+        )
+        assert numbers or not self._heard, "it is remembered for nothing who has heard of what"
 
     # -- one pod -------------------------------------------------------------------------------------------
+
+    def catch_up(self, uid: str) -> None:
+        """Put to `uid`, which is about to change, what of the backlog it was not asked yet."""
+        entry = self._places.pool.get(uid)
+        if entry is None or not self._backlog:
+            return
+        heard = self._heard.get(uid, 0)
+        for waking in list(self._backlog):
+            if waking.number <= heard or (waking.pre_check and not waking.pre_check(entry.pod)):
+                continue
+            event, old, new = waking.happening
+            hints = self.judge.lookup(entry.pod.scheduler_name, event)
+            strategy = self.judge.after(entry, event, old, new, hints=hints)
+            if strategy is not SKIP:
+                place = self._places.requeue(entry, strategy, label=event.label, now=self._clock())
+                if place in _LEFT_POOL:
+                    if self._places.poppable(entry, place):
+                        self._on_ready()
+                    return
+        self._heard[uid] = self._number
 
     def updated(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
         """`entry`, which is in the pool, has become `pod`; that may be what its refusal needed."""

@@ -36,9 +36,14 @@ _WAITING = 60
 class History:
     """Owner of the two queues and of the cluster that they hear of."""
 
-    def __init__(self, seed: int, *, bursts: bool = False) -> None:
+    def __init__(self, seed: int, *, bursts: bool = False, portion: int = 0) -> None:
+        """`bursts`: the queue with pre-hints gathers what happens in a step. `portion`: it asks about so many pods at a
+        time, and the rest of it at the end of the step."""
         self.chance = random.Random(seed)
         self.bursts = bursts
+        self.portion = portion
+        #: How often something was left of an event when the next change came.
+        self.left = 0
         self.objects = Objects(self.chance)
         #: What both queues' hints about claims look at.
         self.devices = Devices()
@@ -57,6 +62,8 @@ class History:
             for pre_hints, recorder in zip((True, False), self.recorders, strict=True)
         )
         self.queues = (self.narrowed, self.scanned)
+        if portion:
+            self.narrowed.set_portion(portion)
         hints = self.profile.hint_map()
         self.plugins = sorted(
             {NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in self.profile.filters)}
@@ -99,22 +106,31 @@ class History:
         while len(self.waiting) < _WAITING:
             self._arrive()
         self._attempts()
-        changes = [self._change() for _ in range(self.chance.randint(2, 6) if self.bursts else 1)]
+        several = self.bursts or self.portion
+        changes = [self._change() for _ in range(self.chance.randint(2, 6) if several else 1)]
         with self.narrowed.burst() if self.bursts else nullcontext():
             for change in changes:
                 for say in change:
+                    self.left += bool(self.narrowed._waker.backlog)
                     for queue in self.queues:
                         say(queue)
+                    if self.portion and self.chance.random() < 0.3:
+                        self.narrowed.go_on()
+                        self.narrowed.check_invariants()
+        while self.narrowed._waker.backlog:
+            self.narrowed.go_on()
         self.clock.step(self.chance.choice((0, 0.2, 1.5)))
         for queue in self.queues:
             queue.flush_backoff()
 
     def compare(self) -> None:
-        narrowed, scanned = (self._places(queue) for queue in self.queues)
+        # What is asked apart leaves before its turn; of no two pods is the time the same then, which decides.
+        order = sorted if self.portion else list
+        narrowed, scanned = ([order(each) for each in self._places(queue)] for queue in self.queues)
         assert narrowed == scanned, f"after {self.events} events"
 
     @staticmethod
-    def _places(queue: Queue) -> tuple[object, ...]:
+    def _places(queue: Queue) -> tuple[list[Any], ...]:
         places = queue._places
         return (
             list(places.pool.uids()),
@@ -130,8 +146,13 @@ class History:
         body = self.objects.pod()
         self.waiting[body["metadata"]["uid"]] = body
         pod = self.objects.read(body)
+        self._tick()
         for queue in self.queues:
             queue.add(pod)
+
+    def _tick(self) -> None:
+        if self.portion:
+            self.clock.step(1e-6)
 
     def _attempts(self) -> None:
         for _ in range(self.chance.choice((1, 2, 8, 30))):
@@ -158,6 +179,7 @@ class History:
                 queue.done(uid)
                 queue.assigned_pod_added(pod)
             return
+        self._tick()
         count = self.chance.choice((0, 1, 1, 1, 2, 3))
         plugins = frozenset(self.chance.sample(self.plugins, count))
         pending = frozenset(each for each in plugins if self.chance.random() < 0.1)
@@ -181,7 +203,7 @@ class History:
             (2, self._namespace),
             (12, self._storage),
             # Hints about devices look at them as they are, so that in a burst the last state answers for all.
-            (0 if self.bursts else 6, self._claimed),
+            (0 if self.bursts or self.portion else 6, self._claimed),
             (1, self._rare),
         )
         weights, changes = zip(*kinds, strict=True)
