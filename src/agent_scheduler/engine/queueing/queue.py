@@ -2,7 +2,7 @@
 
 After kube-scheduler's `PriorityQueue`. Synchronous and without locks: one thread owns it, so a method is atomic
 for everyone else. It never waits; `pop` answers at once, `on_ready` says when asking again may help, and
-`next_deadline` says when a flush is due.
+`next_deadline` says when a flush, or the rest of a portion (`go_on`), is due.
 
 What it guarantees:
 - a pod is in exactly one of active, backoff, unschedulable (gated included) and in flight, by UID;
