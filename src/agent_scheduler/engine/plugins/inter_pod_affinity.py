@@ -96,17 +96,17 @@ class InterPodAffinity(Filter):
         if state.like is None:
             return np.ones(rows.shape[0], dtype=np.bool_)
         counts = nodes.matching[state.like]
-        carries = np.ones(rows.shape[0], dtype=np.bool_)
-        beside = np.ones(rows.shape[0], dtype=np.bool_)
-        anybody = False
+        domains_of, beside, anybody = [], [], False
         for key in state.affinity_keys:
             domains = Domains.along(key, nodes)
-            sums = domains.sums(state.like, counts)
-            there = domains.here(rows)
-            carries &= there != 0
-            beside &= sums[there] > 0
+            sums, there = domains.sums(state.like, counts), domains.here(rows)
+            domains_of.append(there)
+            # Nobody is in no domain.
+            beside.append(sums[there] > 0)
             anybody = anybody or bool(sums.any())
-        return carries if not anybody and state.is_its_own_like else carries & beside
+        if not anybody and state.is_its_own_like:
+            beside = [there != 0 for there in domains_of]
+        return beside[0] if len(beside) == 1 else np.logical_and.reduce(beside)
 
     @staticmethod
     def _repelling(state: Required, nodes: Columns, rows: Rows) -> Bools:
