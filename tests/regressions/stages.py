@@ -25,7 +25,7 @@ class HeldResults:
         binder = fast_path.binder
         self.results: list[ScheduleResult] = []
         self._only = only
-        self._submit = binder.submit
+        self._submit, self._judge = binder.submit, binder.judge
         self._holding = True
         binder.submit = self._take  # type: ignore[method-assign]
 
@@ -41,6 +41,7 @@ class HeldResults:
         held, self.results = self.results, []
         for result in held:
             self._submit(result)
+        self._judge()
 
 
 class HeldBinds:

@@ -274,12 +274,12 @@ def _check_configuration(world: World, process: Process) -> None:
 
 def _check_workers(world: World) -> None:
     leading = [process for process in world.processes if _leader(process) is not None]
-    wanted = world.shape.workers * len(leading)
     working = sum(
-        getattr(task.get_coro(), "__qualname__", "") == "Worker.run" for task in asyncio.all_tasks(world.loop)
+        getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run"
+        for task in asyncio.all_tasks(world.loop)
     )
-    if working < wanted:
-        world.safety.violated("L9", f"{working} workers work; {wanted} should")
+    if working < len(leading):
+        world.safety.violated("L9", f"the workers of {working} work; those of {len(leading)} should")
 
 
 def nothing_left(world: World, task: asyncio.Task[Any]) -> None:

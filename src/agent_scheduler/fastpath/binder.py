@@ -149,11 +149,8 @@ class Binder:
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
         #: Binds under way. Invariant: nothing is accepted and waits while there are fewer than may be.
         self._sending = 0
-        #: What `run` runs binds in, and on which loop; None while nobody is in it.
+        #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        #: Whether `_judge` is about to be called.
-        self._judging = False
         self._idle = asyncio.Event()
         self._idle.set()
         #: Results whose bind may still be carried out, though nothing is sent for them any more.
@@ -173,10 +170,9 @@ class Binder:
         return self._limit.now
 
     def submit(self, result: ScheduleResult) -> None:
-        """Take over a worker's result; returns at once."""
+        """Take over a worker's result. It waits for `judge`."""
         self._results.append(result)
         self._idle.clear()
-        self._judge_soon()
 
     def has_room(self) -> bool:
         """Whether another result may be submitted. When it becomes true again, the feed is woken."""
@@ -197,26 +193,19 @@ class Binder:
         """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            loop = self._loop = asyncio.get_running_loop()
             try:
                 if self._prebind is not None:
                     tasks.create_task(self._prebind.run(self._claims_ended))
                 self._send()
-                self._judge_soon()
-                await loop.create_future()
+                self.judge()
+                await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
 
     # ---- judging
 
-    def _judge_soon(self) -> None:
-        """Once the workers that decide just now have decided, too."""
-        if self._tasks is not None and self._loop is not None and self._results and not self._judging:
-            self._judging = True
-            self._loop.call_soon(self._judge)
-
-    def _judge(self) -> None:
-        self._judging = False
+    def judge(self) -> None:
+        """Settle all results that were submitted; without `run` they wait for it."""
         if self._tasks is None:
             return
         try:

@@ -47,6 +47,7 @@ from .resource_claims import ResourceClaims
 from .settings import FastPathSettings, RateLimit
 from .storage import Storage
 from .worker import Worker, WorkerObserver
+from .worker_pool import WorkerPool
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
 _FLUSH_SECONDS = 30.0
@@ -211,7 +212,6 @@ class FastPath:
                 cluster=self.cluster,
                 snapshot=self.snapshot,
                 views=views,
-                feed=self._feed,
                 binder=self.binder,
                 failures=failures,
                 candidates=settings.candidates,
@@ -222,6 +222,7 @@ class FastPath:
             )
             for index in range(settings.workers)
         ]
+        self._pool = WorkerPool(self._workers, feed=self._feed, binder=self.binder, clock=timing.clock)
         self._classes = PodClasses()
         kinds = [
             picture.nodes(self.cluster, self._classes),
@@ -351,9 +352,7 @@ class FastPath:
             ]
             if self._events is not None:
                 service.append(tasks.create_task(self._events.run()))
-            workers = [tasks.create_task(worker.run()) for worker in self._workers]
-            for worker in workers:
-                await worker
+            await tasks.create_task(self._pool.run())
             await self.binder.drained()
             await self._status.drain(self._grace)
             if self._events is not None:

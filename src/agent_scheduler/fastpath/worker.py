@@ -12,7 +12,6 @@ worker. Whatever a cycle raises is that pod's failure: the pod backs off as afte
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -28,7 +27,7 @@ from agent_scheduler.engine.snapshot import Snapshot
 from .binder import Binder, ScheduleResult
 from .cluster import Cluster
 from .failure import FailureHandler
-from .feed import Entry, Feed
+from .feed import Entry
 from .preemption import Attempt, Preemption
 
 
@@ -53,7 +52,6 @@ class Worker:
         cluster: Cluster,
         snapshot: Snapshot,
         views: Mapping[str, ClassViews],
-        feed: Feed,
         binder: Binder,
         failures: FailureHandler,
         candidates: int,
@@ -67,7 +65,6 @@ class Worker:
         self._index = index
         self._workers = workers
         self._cluster = cluster
-        self._feed = feed
         self._binder = binder
         self._failures = failures
         self._candidates = candidates
@@ -82,14 +79,6 @@ class Worker:
         """From the next cycle on decide by these."""
         self._views = views
         self._candidates = candidates
-
-    async def run(self) -> None:
-        """Until the queue is closed or the task is cancelled."""
-        while (entry := await self._feed.pop(self._binder.has_room)) is not None:
-            self.cycle(entry)
-            # Others decide before the binder looks at this result: without this pause one worker would drain
-            # the queue while watches and binds starve.
-            await asyncio.sleep(0)
 
     def cycle(self, entry: Entry) -> None:
         """Decide on one popped pod. What a plugin raises is reported, and the pod backs off."""

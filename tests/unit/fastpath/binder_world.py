@@ -259,7 +259,6 @@ class World:
                 cluster=self.cluster,
                 snapshot=snapshot,
                 views={AGENT.scheduler_name: ClassViews(AGENT, snapshot)},
-                feed=feed,
                 binder=self.binder,
                 failures=failures,
                 candidates=candidates,
@@ -318,7 +317,8 @@ class World:
     # -- what makes things happen ------------------------------------------------------------------------
 
     def turn(self, rounds: int = 1000) -> None:
-        """Run what is ready; `rounds` times at most."""
+        """Settle what was decided, and run what is ready; `rounds` times at most."""
+        self.loop.call_soon(self.binder.judge)
         while rounds and (rounds == 1000 or self.loop._ready):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()

@@ -1,4 +1,4 @@
-"""The blocking pop: no wake-up is lost on its way to a worker, and one that means many pods reaches many."""
+"""The blocking pop: no wake-up is lost on its way to whoever waits."""
 
 from __future__ import annotations
 
@@ -14,46 +14,69 @@ from .running import AGENT
 
 
 class World:
-    """A feed on a queue that tells nobody by itself, and as many waiting workers as asked for."""
+    """A feed on a queue that tells nobody by itself, and somebody who waits."""
 
-    def __init__(self, waiters: int) -> None:
+    def __init__(self) -> None:
         self.feed = Feed()
         self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
             clock=lambda: 0.0, hint_maps={"agent-scheduler": AGENT.hint_map()}
         )
         self.feed.attach(self.queue)
-        self.waiters = [asyncio.create_task(self.feed.pop(lambda: True)) for _ in range(waiters)]
+        self.has_room = True
+        self.waiter = self.wait()
+
+    def wait(self) -> asyncio.Task[Entry | None]:
+        return asyncio.create_task(self.feed.pop(lambda: self.has_room))
 
     def add(self, *names: str) -> None:
         classes = PodClasses()
         for name in names:
             self.queue.add(read_pod(pod_json(name), classes))
 
-    async def popped(self) -> list[Entry | None]:
-        return await asyncio.wait_for(asyncio.gather(*self.waiters), 2)
+    async def popped(self) -> str | None:
+        entry = await asyncio.wait_for(self.waiter, 2)
+        return None if entry is None else entry.pod.name
 
 
-async def test_one_wake_up_for_many_pods_reaches_as_many_workers() -> None:
-    world = World(3)
+async def test_a_pod_reaches_the_one_who_waits() -> None:
+    world = World()
     await asyncio.sleep(0)
-    world.add("a", "b", "c")
+    world.add("a", "b")
     world.feed.wake()
-    assert sorted(entry.pod.name for entry in await world.popped() if entry) == ["a", "b", "c"]
+    assert await world.popped() == "a"
+    rest = world.feed.next(lambda: True)
+    assert rest is not None and rest.pod.name == "b"
+    assert world.feed.next(lambda: True) is None
 
 
-async def test_a_worker_that_is_cancelled_on_its_way_passes_its_wake_up_on() -> None:
-    world = World(2)
+async def test_a_pod_stays_in_the_queue_while_there_is_no_room_for_what_comes_of_it() -> None:
+    world = World()
+    world.has_room = False
+    world.add("a")
+    world.feed.wake()
+    await asyncio.sleep(0.01)
+    assert not world.waiter.done()
+    assert world.queue.pending().active == 1
+    world.has_room = True
+    world.feed.wake()
+    assert await world.popped() == "a"
+
+
+async def test_a_pod_is_not_lost_with_one_who_is_cancelled_on_the_way_to_it() -> None:
+    world = World()
     await asyncio.sleep(0)
     world.add("a")
     world.feed.wake()
-    world.waiters.pop(0).cancel()
-    (entry,) = await world.popped()
-    assert entry is not None and entry.pod.name == "a"
+    world.waiter.cancel()
+    await asyncio.sleep(0)
+    # Told of nothing new: it is there.
+    world.waiter = world.wait()
+    assert await world.popped() == "a"
 
 
-async def test_closing_the_queue_ends_every_wait() -> None:
-    world = World(3)
+async def test_closing_the_queue_ends_the_wait() -> None:
+    world = World()
     await asyncio.sleep(0)
     world.queue.close()
     world.feed.wake()
-    assert await world.popped() == [None, None, None]
+    assert await world.popped() is None

@@ -53,6 +53,7 @@ async def test_metrics_tell_the_truth() -> None:
     async with embedded_cluster() as cluster, running(cluster) as process:
         await cluster.add_node("n1", cpu="1")
         await cluster.add_node("n2", cpu="1")
+        await until(lambda: process.metrics()['scheduler_cache_size{type="nodes"}'] == 2)
         for name in ("a", "b"):
             await cluster.add_pod(name, cpu="600m")
         await cluster.add_pod("large", cpu="2")

@@ -1,0 +1,68 @@
+"""All workers, and when each has its turn.
+
+A worker's cycle is synchronous, so workers do not run side by side: they take turns. In a round each of them decides on
+one pod, all on the cluster as it is before the round; then the binder settles what races there were between them. That
+is where conflicts come from in one process, apart from what watches bring while a result waits: among the pods of one
+round, of which there are as many as workers. One worker alone never races.
+
+Several rounds make a turn of the event loop. To go through the loop for each pod would cost more than placing a plain
+one; to place all that wait would let watches, answers and other pods of higher priority wait for too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from .binder import Binder
+from .feed import Entry, Feed
+from .worker import Worker
+
+#: Pods that are decided on in one turn of the event loop, unless one round has more; and seconds after which no further
+#: round is begun.
+_PODS: Final = 16
+_SECONDS: Final = 0.002
+
+
+class WorkerPool:
+    """The workers of one binder, which take pods from one feed."""
+
+    def __init__(
+        self, workers: Sequence[Worker], *, feed: Feed, binder: Binder, clock: Callable[[], float]
+    ) -> None:
+        #: Whose turn it is. Pods that come one at a time go to one after the other.
+        self._workers = itertools.cycle(workers)
+        self._in_a_round = len(workers)
+        self._rounds = max(1, _PODS // len(workers))
+        self._feed = feed
+        self._binder = binder
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until the queue is closed, or cancelled."""
+        while (entry := await self._feed.pop(self._binder.has_room)) is not None:
+            self._turn(entry)
+            await asyncio.sleep(0)
+
+    def _turn(self, first: Entry) -> None:
+        ends = self._clock() + _SECONDS
+        entry: Entry | None = first
+        for _ in range(self._rounds):
+            if not self._round(entry) or self._clock() >= ends:
+                return
+            entry = None
+
+    def _round(self, entry: Entry | None) -> bool:
+        """Whether there was a pod for each worker; `entry` is the first's, where it has been popped already."""
+        for place in range(self._in_a_round):
+            entry = entry or self._feed.next(self._binder.has_room)
+            if entry is None:
+                if place:
+                    self._binder.judge()
+                return False
+            next(self._workers).cycle(entry)
+            entry = None
+        self._binder.judge()
+        return True

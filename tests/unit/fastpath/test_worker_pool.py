@@ -1,0 +1,95 @@
+"""Workers take turns: rounds are judged together, a turn is short, and one after the other gets what comes singly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agent_scheduler.fastpath.worker_pool import WorkerPool
+
+
+class World:
+    """Workers, a feed and a binder that write down what was asked of them. A cycle takes `seconds`."""
+
+    def __init__(self, *, workers: int, pods: int, seconds: float = 0.0, room: int = 1000) -> None:
+        self.now = 0.0
+        self.seconds = seconds
+        self.left = [f"p{number}" for number in range(pods)]
+        self.room = room
+        self.log: list[Any] = []
+        self.pool = WorkerPool(
+            [Worker(self, index) for index in range(workers)],  # type: ignore[misc]
+            feed=self,  # type: ignore[arg-type]
+            binder=self,  # type: ignore[arg-type]
+            clock=lambda: self.now,
+        )
+
+    def has_room(self) -> bool:
+        return self.room > 0
+
+    def judge(self) -> None:
+        self.log.append("judge")
+
+    def next(self, room: Any) -> str | None:
+        return self.left.pop(0) if self.left and room() else None
+
+    async def pop(self, room: Any) -> str | None:
+        self.log.append("turn")
+        return self.next(room)
+
+
+class Worker:
+    def __init__(self, world: World, index: int) -> None:
+        self.world, self.index = world, index
+
+    def cycle(self, entry: str) -> None:
+        self.world.now += self.world.seconds
+        self.world.room -= 1
+        self.world.log.append((self.index, entry))
+
+
+def told(world: World) -> list[Any]:
+    asyncio.run(world.pool.run())
+    return world.log
+
+
+def test_each_worker_decides_once_before_the_races_between_them_are_settled() -> None:
+    assert told(World(workers=3, pods=5)) == [
+        "turn", (0, "p0"), (1, "p1"), (2, "p2"), "judge", (0, "p3"), (1, "p4"), "judge",
+        "turn",
+    ]  # fmt: skip
+
+
+def test_pods_that_come_one_at_a_time_go_to_one_worker_after_the_other() -> None:
+    world = World(workers=3, pods=1)
+    for number in range(1, 4):
+        told(world)
+        world.left.append(f"p{number}")
+    assert [each for each in world.log if isinstance(each, tuple)] == [(0, "p0"), (1, "p1"), (2, "p2")]
+
+
+def test_no_turn_holds_the_loop_for_long() -> None:
+    many = told(World(workers=1, pods=100))
+    assert max(len(list(turn)) for turn in turns(many)) == 16
+    slow = told(World(workers=1, pods=10, seconds=0.0015))
+    assert [len(turn) for turn in turns(slow)] == [2] * 5 + [0]
+    # A round is never cut short: what races there are is settled with all who take part.
+    wide = told(World(workers=32, pods=64, seconds=0.01))
+    assert [len(turn) for turn in turns(wide)] == [32, 32, 0]
+
+
+def test_a_turn_ends_where_the_binder_has_room_for_no_more() -> None:
+    world = World(workers=2, pods=10, room=3)
+    assert [len(turn) for turn in turns(told(world))] == [3, 0]
+    assert len(world.left) == 7
+
+
+def turns(log: list[Any]) -> list[list[Any]]:
+    """What was decided in each."""
+    found: list[list[Any]] = []
+    for each in log:
+        if each == "turn":
+            found.append([])
+        elif each != "judge":
+            found[-1].append(each)
+    return found
