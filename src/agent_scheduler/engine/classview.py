@@ -36,7 +36,7 @@ from .snapshot import Snapshot
 _OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
 
 #: So many changed rows are asked about one by one; more of them together.
-_ONE_BY_ONE = 3
+_ONE_BY_ONE = 16
 
 #: Rows of the order that are tried before all, and pods for which that is left alone where it was of no use.
 _FIRST: Final = 48
