@@ -10,7 +10,8 @@ from collections.abc import Callable
 class LoopLag:
     """Sets a timer again and again and reports how late it ran, in seconds.
 
-    What keeps the loop for longer than two `interval`s is seen whenever it happens, and missed by one of them at most.
+    What keeps the loop for longer than two `interval`s is seen whenever it happens, and is told too short by one of them
+    at most.
     Owner of its one timer, between `start` and `stop`. `worst` is the largest lag of the last `window` timers.
     """
 
@@ -19,8 +20,8 @@ class LoopLag:
         observe: Callable[[float], None],
         *,
         loop: asyncio.AbstractEventLoop,
-        interval: float = 0.02,
-        window: int = 250,
+        interval: float = 0.01,
+        window: int = 500,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe = observe

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,27 @@ def test_what_is_frozen_is_left_out_of_collections(policy: tuple[GcPolicy, Metri
     assert gc.get_threshold() == THRESHOLDS
     assert not any(item is kept for item in gc.get_objects())
     assert kept
+
+
+def test_no_collection_of_a_growing_process_looks_at_many_objects(policy: tuple[GcPolicy, Metrics]) -> None:
+    looked_at: list[int] = []
+
+    def count(phase: str, info: Mapping[str, Any]) -> None:
+        if phase == "start":
+            young = range(info["generation"] + 1)
+            looked_at.append(sum(len(gc.get_objects(generation=each)) for each in young))
+
+    collector, _ = policy
+    collector.start()
+    collector.freeze()
+    gc.callbacks.append(count)
+    try:
+        kept = [[index] for index in range(300_000)]
+    finally:
+        gc.callbacks.remove(count)
+    assert len(kept) / THRESHOLDS[0] / 2 < len(looked_at)
+    # So many take 20 ms at most.
+    assert max(looked_at) < 25_000
 
 
 def test_stopping_puts_back_what_was_there() -> None:
@@ -79,3 +101,14 @@ async def test_a_blocked_loop_is_seen() -> None:
     count = len(seen)
     await asyncio.sleep(0.01)
     assert len(seen) == count
+
+
+@pytest.mark.parametrize("name", ["agent_scheduler_loop_lag_seconds", "agent_scheduler_gc_pause_seconds"])
+def test_a_reading_tells_whether_50_ms_were_passed(name: str) -> None:
+    metrics = Metrics(version="1")
+    metrics.loop_lag_seconds.labels().observe(0.0501)
+    metrics.gc_pause_seconds.labels("0").observe(0.0501)
+    generation = 'generation="0",' if "gc" in name else ""
+    told = metrics.families.text()
+    assert f'{name}_bucket{{{generation}le="0.05"}} 0\n' in told
+    assert f'{name}_bucket{{{generation}le="0.06"}} 1\n' in told
