@@ -62,6 +62,9 @@ WATCH_FAILURES_BEFORE_LIST = 5
 #: A list older than what we have is refused so many times before the store is believed to have gone back (a restore
 #: from a backup), which would otherwise keep a view of objects that no longer exist.
 STALE_LISTS_REFUSED = 3
+#: Lines of a watch that are read and handed over at once. A piece can have many hundreds, which take 50 ms and more;
+#: others have their turn in between.
+PORTION = 128
 #: How many malformed objects are remembered, so that each is reported once.
 _REPORTED = 1024
 
@@ -371,9 +374,12 @@ class Reflector(Generic[T]):
                 f"{self._path}?{urlencode(query)}", read_timeout=stall
             ) as batches:
                 async for lines in batches:
-                    failure = self._receive(lines)
-                    if failure is not None:
-                        return _Ended(failure)
+                    for at in range(0, len(lines), PORTION):
+                        if at:
+                            await asyncio.sleep(0)
+                        failure = self._receive(lines[at : at + PORTION])
+                        if failure is not None:
+                            return _Ended(failure)
         except StreamRefused as refused:
             failure = classify(refused.response)
             return _Ended(failure or Failure(FailureClass.UNKNOWN, refused.response.status))
@@ -382,7 +388,7 @@ class Reflector(Generic[T]):
         return _Ended(None)
 
     def _receive(self, lines: list[bytes]) -> Failure | None:
-        """Hands over what is new in the lines of one piece. Gives the failure that an ERROR event, or a line that is
+        """Hands over what is new in some lines. Gives the failure that an ERROR event, or a line that is
         no event, reports; lines behind it are not looked at."""
         batch: list[Change[T]] = []
         failure: Failure | None = None

@@ -10,8 +10,8 @@ from collections.abc import Callable
 class LoopLag:
     """Sets a timer again and again and reports how late it ran, in seconds.
 
-    What keeps the loop for longer than two `interval`s is seen whenever it happens, and is told too short by one of them
-    at most.
+    What keeps the loop for longer than two `interval`s is seen whenever it happens, and missed by one of them at most:
+    it is told that much too short.
     Owner of its one timer, between `start` and `stop`. `worst` is the largest lag of the last `window` timers.
     """
 

@@ -32,7 +32,7 @@ _SLI_SECONDS = exponential(0.01, 2, 20)
 _HINT_SECONDS = exponential(0.00001, 1.5, 20)
 _ATTEMPTS = exponential(1, 2, 5)
 _CANDIDATE_RANKS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-#: Fine around 50 ms, and one bound at it: nothing is to keep the loop for longer, and a reading is to tell whether it did.
+#: Fine around 50 ms, and one bound at it: nothing is to keep the loop for longer, and a reading tells whether it did.
 _PAUSE_SECONDS = (
     *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005),
     *(0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08),

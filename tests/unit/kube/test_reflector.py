@@ -12,6 +12,7 @@ import pytest
 
 from agent_scheduler.kube.paging import SLICE
 from agent_scheduler.kube.reflector import (
+    PORTION,
     STALE_LISTS_REFUSED,
     WATCH_FAILURES_BEFORE_LIST,
     Change,
@@ -153,6 +154,26 @@ async def test_events_that_arrive_together_are_one_batch() -> None:
     async with world.run():
         await eventually(lambda: len(world.log) == 9)
         assert world.batches == [9]
+
+
+async def test_a_flood_of_events_is_handed_over_in_portions_and_others_have_their_turn_in_between() -> None:
+    count = 3 * PORTION + 1
+    events = b"".join(event("ADDED", pod(f"p{n}", 20 + n)) for n in range(count))
+    world = World([listing(11)], [Stream([events], end="hang")])
+    in_turn: list[int] = []
+    hand_over = world.handle
+
+    def handle(batch: list[Change[Pod]]) -> None:
+        assert not in_turn, "two portions in one turn of the loop"
+        in_turn.append(len(batch))
+        asyncio.get_running_loop().call_soon(in_turn.clear)
+        hand_over(batch)
+
+    world.handle = handle  # type: ignore[method-assign]
+    async with world.run():
+        await eventually(lambda: len(world.log) == count)
+        assert max(world.batches) == PORTION
+        assert [name for _, name, _ in world.log] == [f"p{n}" for n in range(count)]
 
 
 async def test_it_is_not_synced_before_the_whole_list_was_handed_over() -> None:
