@@ -162,7 +162,7 @@ class Binder:
         if adapts != self._adapts:
             self._adapts = adapts
             self._limit = _limit(self._concurrency, adapts=adapts)
-            self._send()
+            self.send()
 
     @property
     def concurrency(self) -> int:
@@ -196,8 +196,8 @@ class Binder:
             try:
                 if self._prebind is not None:
                     tasks.create_task(self._prebind.run(self._claims_ended))
-                self._send()
                 self.judge()
+                self.send()
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
@@ -254,7 +254,6 @@ class Binder:
     def _accept(self, result: ScheduleResult, node_name: str) -> None:
         self._idle.clear()
         self._accepted.append((result, node_name))
-        self._send()
 
     def _choose(self, result: ScheduleResult) -> Choice | None:
         """The first candidate that is still good, and what was reserved there. The caller assumes it at once."""
@@ -291,6 +290,7 @@ class Binder:
         """The pod's claims are written, or will not be, and nothing is reserved any more."""
         if not problem:
             self._accept(result, node_name)
+            self.send()
             return
         self._observer.bind_failed(result.pod, node_name, problem)
         self._failures.error(result.entry, result.pod, problem, started=result.started)
@@ -314,7 +314,7 @@ class Binder:
 
     # ---- binding
 
-    def _send(self) -> None:
+    def send(self) -> None:
         """Have as many binds under way as may be."""
         if self._tasks is None or not self._accepted:
             return
@@ -373,7 +373,7 @@ class Binder:
 
     def _over(self) -> None:
         self._sending -= 1
-        self._send()
+        self.send()
         self._check_idle()
 
     def _check_idle(self) -> None:

@@ -44,6 +44,7 @@ class WorkerPool:
         """Until the queue is closed, or cancelled."""
         while (entry := await self._feed.pop(self._binder.has_room)) is not None:
             self._turn(entry)
+            self._binder.send()
             await asyncio.sleep(0)
 
     def _turn(self, first: Entry) -> None:
