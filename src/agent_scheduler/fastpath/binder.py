@@ -151,6 +151,8 @@ class Binder:
         self._sending = 0
         #: What `run` runs binds in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
+        #: Binds that were answered in this turn of the event loop and are not finished; they count as under way.
+        self._answers: list[tuple[ScheduleResult, str, BindResult]] = []
         self._idle = asyncio.Event()
         self._idle.set()
         #: Results whose bind may still be carried out, though nothing is sent for them any more.
@@ -349,12 +351,24 @@ class Binder:
             took = self._clock() - began
             self._limit.answered(took, under_way=self._sending)
             self._observer.bound(answer.outcome, took, result.pod.scheduler_name)
-            try:
-                self._finish(result, node_name, answer)
-            except Exception as error:
-                # Nobody awaits this call, so it is raised where it ends the run.
-                self._tasks.create_task(raising(error))
-            self._over()
+            if not self._answers:
+                asyncio.get_running_loop().call_soon(self._finish_answered)
+            self._answers.append((result, node_name, answer))
+
+    def _finish_answered(self) -> None:
+        """What was answered in one turn of the event loop is finished together: it saves a tenth of a plain pod's cost
+        to do like things one after the other."""
+        answers, self._answers = self._answers, []
+        for result, node_name, answer in answers:
+            if self._tasks is not None:
+                try:
+                    self._finish(result, node_name, answer)
+                except Exception as error:
+                    # Nobody awaits this call, so it is raised where it ends the run.
+                    self._tasks.create_task(raising(error))
+            self._sending -= 1
+        self.send()
+        self._check_idle()
 
     async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
         try:
