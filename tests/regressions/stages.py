@@ -25,7 +25,8 @@ class HeldResults:
         binder = fast_path.binder
         self.results: list[ScheduleResult] = []
         self._only = only
-        self._submit, self._judge = binder.submit, binder.judge
+        self._submit = binder.submit
+        self._binder = binder
         self._holding = True
         binder.submit = self._take  # type: ignore[method-assign]
 
@@ -41,7 +42,8 @@ class HeldResults:
         held, self.results = self.results, []
         for result in held:
             self._submit(result)
-        self._judge()
+        self._binder.judge()
+        self._binder.send()
 
 
 class HeldBinds:

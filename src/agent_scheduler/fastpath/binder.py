@@ -6,7 +6,7 @@
 A pod with claims is judged with the volumes of its candidates, and has its claims bound before it is (`prebind`).
 
 Judging and assuming happen in one step without an await, in the order in which the results came, so of two pods
-that want the last room exactly one gets it. A fixed number of binds is under way at a time; results wait for their
+that want the last room exactly one gets it. A limited number of binds is under way at a time; results wait for their
 turn, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
 of decided ones. Most binds are one request that succeeds, for which no task is made; one that is not begun so, or
 fails, becomes a task. A bind in doubt that time alone can clear up waits beside them: its room stays taken, its turn
@@ -172,7 +172,7 @@ class Binder:
         return self._limit.now
 
     def submit(self, result: ScheduleResult) -> None:
-        """Take over a worker's result. It waits for `judge`."""
+        """Take over a worker's result. It waits for `judge`, and then for `send`."""
         self._results.append(result)
         self._idle.clear()
 
@@ -317,7 +317,7 @@ class Binder:
     # ---- binding
 
     def send(self) -> None:
-        """Have as many binds under way as may be."""
+        """Have as many binds under way as may be, of results that have a node. What ends makes room for more by itself."""
         if self._tasks is None or not self._accepted:
             return
         while self._accepted and self._sending < self._limit.now:
@@ -356,8 +356,7 @@ class Binder:
             self._answers.append((result, node_name, answer))
 
     def _finish_answered(self) -> None:
-        """What was answered in one turn of the event loop is finished together: it saves a tenth of a plain pod's cost
-        to do like things one after the other."""
+        """What was answered in one turn of the event loop is finished together (docs/decisions/0014)."""
         answers, self._answers = self._answers, []
         for result, node_name, answer in answers:
             if self._tasks is not None:

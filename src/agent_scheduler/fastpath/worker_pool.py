@@ -5,8 +5,9 @@ one pod, all on the cluster as it is before the round; then the binder settles w
 is where conflicts come from in one process, apart from what watches bring while a result waits: among the pods of one
 round, of which there are as many as workers. One worker alone never races.
 
-Several rounds make a turn of the event loop. To go through the loop for each pod would cost more than placing a plain
-one; to place all that wait would let watches, answers and other pods of higher priority wait for too long.
+Several rounds make a turn of the event loop, and binds are sent when it ends: to go through the loop for each pod, and
+from one kind of work to another, costs as much as a quarter of all that is done for a plain one (docs/decisions/0014).
+To place all that wait would let watches, answers and pods of higher priority wait for too long.
 """
 
 from __future__ import annotations

@@ -319,6 +319,7 @@ class World:
     def turn(self, rounds: int = 1000) -> None:
         """Settle what was decided, and run what is ready; `rounds` times at most."""
         self.loop.call_soon(self.binder.judge)
+        self.loop.call_soon(self.binder.send)
         while rounds and (rounds == 1000 or self.loop._ready):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()

@@ -30,6 +30,9 @@ class World:
     def judge(self) -> None:
         self.log.append("judge")
 
+    def send(self) -> None:
+        self.log.append("send")
+
     def next(self, room: Any) -> str | None:
         return self.left.pop(0) if self.left and room() else None
 
@@ -53,9 +56,9 @@ def told(world: World) -> list[Any]:
     return world.log
 
 
-def test_each_worker_decides_once_before_the_races_between_them_are_settled() -> None:
+def test_each_worker_decides_once_before_races_are_settled_and_a_turn_ends_before_binds_are_sent() -> None:
     assert told(World(workers=3, pods=5)) == [
-        "turn", (0, "p0"), (1, "p1"), (2, "p2"), "judge", (0, "p3"), (1, "p4"), "judge",
+        "turn", (0, "p0"), (1, "p1"), (2, "p2"), "judge", (0, "p3"), (1, "p4"), "judge", "send",
         "turn",
     ]  # fmt: skip
 
@@ -90,6 +93,6 @@ def turns(log: list[Any]) -> list[list[Any]]:
     for each in log:
         if each == "turn":
             found.append([])
-        elif each != "judge":
+        elif each not in ("judge", "send"):
             found[-1].append(each)
     return found
