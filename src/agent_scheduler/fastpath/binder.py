@@ -317,7 +317,7 @@ class Binder:
     # ---- binding
 
     def send(self) -> None:
-        """Have as many binds under way as may be, of results that have a node. What ends makes room for more by itself."""
+        """Have as many binds under way as may be, of results that have a node. Each end makes room for the next."""
         if self._tasks is None or not self._accepted:
             return
         while self._accepted and self._sending < self._limit.now:
