@@ -6,19 +6,19 @@ Most nodes of a cluster are of few sizes, and many have the same pods or none. W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from .columns import Amounts, Columns, Ints, Rows
+from .columns import Amounts, Bools, Columns, Ints, Rows
 from .ranking import REFUSED
 from .rowlog import RowLog
 
 #: What rows that were never used are of.
 _NOBODY: Final = -1
 
-#: So many rows are looked at first where a kind has many.
+#: So many rows are looked at first where a kind has many, and then four times as many each time.
 _NEAR: Final = 256
 
 
@@ -78,55 +78,59 @@ class Alike:
 
     def ask(self, about: Callable[[Rows], Ints]) -> Ints:
         """[kind] what `about` says of a row of it; `REFUSED` of a kind that there is no more."""
-        examples = self.examples()
-        there = self._counts[: examples.shape[0]] != 0
-        answers = np.full(examples.shape[0], REFUSED, dtype=np.int64)
-        answers[there] = about(examples[there])
+        kinds, examples = self._there()
+        answers = np.full(len(self._keys), REFUSED, dtype=np.int64)
+        answers[kinds] = about(examples)
         return answers
 
-    def best(self, scores: Ints, count: int, offset: int, size: int) -> Sequence[int]:
-        """The first `count` of `size` rows in the order of `ranking`, where `scores` are as `ask` gives them."""
+    def best(
+        self, passing: Callable[[Rows], tuple[Rows, Ints]], count: int, offset: int, size: int
+    ) -> Sequence[int]:
+        """The first `count` of `size` rows in the order of `ranking`. `passing` says which of the rows that it is
+        given, by their places, have which score."""
         if not 0 <= offset < size:
             offset = 0
-        (kinds,) = (scores != REFUSED).nonzero()
-        scores = scores[kinds]
+        kinds, examples = self._there()
+        places, scores = passing(examples)
         chosen: list[int] = []
-        while kinds.shape[0]:
-            tied = scores == scores[scores.argmax()]
-            chosen += self._first_of(kinds[tied], count - len(chosen), offset, size)
+        for tied in _falling(kinds[places], scores):
+            chosen += self._first_of(tied, count - len(chosen), offset, size)
             if len(chosen) == count:
                 break
-            others = ~tied
-            kinds, scores = kinds[others], scores[others]
         return chosen
+
+    def _there(self) -> tuple[Rows, Rows]:
+        """The kinds that have rows, and one of each."""
+        examples = self.examples()
+        (kinds,) = self._counts[: examples.shape[0]].nonzero()
+        return kinds, examples[kinds]
 
     def _first_of(self, kinds: Rows, count: int, offset: int, size: int) -> list[int]:
         """The first `count` rows of `kinds` from `offset` on, wrapping around."""
-        if kinds.shape[0] == 1 and self._count[kinds.item()] == 1:
-            return [self._examples.item(kinds.item())]
+        if kinds.shape[0] == 1:
+            kind = kinds.item()
+            if self._count[kind] == 1:
+                return [self._examples.item(kind)]
+            return self._sought(lambda of: of == kind, count, offset, size)
         if self._counts[kinds].max() == 1:
             rows = np.sort(self._examples[kinds])
-        else:
-            near: list[int] = (offset + self._are_of(kinds, offset, min(offset + _NEAR, size)))[
-                :count
-            ].tolist()
-            if len(near) == count:
-                return near
-            rows = self._are_of(kinds, 0, size)
-        place = int(rows.searchsorted(offset))
-        found: list[int] = np.concatenate((rows[place:], rows[:place]))[:count].tolist()
-        return found
+            place = int(rows.searchsorted(offset))
+            found: list[int] = np.concatenate((rows[place:], rows[:place]))[:count].tolist()
+            return found
+        among = np.zeros(len(self._keys), dtype=np.bool_)
+        among[kinds] = True
+        return self._sought(lambda of: among[of], count, offset, size)
 
-    def _are_of(self, kinds: Rows, start: int, stop: int) -> Rows:
-        """Which of these rows, counted from `start`, are of one of `kinds`."""
-        of = self.of[start:stop]
-        if kinds.shape[0] == 1:
-            are = of == kinds.item()
-        else:
-            among = np.zeros(len(self._keys), dtype=np.bool_)
-            among[kinds] = True
-            are = among[of]
-        found: Rows = are.nonzero()[0]
+    def _sought(self, are_meant: Callable[[Rows], Bools], count: int, offset: int, size: int) -> list[int]:
+        """`_first_of` for the kinds that are meant."""
+        found: list[int] = []
+        for start, end in ((offset, size), (0, offset)):
+            many = _NEAR
+            while start < end and len(found) < count:
+                stop = min(start + many, end)
+                (near,) = are_meant(self.of[start:stop]).nonzero()
+                found += [start + row for row in near[: count - len(found)].tolist()]
+                start, many = stop, 4 * many
         return found
 
     def _look_at_all(self, columns: Columns) -> None:
@@ -174,3 +178,14 @@ class Alike:
             self._free.append(old)
         elif self._examples[old] == row:
             self._orphans.add(old)
+
+
+def _falling(kinds: Rows, scores: Ints) -> Iterator[Rows]:
+    """Those with the best score, those with the next, and so on."""
+    while kinds.shape[0] > 1:
+        tied = scores == scores[scores.argmax()]
+        yield kinds[tied]
+        others = ~tied
+        kinds, scores = kinds[others], scores[others]
+    if kinds.shape[0]:
+        yield kinds

@@ -7,10 +7,9 @@ it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import filterfalse
+from collections.abc import Callable, Iterable, Sequence
 from operator import is_
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
@@ -31,6 +30,8 @@ from .podclass import PodClass
 from .ranking import REFUSED, Ranking, best_of
 from .refusals import NO_PLUGINS, Refusal, Refused, fit_error, refused_by
 from .snapshot import Snapshot
+
+Entry = TypeVar("Entry", CompiledFilter, CompiledScore)
 
 #: What is asked again about a row whenever something has changed there.
 _OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
@@ -101,28 +102,23 @@ class ClassView:
                 self._filters, self._scores, rejected=self._rejection is not None, reads=self._reads
             )
             self._scores = self._nodes.with_own(self._scores)
-        filters = [each for each in self._filters if each.plugin.depends in _OF_THE_ROW]
-        scores = [each for each in self._scores if each.plugin.depends in _OF_THE_ROW]
-        #: Of these, what rows that are alike have in common, and what they have not.
-        self._of_room = Asked(filter(_is_of_room, filters), filter(_is_of_room, scores))
-        self._of_row = Asked(filterfalse(_is_of_room, filters), filterfalse(_is_of_room, scores))
-        self._normalized = tuple(each for each in scores if each.plugin.normalize is not None)
+        room_filters, row_filters, elsewhere = _by_what_they_read(self._filters)
+        room_scores, row_scores, ranking = _by_what_they_read(self._scores)
+        #: Of what is asked again about a row whenever something has changed there: what rows that are alike have in
+        #: common, and what they have not.
+        self._of_room = Asked(room_filters, room_scores)
+        self._of_row = Asked(row_filters, row_scores)
+        self._normalized = tuple([each for each in row_scores if each.plugin.normalize is not None])
         #: What of them is asked about one row; empty until there are answers of rows.
         self._row_filters: tuple[tuple[Callable[[Any, Columns, int], bool], Any], ...] = ()
         self._row_scores: tuple[Callable[[Columns, int], int], ...] = ()
-        self._elsewhere = tuple(each for each in self._filters if each.plugin.depends is Depends.CLUSTER)
-        self._ranks_elsewhere = any(each.plugin.depends is Depends.CLUSTER for each in self._scores)
+        self._elsewhere = tuple(elsewhere)
+        self._ranks_elsewhere = bool(ranking)
         #: For how many more pods the first rows are not tried. The first pod of a class may be its last.
         self._pause = 1
-        self._looks_elsewhere = bool(self._elsewhere) or self._ranks_elsewhere
-        ranking = tuple(each for each in self._scores if each.plugin.depends is Depends.CLUSTER)
+        self._looks_elsewhere = bool(elsewhere or ranking)
         #: Plugins that look at other rows, with their states; None where one cannot say of which rows it says the same.
-        self._facetted: tuple[tuple[Facetted, Any], ...] | None = None
-        if all(isinstance(each.plugin, Facetted) for each in self._elsewhere) and all(
-            isinstance(each.plugin, FacettedScore) for each in ranking
-        ):
-            elsewhere: tuple[CompiledFilter | CompiledScore, ...] = (*self._elsewhere, *ranking)
-            self._facetted = tuple((cast(Facetted, each.plugin), each.state) for each in elsewhere)
+        self._facetted = _facetted(elsewhere, ranking) if self._looks_elsewhere else ()
         #: How often all rows have been looked at since there were cells.
         self._looks = 0
         #: When the facets of the cells were last looked at; None where they are new.
@@ -251,8 +247,10 @@ class ClassView:
         `offset`, wrapping around. Call after `refresh`."""
         if self._kinds is not None and not self._is_decided:
             self._is_decided = True
-            scores = self._ask_about_kinds(self._kinds)
-            return self._kinds.alike.best(scores, count, offset, columns.size)
+            of_room = self._of_room
+            return self._kinds.alike.best(
+                lambda rows: of_room.passing(columns, rows), count, offset, columns.size
+            )
         if not self._looks_elsewhere and not self._varies():
             return self._rows_ranked().best(count, offset)
         chosen = self._among_cells(columns, count, offset)
@@ -398,7 +396,28 @@ class ClassView:
         return Refusal(fit_error(nodes, refused.counts), refused.plugins)
 
 
-def _is_of_room(entry: CompiledFilter | CompiledScore) -> bool:
-    """Whether it says the same of rows that are alike. What is normalised is kept by row."""
-    plugin = entry.plugin
-    return plugin.depends is Depends.ROOM and getattr(plugin, "normalize", None) is None
+def _by_what_they_read(entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    """Those that say the same of rows that are alike, the others that read a row and what is on it, and those that look
+    at other rows. What is normalised is kept by row."""
+    of_room, of_row, elsewhere = [], [], []
+    for entry in entries:
+        plugin = entry.plugin
+        depends = plugin.depends
+        if depends is Depends.CLUSTER:
+            elsewhere.append(entry)
+        elif depends is Depends.ROOM and getattr(plugin, "normalize", None) is None:
+            of_room.append(entry)
+        elif depends in _OF_THE_ROW:
+            of_row.append(entry)
+    return of_room, of_row, elsewhere
+
+
+def _facetted(
+    filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
+) -> tuple[tuple[Facetted, Any], ...] | None:
+    if not all(isinstance(each.plugin, Facetted) for each in filters):
+        return None
+    if not all(isinstance(each.plugin, FacettedScore) for each in scores):
+        return None
+    entries: tuple[CompiledFilter | CompiledScore, ...] = (*filters, *scores)
+    return tuple((cast(Facetted, each.plugin), each.state) for each in entries)

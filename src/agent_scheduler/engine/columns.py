@@ -219,10 +219,10 @@ class Columns:
     def _catch_up(self) -> None:
         rows = list(self._behind)
         self._behind.clear()
-        if len(rows) == 1:
+        if len(rows) == 1 and self._usage.flags.c_contiguous:
             # As after each bind.
-            row = rows[0]
-            self._usage[:, :, row] = np.array(self.taken[row], dtype=np.int64).reshape(2, -1)
+            (row,) = rows
+            self._usage.reshape(2 * self.resources, -1)[:, row] = self.taken[row]
             return
         taken = np.array([self.taken[row] for row in rows], dtype=np.int64)
         self._usage[:, :, rows] = taken.T.reshape(2, self.resources, len(rows))

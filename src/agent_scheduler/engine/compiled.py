@@ -91,15 +91,21 @@ class Asked:
 
     def about(self, columns: Columns, rows: Rows) -> Ints:
         """The weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses."""
+        if not self.filters:
+            return self._total(columns, rows)
+        places, totals = self.passing(columns, rows)
+        found = np.full(rows.shape[0], REFUSED, dtype=np.int64)
+        found[places] = totals
+        return found
+
+    def passing(self, columns: Columns, rows: Rows) -> tuple[Rows, Ints]:
+        """Which of `rows` no filter refuses, by their places there, and what `about` says of them."""
         passing: Bools | None = None
         for entry in self.filters:
             passed = entry.feasible(columns, rows)
             passing = passed if passing is None else passing & passed
-        if passing is None:
-            return self._total(columns, rows)
-        found = np.full(rows.shape[0], REFUSED, dtype=np.int64)
-        found[passing] = self._total(columns, rows[passing])
-        return found
+        places: Rows = np.arange(rows.shape[0]) if passing is None else passing.nonzero()[0]
+        return places, self._total(columns, rows[places])
 
     def _total(self, columns: Columns, rows: Rows) -> Ints:
         if rows.shape[0] <= _FEW:

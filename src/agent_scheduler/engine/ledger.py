@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from operator import add
+from operator import sub as subtract
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -79,9 +81,8 @@ class Ledger:
         self._free_rows: list[int] = []
         #: [2, resource]: what a pod of the class adds to `Columns.usage`, for as many resources as there were then.
         self._amounts: WeakKeyDictionary[PodClass, Ints] = WeakKeyDictionary()
-        #: (place in a row of `Columns.taken`, amount) for what a pod of the class adds there, for all resources that
-        #: have a column.
-        self._changes: dict[PodClass, tuple[tuple[int, int], ...]] = {}
+        #: What a pod of the class adds to a row of `Columns.taken`, for all resources that have a column.
+        self._changes: dict[PodClass, Amounts] = {}
         #: Priority -> how many pods in `placements` have it.
         self._priorities: dict[int, int] = {}
         self._counter = 0
@@ -356,32 +357,27 @@ class Ledger:
 
     def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
         """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""
-        changed = list(taken)
-        for place, amount in self._changes.get(cls) or self._changes_of(cls):
-            changed[place] += sign * amount
-        return tuple(changed)
+        changes = self._changes.get(cls) or self._changes_of(cls)
+        return tuple(map(add if sign > 0 else subtract, taken, changes))
 
-    def _changes_of(self, cls: PodClass) -> tuple[tuple[int, int], ...]:
+    def _changes_of(self, cls: PodClass) -> Amounts:
         if len(self._changes) >= _CHANGES_KEPT:
             self._changes.clear()
         columns = self.columns
         known, resources = columns.interns.resources, columns.resources
-        # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
-        there = {
-            known[resource]: amount
-            for resource, amount in cls.requests.items()
-            if known.get(resource, resources) < resources
-        }
-        scored = there | {CPU: cls.nonzero[0], MEMORY: cls.nonzero[1]}
-        found = (*there.items(), *((resources + index, amount) for index, amount in scored.items() if amount))
-        self._changes[cls] = found
+        changes = [0] * (2 * resources)
+        for resource, amount in cls.requests.items():
+            index = known.get(resource, resources)
+            # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
+            if index < resources:
+                changes[index] = changes[resources + index] = amount
+        changes[resources + CPU], changes[resources + MEMORY] = cls.nonzero
+        found = self._changes[cls] = tuple(changes)
         return found
 
     def _amounts_of(self, cls: PodClass) -> Ints:
-        amounts: Ints = np.zeros(2 * self.columns.resources, dtype=np.int64)
-        for place, amount in self._changes.get(cls) or self._changes_of(cls):
-            amounts[place] = amount
-        return amounts.reshape(2, -1)
+        changes = self._changes.get(cls) or self._changes_of(cls)
+        return np.array(changes, dtype=np.int64).reshape(2, -1)
 
     def _recount(self, row: int, name: str) -> None:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""

@@ -34,10 +34,14 @@ class Wanted:
         if columns != self._known:
             self._known = columns
             known = nodes.interns.resources
-            there = [each for each in self._wanted if known.get(each[0], columns) < columns]
-            self.each = tuple([(known[name], amount, weight) for name, amount, weight in there])
-            self.resolved = tuple([name for name, _, _ in there])
-            if len(there) < len(self._wanted):
+            each, resolved = [], []
+            for name, amount, weight in self._wanted:
+                index = known.get(name, columns)
+                if index < columns:
+                    each.append((index, amount, weight))
+                    resolved.append(name)
+            self.each, self.resolved = tuple(each), tuple(resolved)
+            if len(each) < len(self._wanted):
                 there_or_elsewhere = {*self.resolved, *self._elsewhere}
                 self.missing = tuple(name for name, _, _ in self._wanted if name not in there_or_elsewhere)
             else:
