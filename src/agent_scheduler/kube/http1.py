@@ -33,7 +33,7 @@ from agent_scheduler.kube.transport import (
     TransportError,
 )
 
-_REQUEST_LINE = re.compile(r"[A-Z]+ /[!-~]* HTTP/1\.1\r\n")
+_METHOD = re.compile(r"[A-Z]+")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 #: Requests that change nothing, so that sending one twice does no harm.
@@ -42,6 +42,16 @@ _SAFE = frozenset({"GET", "HEAD"})
 _CREDENTIALS_SECONDS = 1.0
 #: Methods whose requests say their length even if it is zero (RFC 9110, 8.6).
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})
+
+
+@lru_cache(maxsize=32)
+def _is_method(method: str) -> bool:
+    return _METHOD.fullmatch(method) is not None
+
+
+def _is_target(path: str) -> bool:
+    """Whether it may stand in a request's line: ASCII that can be seen. Asked twice a pod, so without a pattern."""
+    return path[:1] == "/" and " " not in path and path.isascii() and path.isprintable()
 
 
 def _header_line(name: str, value: str) -> bytes:
@@ -71,7 +81,7 @@ def _address(endpoint: Endpoint) -> tuple[Address, str, str]:
     if parts.query or parts.fragment:
         raise ValueError(f"base_url {url!r}: a query or fragment has no place in it")
     prefix = parts.path.rstrip("/")
-    if not _REQUEST_LINE.fullmatch(f"GET {prefix}/ HTTP/1.1\r\n"):
+    if not _is_target(f"{prefix}/"):
         raise ValueError(f"base_url {url!r}: its path is not percent-encoded")
     host = parts.hostname
     usual = 443 if parts.scheme == "https" else 80
@@ -156,11 +166,11 @@ class Http1Transport:
         self, method: str, path: str, body: bytes | None, content_type: str, given: Mapping[str, str]
     ) -> bytes:
         """A request as it is written. Raises ValueError if it cannot be one."""
-        line = f"{method} {self._prefix}{path} HTTP/1.1\r\n"
-        if not _REQUEST_LINE.fullmatch(line) or path[:1] != "/":
+        if not _is_method(method) or not _is_target(path):
             raise ValueError(
                 f"{method} {path!r}: expected a method and a percent-encoded path with its slash"
             )
+        line = f"{method} {self._prefix}{path} HTTP/1.1\r\n"
         # Compared by value: nothing forbids a source of credentials to change the mapping that it gave.
         if given != self._given:
             self._lines, self._given = self._render(given), dict(given)

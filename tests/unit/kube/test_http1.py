@@ -84,6 +84,8 @@ async def test_a_given_header_replaces_the_common_one() -> None:
         ("GET", "/a b", "text/plain"),
         ("GET", "/\r\nEvil: 1", "text/plain"),
         ("GET", "/\u00e9", "text/plain"),
+        ("GET", "/\x7f", "text/plain"),
+        ("GET", "/\x1b", "text/plain"),
         ("GET", "relative", "text/plain"),
         ("GET", "", "text/plain"),
         ("get", "/", "text/plain"),
