@@ -12,7 +12,7 @@ Rows are reused after a node goes; `names[row]` is None in between and `present`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -25,6 +25,7 @@ from .nodeinfo import NodeInfo, Taints
 from .podclass import PODS, HostPort
 from .podcounts import Countable, PodsMatching
 from .podterms import ExistingTerm
+from .rowlog import RowLog
 from .volumes.podvolumes import PodVolumes
 
 Key = TypeVar("Key")
@@ -109,6 +110,7 @@ class Columns:
         "absent",
         "allocatable",
         "capacity",
+        "counted",
         "derived",
         "guests",
         "interns",
@@ -161,6 +163,8 @@ class Columns:
         self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
         #: [row] how often each term about other pods is said there.
         self.terms: dict[ExistingTerm, Ints] = {}
+        #: Rows on which counts of `matching` or `terms` may have changed: who writes one there says so.
+        self.counted = RowLog()
         #: UIDs of pods that are thought away for the time of a question, for plugins that know pods by name.
         self.absent: AbstractSet[str] = NOBODY
         #: The volumes of pods that are thought of as standing on the row in question, by UID, for that time.
@@ -319,6 +323,21 @@ class Columns:
                 self.matching[kind][row] += sign
         for term in pod.cls.existing:
             self.terms[term][row] += sign
+        self.counted.append(row)
+
+    def counts_on(self, row: int) -> list[tuple[Ints, int]]:
+        """Each column of counts with what it has there."""
+        return [(column, column.item(row)) for column in (*self.matching.values(), *self.terms.values())]
+
+    def put_back(self, row: int, counts: Iterable[tuple[Ints, int]]) -> None:
+        """Have the counts of a row as `counts_on` gave them."""
+        for column, count in counts:
+            column[row] = count
+        self.counted.append(row)
+
+    def count_nobody(self, row: int) -> None:
+        """Have nobody counted on a row."""
+        self.put_back(row, ((column, 0) for column, _ in self.counts_on(row)))
 
     def copy_rows(self, source: Columns, rows: Sequence[int]) -> list[int]:
         """Make `rows` equal to those of `source`; gives those whose node has changed. Cost is per row, not per node of
@@ -345,6 +364,7 @@ class Columns:
                     _copy_rows(self.matching[kind], source.matching.get(kind), index)
             for term, column in self.terms.items():
                 _copy_rows(column, source.terms.get(term), index)
+            self.counted.extend(rows)
         if respecified:
             self._copy_nodes(source, respecified)
         if source.ports or self.ports:

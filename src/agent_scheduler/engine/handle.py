@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from .columns import Interns
 from .dra.catalogue import Devices
 from .dra.demand import PodClaim, demand_of
 from .dra.extended import ExtendedNeeds
+from .labelselector import Labels
 from .ledger import Ledger
 from .namespaces import Namespaces
 from .owners import Owned, Owners
 from .podclass import PodClass
 from .podcounts import Countable, PodsMatching
-from .podterms import PodMatch
+from .podterms import ExistingTerm, PodMatch
 from .volumes.catalogue import Catalogue
 from .volumes.usage import VolumeUse
+
+#: Labels of pods for which it is kept what speaks of them.
+_FACES_KEPT: Final = 1024
 
 
 class Source(Protocol):
@@ -63,6 +67,9 @@ class Handle:
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
             WeakValueDictionary()
         )
+        #: Namespace and labels -> the terms that speak of such pods, as things were at these versions.
+        self._faces: dict[Hashable, tuple[ExistingTerm, ...]] = {}
+        self._faces_at: tuple[int, int] | None = None
 
     @property
     def interns(self) -> Interns:
@@ -122,7 +129,7 @@ class Handle:
         if plain and not (terms or beside) and pod.scheduler_name not in self._owners.schedulers:
             # Most pods of most clusters.
             return pod.cls
-        faces = terms.facing(pod.namespace, pod.labels, self._namespaces) if terms else ()
+        faces = self._facing(pod.namespace, pod.labels) if terms else ()
         said = [term for other in beside for term in other.cls.existing if term not in terms]
         if said:
             new = dict.fromkeys(
@@ -132,3 +139,16 @@ class Handle:
         siblings = self._owners.siblings(pod)
         claims = None if plain else demand_of(pod, self._devices)
         return pod.cls.facing(faces, siblings, claims) if faces or siblings or claims else pod.cls
+
+    def _facing(self, namespace: str, labels: Labels) -> tuple[ExistingTerm, ...]:
+        """`TermIndex.facing`; the same object for as long as it is the same."""
+        terms, namespaces, faces = self._ledger.terms, self._namespaces, self._faces
+        versions = (terms.version, namespaces.version)
+        if versions != self._faces_at or len(faces) >= _FACES_KEPT:
+            faces.clear()
+            self._faces_at = versions
+        key = (namespace, *labels.items())
+        found = faces.get(key)
+        if found is None:
+            found = faces[key] = terms.facing(namespace, labels, namespaces)
+        return found

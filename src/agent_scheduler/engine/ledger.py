@@ -137,8 +137,7 @@ class Ledger:
         columns.offer(row, {})
         columns.take_nothing(row)
         columns.ports.pop(row, None)
-        for column in (*columns.matching.values(), *columns.terms.values()):
-            column[row] = 0
+        columns.count_nobody(row)
         columns.relabel(row, None)
         self._changed(row, spec=True)
         self._free_rows.append(row)
@@ -383,13 +382,10 @@ class Ledger:
         """Count a row from its pods: its node is new, or a resource has got its column just now."""
         columns = self.columns
         columns.take_nothing(row)
-        others = (*columns.matching.values(), *columns.terms.values())
-        for column in others:
-            column[row] = 0
+        columns.count_nobody(row)
         for placement in self.pods_on(name):
             self._count(row, placement.cls, 1)
-            if others:
-                columns.count_others(row, placement.pod, 1)
+            columns.count_others(row, placement.pod, 1)
         self._recount_ports(row, name)
 
     def _recount_ports(self, row: int, name: str) -> None:

@@ -77,6 +77,7 @@ class PodClass:
 
     __slots__ = (
         "__weakref__",
+        "_faced",
         "_facing",
         "affinity",
         "besides",
@@ -158,6 +159,8 @@ class PodClass:
             WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None], PodClass]
             | None
         ) = None
+        #: What was asked for last there, and what was given.
+        self._faced: tuple[object, object, object, ReferenceType[PodClass]] | None = None
         #: The one node that it may go to; empty for any.
         self.node_name = node_name
         #: Why no node may be chosen for it; empty for a sound spec.
@@ -173,6 +176,12 @@ class PodClass:
         give the same object."""
         if self.spread:
             siblings = None
+        last = self._faced
+        if last is not None and last[0] is terms and last[1] is siblings and last[2] is claims:
+            # By identity, which costs nothing; terms that are the same mostly are one tuple.
+            faced = last[3]()
+            if faced is not None:
+                return faced
         if terms == self.faces and siblings == self.siblings and claims is self.claims:
             return self
         if self._facing is None:
@@ -200,6 +209,7 @@ class PodClass:
                 error=self.error,
                 besides=(self.besides, *key),
             )
+        self._faced = (*key, ref(found))
         return found
 
 

@@ -46,21 +46,25 @@ class PodsMatching:
     Equal only to itself: its column lives for as long as somebody holds it.
     """
 
-    __slots__ = ("__weakref__", "alive_only", "matches")
+    __slots__ = ("__weakref__", "_last", "alive_only", "matches")
 
     def __init__(self, matches: Iterable[PodMatch], *, alive_only: bool = False) -> None:
         """`alive_only`: those that are being deleted do not count."""
         self.matches = tuple(matches)
         self.alive_only = alive_only
         assert all(each.is_resolved for each in self.matches), "resolve it first"
+        #: Namespace and labels that were asked about last, and the answer: pods come in bursts that have the same.
+        self._last: tuple[str, Labels, bool] | None = None
 
     def counts(self, pod: Countable) -> bool:
         if self.alive_only and pod.deleting:
             return False
-        for match in self.matches:  # noqa: SIM110 - once a pod and kind
-            if not match.means(pod.namespace, pod.labels):
-                return False
-        return True
+        namespace, labels, last = pod.namespace, pod.labels, self._last
+        if last is not None and last[1] == labels and last[0] == namespace:
+            return last[2]
+        means = all(match.means(namespace, labels) for match in self.matches)
+        self._last = (namespace, labels, means)
+        return means
 
 
 class TermIndex:
@@ -75,6 +79,8 @@ class TermIndex:
         #: Term -> its place among all that there are; given anew to one that comes back.
         self._numbers: dict[ExistingTerm, int] = {}
         self._next = itertools.count()
+        #: Rises whenever `facing` may answer otherwise.
+        self.version = 0
         #: Where to look for a term: (namespace, key, value), with None for what it does not pin down.
         self._index: dict[tuple[str | None, tuple[str, str] | None], dict[ExistingTerm, None]] = {}
 
@@ -89,6 +95,7 @@ class TermIndex:
         count = self._pods.get(term, 0)
         self._pods[term] = count + 1
         if not count:
+            self.version += 1
             self._numbers[term] = next(self._next)
             for place in _places(term):
                 self._index.setdefault(place, {})[term] = None
@@ -100,6 +107,7 @@ class TermIndex:
         if count > 1:
             self._pods[term] = count - 1
             return False
+        self.version += 1
         del self._pods[term], self._numbers[term]
         for place in _places(term):
             del self._index[place][term]

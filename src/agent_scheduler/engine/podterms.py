@@ -73,6 +73,9 @@ class TermKind(enum.Enum):
     #: Preferred affinity, weight above 0, and preferred anti-affinity, below.
     PREFERS = enum.auto()
 
+    # A member equals itself alone, and is hashed with each term some times a pod: by its name that is slow.
+    __hash__ = object.__hash__
+
 
 class ExistingTerm(NamedTuple):
     """A term as it stands against pods that come."""

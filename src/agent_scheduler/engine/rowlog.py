@@ -5,6 +5,8 @@ Bounded: of a reader that is too far behind all that is known is that anything m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RowLog:
     """Rows as they changed. A position is a number of changes since the beginning, and is never given twice."""
@@ -19,7 +21,7 @@ class RowLog:
         #: The number of the next change: where a reader that is up to date has to go on.
         self.end = 0
 
-    def extend(self, rows: list[int]) -> None:
+    def extend(self, rows: Sequence[int]) -> None:
         self._rows += rows
         self.end += len(rows)
         if len(self._rows) > self._limit:

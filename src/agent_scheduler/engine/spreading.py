@@ -67,7 +67,7 @@ class Layout(NamedTuple):
 
     def sums(self, each: Counted, nodes: Columns) -> Ints:
         """[domain] how many pods the constraint counts there. To be read at once."""
-        return self.counted.sums(each.kind, matching(each, nodes))
+        return self.counted.sums(matching(each, nodes), nodes.counted)
 
     def facets(self, each: Counted, nodes: Columns) -> tuple[Ints, ...]:
         """See `Domains.facets`. Of a node that does not count nobody is counted."""
@@ -145,8 +145,8 @@ class Spreading:
 def matching(each: Counted, nodes: Columns) -> Ints:
     """[row] how many pods the constraint counts there."""
     if each.kind is None:
-        return np.zeros(nodes.size, dtype=np.int64)
-    return nodes.matching[each.kind][: nodes.size]
+        return nodes.derive("nobody", lambda: np.zeros(nodes.capacity, dtype=np.int64))
+    return nodes.matching[each.kind]
 
 
 def spreading(pod: PodClass, handle: Handle, defaults: DefaultSpread, *, required: bool) -> Spreading | None:

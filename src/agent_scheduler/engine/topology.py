@@ -1,22 +1,37 @@
 """Sums over topology domains: what stands on the nodes that share a value of a label.
 
 Of the counts that are summed few change from one question to the next. So sums are kept, with the counts that they
-were made of, and only what differs is added: to compare costs a tenth of adding all up.
+were made of, and only what differs is added. Rows that may have changed are in a log; where these are many, to compare
+all counts still costs but a tenth of adding all up.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from .columns import Columns, Ints, Rows
+from .rowlog import RowLog
 
 #: Counts that are added one by one; after more all are added up.
 _ONE_BY_ONE: Final = 32
 
 #: Columns of counts whose sums are kept.
 _SUMS_KEPT: Final = 64
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Sums of `counts`, a column that lives for as long as this."""
+
+    counts: Ints
+    #: The counts that were added, and what came of them.
+    before: Ints
+    sums: Ints
+    #: Up to where the log has been read.
+    position: int
 
 
 class Domains:
@@ -31,9 +46,8 @@ class Domains:
         #: The rows that were asked about last, and their domains.
         self._asked: Rows | None = None
         self._here: Ints = of
-        #: Counts as they were, and their sums, by the identity of who is counted. That it may be another's by now does
-        #: no harm: what is compared are the counts.
-        self._kept: dict[int, tuple[Ints, Ints]] = {}
+        #: By the identity of the columns.
+        self._kept: dict[int, _Kept] = {}
         self._marks: Ints | None = None
         #: Whether no two rows share a domain. Like the marks, None until somebody asks.
         self._single: bool | None = None
@@ -68,30 +82,38 @@ class Domains:
             self._single = bool(np.bincount(self.of)[1:].max(initial=0) <= 1)
         return self._single
 
-    def sums(self, who: object, counts: Ints) -> Ints:
-        """[domain] sum of the column that counts `who`; 0 for domain 0, which is none. To be read at once: it is
-        brought up to date in place."""
-        counts = counts[: self.of.shape[0]]
-        kept = self._kept.get(id(who))
+    def sums(self, counts: Ints, changes: RowLog) -> Ints:
+        """[domain] sum of a column of counts; 0 for domain 0, which is none. To be read at once: it is brought up to
+        date in place. `changes`: the rows whose counts may have changed, always the same log for a column."""
+        kept = self._kept.get(id(counts))
         if kept is None:
             if len(self._kept) >= _SUMS_KEPT:
                 self._kept.clear()
-            kept = self._kept[id(who)] = (counts.copy(), self._summed(counts))
-            return kept[1]
-        before, sums = kept
-        differs = counts != before
-        many = np.count_nonzero(differs)
-        if many > _ONE_BY_ONE:
-            before[:] = counts
-            sums[:] = self._summed(counts)
-        elif many:
-            # Mostly it is one, which is found sooner than all. A domain may be there more than once, so they are not
-            # added all at once.
-            for row in (differs.argmax(),) if many == 1 else differs.nonzero()[0].tolist():
-                sums[self.of[row]] += counts[row] - before[row]
-                before[row] = counts[row]
-            sums[0] = 0
-        return sums
+            before = counts[: self.of.shape[0]].copy()
+            kept = self._kept[id(counts)] = _Kept(counts, before, self._summed(before), changes.end)
+        elif kept.position != changes.end:
+            self._bring_up_to_date(kept, changes)
+        return kept.sums
+
+    def _bring_up_to_date(self, kept: _Kept, changes: RowLog) -> None:
+        counts, before, sums = kept.counts, kept.before, kept.sums
+        rows = changes.since(kept.position) if changes.end - kept.position <= _ONE_BY_ONE else None
+        kept.position = changes.end
+        if rows is None:
+            rows = (counts[: before.shape[0]] != before).nonzero()[0].tolist()
+            if len(rows) > _ONE_BY_ONE:
+                before[:] = counts[: before.shape[0]]
+                sums[:] = self._summed(before)
+                return
+        # A domain may be there more than once, so they are not added all at once.
+        for row in rows:
+            count = counts.item(row)
+            more = count - before.item(row)
+            if more:
+                before[row] = count
+                domain = self.of.item(row)
+                if domain:
+                    sums[domain] += more
 
     def _summed(self, counts: Ints) -> Ints:
         # Floats are exact here: no sum of pods comes near 2**53.

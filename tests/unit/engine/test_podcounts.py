@@ -17,7 +17,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.podterms import PodMatch
 from agent_scheduler.engine.snapshot import Snapshot
 
-from .world import World, node, pod_json, read_pod
+from .world import World, node, pod_json, read_pod, sums_are_right
 
 
 def selector(**labels: str) -> LabelSelector:
@@ -174,3 +174,4 @@ def test_counts_stay_in_step_whatever_happens(steps: list[tuple[str, Any]]) -> N
             for term, column in live.terms.items():
                 assert np.array_equal(copy.terms[term][: live.size], column[: live.size])
         assert world.ledger.check() == []
+        assert sums_are_right(world.ledger.columns) and sums_are_right(snapshot.columns)

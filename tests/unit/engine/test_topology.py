@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_scheduler.engine import topology
+from agent_scheduler.engine.rowlog import RowLog
 from agent_scheduler.engine.topology import Domains
 
 from .world import World, node
@@ -21,29 +22,34 @@ def plain(of: list[int], counts: list[int]) -> list[int]:
 @given(data=st.data(), size=st.integers(1, 80))
 def test_sums_follow_their_counts(data: st.DataObject, size: int) -> None:
     of = data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size))
-    domains = Domains(np.array(of, dtype=np.int64))
+    domains, changes = Domains(np.array(of, dtype=np.int64)), RowLog()
     kinds = ["a", "b"]
     counts = {kind: np.zeros(size + 5, dtype=np.int64) for kind in kinds}
     for _ in range(data.draw(st.integers(1, 8))):
         kind = data.draw(st.sampled_from(kinds))
         changed = data.draw(st.sampled_from([0, 1, 3, size]))
         for _ in range(changed):
-            counts[kind][data.draw(st.integers(0, size - 1))] = data.draw(st.integers(0, 5))
-        assert domains.sums(kind, counts[kind]).tolist() == plain(of, counts[kind][:size].tolist())
+            row = data.draw(st.integers(0, size - 1))
+            counts[kind][row] = data.draw(st.integers(0, 5))
+            changes.append(row)
+        assert domains.sums(counts[kind], changes).tolist() == plain(of, counts[kind][:size].tolist())
 
 
-def test_counts_of_another_under_the_same_identity_are_told_apart() -> None:
-    domains = Domains(np.array([1, 2, 1], dtype=np.int64))
-    who = object()
-    assert domains.sums(who, np.array([1, 2, 3], dtype=np.int64)).tolist() == [0, 4, 2]
-    assert domains.sums(who, np.array([0, 0, 5], dtype=np.int64)).tolist() == [0, 5, 0]
+def test_sums_follow_when_the_log_has_forgotten_what_changed() -> None:
+    domains, changes = Domains(np.array([1, 2, 1], dtype=np.int64)), RowLog(limit=4)
+    counts = np.array([1, 2, 3], dtype=np.int64)
+    assert domains.sums(counts, changes).tolist() == [0, 4, 2]
+    for _ in range(3):
+        for row in range(3):
+            counts[row] += 1
+            changes.append(row)
+    assert domains.sums(counts, changes).tolist() == [0, 10, 5]
 
 
 def test_sums_of_ever_new_columns_do_not_fill_the_memory() -> None:
-    domains = Domains(np.array([1, 2], dtype=np.int64))
-    everybody = [object() for _ in range(3 * topology._SUMS_KEPT)]
-    for who in everybody:
-        domains.sums(who, np.zeros(2, dtype=np.int64))
+    domains, changes = Domains(np.array([1, 2], dtype=np.int64)), RowLog()
+    for number in range(3 * topology._SUMS_KEPT):
+        assert domains.sums(np.array([number, 1]), changes).tolist() == [0, number, 1]
     assert len(domains._kept) <= topology._SUMS_KEPT
 
 
@@ -52,8 +58,8 @@ def test_domains_are_those_of_the_nodes_as_they_are() -> None:
     columns, counts = world.ledger.columns, np.array([1, 2, 4] + [0] * 61, dtype=np.int64)
     domains = Domains.along("zone", columns)
     assert domains is Domains.along("zone", columns)
-    assert domains.sums(world, counts)[domains.of].tolist() == [1, 2]
+    assert domains.sums(counts, columns.counted)[domains.of].tolist() == [1, 2]
     world.ledger.set_node(node("b", labels={"zone": "x"}))
     world.ledger.set_node(node("c", labels={"zone": "x"}))
     domains = Domains.along("zone", columns)
-    assert domains.sums(world, counts)[domains.of].tolist() == [7, 7, 7]
+    assert domains.sums(counts, columns.counted)[domains.of].tolist() == [7, 7, 7]

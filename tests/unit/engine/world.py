@@ -10,11 +10,15 @@ import itertools
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from agent_scheduler.engine.columns import Columns
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.rowlog import RowLog
+from agent_scheduler.engine.topology import Domains
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import resource_value
 
@@ -194,3 +198,12 @@ def plain_requests(pod: dict[str, Any]) -> dict[str, int]:
     for resource, quantity in pod["spec"].get("overhead", {}).items():
         total[resource] = total.get(resource, 0) + resource_value(resource, quantity)
     return {resource: amount for resource, amount in total.items() if amount} | {"pods": 1}
+
+
+def sums_are_right(columns: Columns) -> bool:
+    """Whether kept sums, which follow the log of counted rows, are what the counts say."""
+    domains = Domains.along("kubernetes.io/hostname", columns)
+    return all(
+        np.array_equal(domains.sums(column, columns.counted), Domains(domains.of).sums(column, RowLog()))
+        for column in (*columns.matching.values(), *columns.terms.values())
+    )

@@ -51,12 +51,12 @@ def _facets(counted: Iterable[tuple[str, Ints]], nodes: Columns) -> tuple[Ints, 
     return tuple(facet for key, counts in counted for facet in Domains.along(key, nodes).facets(counts))
 
 
-def _anybody(counted: Iterable[tuple[str, object, Ints]], nodes: Columns, rows: Rows) -> Bools:
-    """Whether, for any (topology key, who is counted, counts by row), somebody is in the domain of each of `rows`."""
+def _anybody(counted: Iterable[tuple[str, Ints]], nodes: Columns, rows: Rows) -> Bools:
+    """Whether, for any (topology key, counts by row), somebody is in the domain of each of `rows`."""
     found = None
-    for key, who, counts in counted:
+    for key, counts in counted:
         domains = Domains.along(key, nodes)
-        there: Bools = domains.sums(who, counts)[domains.here(rows)] > 0
+        there: Bools = domains.sums(counts, nodes.counted)[domains.here(rows)] > 0
         found = there if found is None else found | there
     return np.zeros(rows.shape[0], dtype=np.bool_) if found is None else found
 
@@ -99,7 +99,7 @@ class InterPodAffinity(Filter):
         domains_of, beside, anybody = [], [], False
         for key in state.affinity_keys:
             domains = Domains.along(key, nodes)
-            sums, there = domains.sums(state.like, counts), domains.here(rows)
+            sums, there = domains.sums(counts, nodes.counted), domains.here(rows)
             domains_of.append(there)
             # Nobody is in no domain.
             beside.append(sums[there] > 0)
@@ -111,12 +111,12 @@ class InterPodAffinity(Filter):
     @staticmethod
     def _repelling(state: Required, nodes: Columns, rows: Rows) -> Bools:
         """Where somebody is whom the pod's own anti-affinity will not have beside it."""
-        return _anybody(((key, kind, nodes.matching[kind]) for key, kind in state.anti_affinity), nodes, rows)
+        return _anybody(((key, nodes.matching[kind]) for key, kind in state.anti_affinity), nodes, rows)
 
     @staticmethod
     def _repelled(state: Required, nodes: Columns, rows: Rows) -> Bools:
         """Where somebody is whose anti-affinity will not have the pod beside it."""
-        terms = ((each.term.topology_key, each, nodes.terms[each]) for each in state.repelled_by)
+        terms = ((each.term.topology_key, nodes.terms[each]) for each in state.repelled_by)
         return _anybody(terms, nodes, rows)
 
     def reasons(self, state: Required, nodes: Columns, rows: Rows) -> Mapping[str, int]:
@@ -185,10 +185,10 @@ class InterPodAffinityScore(Score):
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for key, weight, kind in state.own:
             domains = Domains.along(key, nodes)
-            total += weight * domains.sums(kind, nodes.matching[kind])[domains.here(rows)]
+            total += weight * domains.sums(nodes.matching[kind], nodes.counted)[domains.here(rows)]
         for weight, each in state.existing:
             domains = Domains.along(each.term.topology_key, nodes)
-            total += weight * domains.sums(each, nodes.terms[each])[domains.here(rows)]
+            total += weight * domains.sums(nodes.terms[each], nodes.counted)[domains.here(rows)]
         return total
 
     def facets(self, state: Preferred, nodes: Columns) -> tuple[Ints, ...]:

@@ -58,9 +58,7 @@ class WhatIf:
         #: Volumes of pods put here that are placed nowhere.
         self._guests: dict[str, PodVolumes] = {}
         columns.guests = self._guests
-        self._counts: list[tuple[Ints, int]] = [
-            (column, column.item(row)) for column in (*columns.matching.values(), *columns.terms.values())
-        ]
+        self._counts: list[tuple[Ints, int]] = columns.counts_on(row)
         self._new_terms: list[ExistingTerm] = []
         return self
 
@@ -75,8 +73,7 @@ class WhatIf:
             columns.ports[row] = self._ports
         columns.absent = self._absent
         columns.guests = self._guests_before
-        for column, count in self._counts:
-            column[row] = count
+        columns.put_back(row, self._counts)
         for term in self._new_terms:
             del columns.terms[term]
         self._pods = None

@@ -16,13 +16,14 @@ from agent_scheduler.engine.podterms import PodMatch
 from agent_scheduler.engine.preemption.whatif import WhatIf
 from agent_scheduler.engine.snapshot import Snapshot
 
-from ..world import World, node, pod_json, read_pod
+from ..world import World, node, pod_json, read_pod, sums_are_right
 
 NODES = ("a", "b")
 
 
 def contents(columns: Columns) -> dict[str, Any]:
     """Everything that a filter could read of the rows in use."""
+    assert sums_are_right(columns)
     size = columns.size
     return {
         "taken": columns.taken[:size],
