@@ -35,6 +35,10 @@ def apart(app: str) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+def near(app: str) -> dict[str, Any]:
+    return {"podAffinity": apart(app)["podAntiAffinity"]}
+
+
 def pod(classes: PodClasses, uid: str, *, app: str = "", namespace: str = "default", **spec: Any) -> PodInfo:
     body = pod_json(uid, **spec)
     body["metadata"] |= {"uid": uid, "namespace": namespace, "labels": {"app": app} if app else {}}
@@ -94,6 +98,10 @@ def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
         pod(world.classes, "5", app="web", namespace="x"),
     ):
         assert handle.class_of(other) is other.cls
+    world.ledger.set_pod(pod(world.classes, "6", app="cache", affinity=apart("web") | near("web")), "a")
+    assert len(handle.class_of(plain).faces) == 2
+    world.ledger.remove_pod("6")
+    assert handle.class_of(plain) is faced
     world.ledger.remove_pod("2")
     assert handle.class_of(plain) is plain.cls
 
