@@ -1,8 +1,8 @@
 """Which nodes have pods of lower priority, who these are and what they take: columns instead of walks over pods.
 
-Kept for each priority that somebody asked about, and brought up to date when it is asked about again: the rows that
-changed since are counted anew from the pods on them. So a cluster in which nobody is refused pays nothing, and a
-refused pod pays for what happened since the last one.
+Kept for each priority that somebody asked about, and brought up to date row by row, when a row is asked about: what
+changed since is counted anew from the pods on it. So a cluster in which nobody is refused pays nothing, a refused pod
+pays for what happened since the last one, and the first pays for the nodes that it looks at, not for all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import NOBODY, Ints
+from ..columns import NOBODY, Bools, Ints, Rows
 from ..ledger import Ledger
 from ..podclass import PodClass
 from ..podcounts import Countable
@@ -46,9 +46,10 @@ class Roster(NamedTuple):
 
 
 class Lesser:
-    """Pods of a priority below `priority`, by row, as they were at the last `refresh`."""
+    """Pods of a priority below `priority`, by row, as they were at the last `refresh`: on the rows that `count` was
+    asked for since."""
 
-    __slots__ = ("_broken", "_ledger", "_priority", "_rosters", "_sequence", "pods", "usage")
+    __slots__ = ("_broken", "_counted", "_ledger", "_priority", "_rosters", "_sequence", "pods", "usage")
 
     def __init__(self, priority: int, ledger: Ledger) -> None:
         self._priority = priority
@@ -58,6 +59,8 @@ class Lesser:
         self._rosters: dict[int, tuple[tuple[int, int], Roster]] = {}
         #: Row -> ((its version, that of the budgets), what `broken` said then).
         self._broken: dict[int, tuple[tuple[tuple[int, int], int], frozenset[str]]] = {}
+        #: [row] whether `pods` and `usage` are true.
+        self._counted: Bools = np.zeros(0, dtype=np.bool_)
         #: [row] how many there are.
         self.pods: Ints = np.zeros(0, dtype=np.int64)
         #: [2, resource, row] what they take, as `Columns.usage`.
@@ -68,28 +71,44 @@ class Lesser:
         if ledger.sequence == self._sequence:
             return
         shape = (2, ledger.columns.resources, ledger.columns.capacity)
-        rows: list[int] | range | None = ledger.rows_since(self._sequence) if self._sequence >= 0 else None
+        rows = ledger.rows_since(self._sequence) if self._sequence >= 0 else None
+        self._sequence = ledger.sequence
         if rows is None or shape != self.usage.shape:
+            self._counted = np.zeros(shape[2], dtype=np.bool_)
             self.pods = np.zeros(shape[2], dtype=np.int64)
             self.usage = np.zeros(shape, dtype=np.int64)
             self._rosters.clear()
             self._broken.clear()
-            rows = range(ledger.columns.size)
-        self._sequence = ledger.sequence
-        for row in rows:
-            self._count(row)
+        else:
+            self._counted[rows] = False
 
-    def _count(self, row: int) -> None:
-        classes: dict[PodClass, int] = {}
-        for pod in self._there(row):
-            classes[pod.cls] = classes.get(pod.cls, 0) + 1
-        number = sum(classes.values())
-        if not number and not self.pods.item(row):
+    def is_nobody(self) -> bool:
+        """Whether there is none on any row."""
+        return self._ledger.lowest_priority >= self._priority
+
+    def count(self, rows: Rows) -> None:
+        """Have `pods` and `usage` of these true."""
+        rows = rows[~self._counted[rows]]
+        if not rows.size:
             return
-        self.pods[row] = number
-        self.usage[:, :, row] = 0
-        for cls, times in classes.items():
-            self.usage[:, :, row] += times * self._ledger.amounts(cls)
+        self._counted[rows] = True
+        self.pods[rows] = 0
+        self.usage[:, :, rows] = 0
+        classes: dict[PodClass, int] = {}
+        #: Of each pod the place of its class; of each row that has any, where its pods begin in there.
+        places: list[int] = []
+        begins: list[int] = []
+        taken: list[int] = []
+        for row in rows.tolist():
+            there = self._there(row)
+            if there:
+                taken.append(row)
+                begins.append(len(places))
+                places += [classes.setdefault(pod.cls, len(classes)) for pod in there]
+        if taken:
+            amounts = np.array([self._ledger.amounts(cls) for cls in classes])
+            self.usage[:, :, taken] = np.add.reduceat(amounts[places], begins, axis=0).transpose(1, 2, 0)
+            self.pods[taken] = np.diff(begins, append=len(places))
 
     def _there(self, row: int) -> list[Countable]:
         node = self._ledger.columns.nodes[row]

@@ -56,13 +56,12 @@ class Search:
     def prospects(self, rows: Rows, wanted: int) -> list[Prospect]:
         """In the order of `rows`, up to `wanted`, or more until there is one that breaks no budget. Where there is
         none, `counts` has a reason for every row."""
-        there = self._lesser.pods[rows] > 0
-        if nobody := rows.shape[0] - int(np.count_nonzero(there)):
-            self.counts[NO_VICTIMS] = nobody
         found: list[Prospect] = []
-        if nobody == rows.shape[0]:
+        if self._lesser.is_nobody():
+            if rows.size:
+                self.counts[NO_VICTIMS] = rows.shape[0]
             return found
-        left = rows[there]
+        left = rows
         fitting: list[int] = []
         # Only the rows that were asked about have anything in it.
         emptied = np.empty_like(self._columns.usage)
@@ -72,7 +71,7 @@ class Search:
             # So many at least are needed, and when these break budgets, perhaps many more.
             few = max(1, wanted - len(found))
             while len(fitting) < few and left.size:
-                fitting += self._fitting(left[:asking], emptied).tolist()
+                fitting += self._fitting(self._occupied(left[:asking]), emptied).tolist()
                 left = left[asking:]
                 asking *= 2
             if not fitting:
@@ -85,6 +84,14 @@ class Search:
                         break
             fitting = fitting[few:]
         return found
+
+    def _occupied(self, rows: Rows) -> Rows:
+        """Those of `rows` that anybody of lower priority is on."""
+        self._lesser.count(rows)
+        there = self._lesser.pods[rows] > 0
+        if nobody := rows.shape[0] - int(np.count_nonzero(there)):
+            self.counts[NO_VICTIMS] = self.counts.get(NO_VICTIMS, 0) + nobody
+        return rows[there]
 
     def _fitting(self, rows: Rows, emptied: Ints) -> Rows:
         """Those of `rows` that no filter refuses for what it reads of the node and of amounts, if all lesser pods go.

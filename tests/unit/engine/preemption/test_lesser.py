@@ -81,12 +81,16 @@ class Machine(RuleBasedStateMachine):
     def budget_changes(self, allowed: int) -> None:
         self.budgets.set(budget_of(app="x", allowed=allowed))
 
-    @rule(priority=st.sampled_from(PRIORITIES))
-    def somebody_asks(self, priority: int) -> None:
+    @rule(priority=st.sampled_from(PRIORITIES), first=st.integers(0, 2))
+    def somebody_asks(self, priority: int, first: int = 0) -> None:
         lesser = self.lesser.than(priority)
         columns = self.world.ledger.columns
+        # Of some rows first, as a search does, and of some never.
+        lesser.count(np.arange(first, columns.size))
         assert lesser.usage.shape == columns.usage.shape
-        for row in range(columns.size):
+        everybody = self.world.ledger.placements.values()
+        assert lesser.is_nobody() == all(placement.pod.priority >= priority for placement in everybody)
+        for row in range(first, columns.size):
             info = columns.nodes[row]
             there = [
                 pod
