@@ -142,3 +142,17 @@ def test_what_is_kept_of_a_row_follows_pods_that_take_the_same_room_and_have_cha
         machine.somebody_asks(10)
         machine.pod_starts_or_changes("p1", second, app, leaves)
     machine.somebody_asks(10)
+
+
+def test_a_row_that_was_counted_and_changes_is_counted_anew() -> None:
+    machine = Machine()
+    for name in NODES:
+        machine.node_comes_or_changes(name, gpu=False)
+    for name in NODES:
+        machine.somebody_asks(10)
+        machine.pod_comes(f"first-{name}", name, 0, "1", 0)
+        machine.somebody_asks(10, first=1)
+        machine.pod_comes(f"second-{name}", name, 0, "100m", 0)
+        machine.somebody_asks(10)
+        machine.pod_goes(f"first-{name}")
+    machine.somebody_asks(10)
