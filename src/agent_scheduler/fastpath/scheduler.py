@@ -14,6 +14,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
+# np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
+import numpy.ma  # noqa: F401
+
 from agent_scheduler.engine.decide import ClassViews
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
