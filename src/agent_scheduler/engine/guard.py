@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,15 @@ class Guarded:
 
     def __init__(self, plugin: object, registration: Registration) -> None:
         final = getattr(plugin, "normalize", None) is None
-        checks = {**_CHECKS, "score": _final_score} if final else _CHECKS
+        checks = {**_CHECKS, **_FINAL_CHECKS} if final else _CHECKS
         for name in dir(plugin):
             if not name.startswith("_"):
                 value = getattr(plugin, name)
                 setattr(self, name, _guarded(name, value, registration, checks) if callable(value) else value)
+        # What the Protocol answers about one row it asks about rows: that answer, too, is checked.
+        for name, default in _OF_ONE_ROW.items():
+            if getattr(type(plugin), name, None) is default:
+                setattr(self, name, MethodType(default, self))
 
 
 def guarded(plugin: object, registration: Registration) -> Guarded:
@@ -117,6 +122,22 @@ def _final_score(answer: object, _state: Any, _nodes: Any, rows: Any) -> str:
     return _normalize(answer, rows)
 
 
+def _feasible_row(answer: object, *_asked: Any) -> str:
+    return "" if isinstance(answer, bool | np.bool_) else f"answered {answer!r}; allowed: one bool"
+
+
+def _raw_row(answer: object, *_asked: Any) -> str:
+    whole = isinstance(answer, int | np.integer) and not isinstance(answer, bool)
+    return "" if whole else f"answered {answer!r}; allowed: one int"
+
+
+def _final_row(answer: Any, *_asked: Any) -> str:
+    problem = _raw_row(answer)
+    if not problem and not 0 <= answer <= MAX_NODE_SCORE:
+        return f"answered {answer}; allowed: 0 to {MAX_NODE_SCORE}"
+    return problem
+
+
 def _normalize(answer: Any, raw: Any) -> str:
     problem = _array(answer, raw, "i", "one int64")
     if not problem and answer.size and (answer.min() < 0 or answer.max() > MAX_NODE_SCORE):
@@ -126,7 +147,18 @@ def _normalize(answer: Any, raw: Any) -> str:
 
 _CHECKS: Mapping[str, Check] = {
     "feasible": _feasible,
+    "feasible_row": _feasible_row,
     "curable": _feasible,
     "score": _raw_score,
+    "score_row": _raw_row,
     "normalize": _normalize,
+}
+
+#: Of scores that are not normalised.
+_FINAL_CHECKS: Mapping[str, Check] = {"score": _final_score, "score_row": _final_row}
+
+#: What the Protocols answer by asking about rows.
+_OF_ONE_ROW: Mapping[str, Callable[..., Any]] = {
+    "feasible_row": Filter.feasible_row,
+    "score_row": Score.score_row,
 }

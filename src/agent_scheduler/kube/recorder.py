@@ -189,11 +189,9 @@ class EventRecorder:
 
     def once(self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str) -> None:
         """As `event`, for what is said of an object once: it is not remembered, so to say it again is another event."""
-        if not self._dispatcher.has_room():
-            self._count("dropped")
-            return
         event = self._made(self._now(), regarding, type, reason, action, _shortened(note))
-        self._dispatcher.put(event.metadata.name, event)
+        if not self._dispatcher.put(event.metadata.name, event):
+            self._count("dropped")
 
     def _made(
         self, moment: datetime, about: ObjectReference, type: str, reason: str, action: str, note: str

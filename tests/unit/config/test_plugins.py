@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config import ConfigurationError, build_profiles, load_text
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.guard import PluginError
+from agent_scheduler.engine.framework import Depends, Filter, Profile, Score
+from agent_scheduler.engine.guard import PluginError, guarded
+from agent_scheduler.engine.registration import Registration
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 
@@ -229,6 +230,26 @@ async def test_a_plugin_that_fails_in_a_decision_is_named_to_the_pod(
         assert "PluginError: plugin Mine (from mine 1.0, mine:registration): " in condition["message"]
         assert expected in condition["message"]
         assert isinstance(running.reports.failures[0], PluginError)
+
+
+@pytest.mark.parametrize(
+    ("point", "answer", "expected"),
+    [
+        ("score", 101, "score_row answered 101; allowed: 0 to 100"),
+        ("score", 0.5, "score_row answered 0.5; allowed: one int"),
+        ("score", True, "score_row answered True; allowed: one int"),
+        ("filter", 1, "feasible_row answered 1; allowed: one bool"),
+    ],
+)
+def test_an_answer_about_one_row_is_judged_as_those_about_many(
+    point: str, answer: object, expected: str
+) -> None:
+    base, method = {"score": (Score, "score_row"), "filter": (Filter, "feasible_row")}[point]
+    asked = {"name": "Mine", "depends": Depends.USAGE, "normalize": None, method: lambda *_: answer}
+    mine = type("Mine", (base,), asked)
+    plugin = guarded(mine(), Registration("Mine", {point: mine}))
+    with pytest.raises(PluginError, match=re.escape(expected)):
+        getattr(plugin, method)(None, None, 0)
 
 
 @pytest.mark.parametrize(
