@@ -37,7 +37,7 @@ class _Kept:
 class Domains:
     """The domains of one topology key. `of[row]` is the row's domain, from 1 up; 0 where it has none."""
 
-    __slots__ = ("_asked", "_here", "_kept", "_marks", "_single", "_span", "of")
+    __slots__ = ("_asked", "_distinct", "_here", "_kept", "_marks", "_single", "_span", "of")
 
     def __init__(self, of: Ints, span: int = 0) -> None:
         """`span`: one more than the largest domain that is asked about; by default than the largest there is."""
@@ -46,6 +46,8 @@ class Domains:
         #: The rows that were asked about last, and their domains.
         self._asked: Rows | None = None
         self._here: Ints = of
+        #: How many these are; None until somebody asks.
+        self._distinct: int | None = None
         #: By the identity of the columns.
         self._kept: dict[int, _Kept] = {}
         self._marks: Ints | None = None
@@ -61,8 +63,17 @@ class Domains:
         """The domain of each of `rows`. Kept, as the same are asked about again and again: not to be written to, and
         neither are the rows."""
         if rows is not self._asked:
-            self._asked, self._here = rows, self.of[rows]
+            self._asked, self._here, self._distinct = rows, self.of[rows], None
         return self._here
+
+    def distinct(self, rows: Rows) -> int:
+        """How many domains `rows` have, none counted as one."""
+        here = self.here(rows)
+        if self._distinct is None:
+            seen = np.zeros(self._span, dtype=np.bool_)
+            seen[here] = True
+            self._distinct = int(np.count_nonzero(seen))
+        return self._distinct
 
     def marks(self) -> Ints:
         """[row] 1 where it has a domain, else 0. Always the same array."""

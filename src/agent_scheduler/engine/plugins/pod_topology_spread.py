@@ -7,9 +7,10 @@ and `scoring.go`). Pods without constraints may get some by default (`DefaultSpr
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,12 @@ _SKEWED: Final = 2
 
 #: The raw score of a node that lacks a key, which ranks last.
 _IGNORED: Final = -1
+
+#: In the place of a count where a node is in no domain: by it a table is read at its end.
+_NO_DOMAIN: Final = -1
+
+#: Tables of what counts weigh. A cluster has few numbers of domains, but those of single nodes change as they fill up.
+_WORTHS_KEPT: Final = 128
 
 
 def default_spread(args: PodTopologySpreadArgs) -> DefaultSpread:
@@ -250,13 +257,13 @@ def _chooses_nodes(pod: PodClass, required: Sequence[SpreadConstraint]) -> bool:
 
 
 def _fewest_first(scores: Ints) -> Ints:
-    least = int(scores.min(initial=MAX_INT64))
+    least = int(np.minimum.reduce(scores, initial=MAX_INT64))
     if least == _IGNORED:
         ranked = scores != _IGNORED
         found = np.zeros_like(scores)
         found[ranked] = _fewest_first(scores[ranked])
         return found
-    most = int(scores.max(initial=0))
+    most = int(np.maximum.reduce(scores, initial=0))
     if most == 0:
         return np.full_like(scores, MAX_NODE_SCORE)
     return MAX_NODE_SCORE * (most + least - scores) // most
@@ -296,19 +303,18 @@ class PodTopologySpreadScore(Score):
     def score_cells(
         self, state: Spreading, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
     ) -> Ints:
-        return self._scores(state, nodes, rows, lambda carriers: int(sizes(carriers).sum()))
+        return self._scores(state, nodes, rows, lambda carriers: int(np.add.reduce(sizes(carriers))))
 
     def _scores(self, state: Spreading, nodes: Columns, rows: Rows, number: Callable[[Rows], int]) -> Ints:
         """`number`: how many rows these stand for."""
         ranked = state.carriers(nodes)[rows]
         all_ranked = np.count_nonzero(ranked) == ranked.shape[0]
         carriers = rows if all_ranked else rows[ranked]
-        (worth, places), *others = (self._of(each, state, nodes, carriers, number) for each in state.counted)
+        (worths, places), *others = (self._of(each, state, nodes, carriers, number) for each in state.counted)
         if others:
-            total = _rounded(sum((more[where] for more, where in others), worth[places]))
+            total = _rounded(sum((more.exact[where] for more, where in others), worths.exact[places]))
         else:
-            # There are fewer places than nodes.
-            total = _rounded(worth)[places]
+            total = worths.rounded[places]
         if all_ranked:
             return total
         scores: Ints = np.full(rows.shape[0], _IGNORED, dtype=np.int64)
@@ -318,33 +324,42 @@ class PodTopologySpreadScore(Score):
     @staticmethod
     def _of(
         each: Counted, state: Spreading, nodes: Columns, carriers: Rows, number: Callable[[Rows], int]
-    ) -> tuple[Floats, Rows | Ints]:
-        """What the constraint makes of some places, and the place of each of the `carriers`."""
+    ) -> tuple[_Worths, Ints]:
+        """What the constraint makes of counts, and the count for each of the `carriers`."""
         layout = state.layout(each, nodes)
         here = layout.all.here(carriers)
         if each.constraint.topology_key != HOSTNAME:
-            seen = np.zeros(layout.span, dtype=np.bool_)
-            seen[here] = True
-            worth = _worth(each, layout.sums(each, nodes), int(np.count_nonzero(seen)))
-            worth[0] = 0
-            return worth, here
-        # A node of its own, whatever the policies say of it: as many places as there may be pods on one.
-        counts = matching(each, nodes)[carriers]
+            domains = layout.all.distinct(carriers)
+            counts = layout.sums(each, nodes)[here]
+        else:
+            # A node of its own, whatever the policies say of it.
+            domains = number(carriers)
+            counts = matching(each, nodes)[carriers]
         if state.lenient:
-            counts = np.where(here == 0, -1, counts)
-        worth = _worth(each, np.arange(-1, counts.max(initial=0) + 1), number(carriers))
-        worth[0] = 0
-        return worth, counts + 1
+            counts = np.where(here == 0, _NO_DOMAIN, counts)
+        # So that there are few tables they go up to a power of two.
+        most = 1 << int(np.maximum.reduce(counts, initial=0)).bit_length()
+        return _worths(domains, each.constraint.max_skew, most), counts
+
+
+class _Worths(NamedTuple):
+    """[count] what so many pods in a domain count, and 0 for `_NO_DOMAIN`."""
+
+    exact: Floats
+    rounded: Ints
+
+
+@functools.lru_cache(maxsize=_WORTHS_KEPT)
+def _worths(domains: int, max_skew: int, most: int) -> _Worths:
+    """Where there are so many domains, in which it weighs more to have one too many; up to `most` pods. To be read."""
+    # In this order: the last digit of a double decides what an integer becomes.
+    weighed: Floats = np.multiply(np.arange(most + 2), math.log(domains + 2), dtype=np.float64)
+    exact = weighed + (max_skew - 1)
+    exact[_NO_DOMAIN] = 0
+    return _Worths(exact, _rounded(exact))
 
 
 def _rounded(worth: Floats) -> Ints:
     whole: Ints = np.floor(worth).astype(np.int64)
     whole += worth - whole >= 0.5
     return whole
-
-
-def _worth(each: Counted, counts: Ints | Floats, domains: int) -> Floats:
-    """What so many pods count where there are so many domains, in which it weighs more to have one too many."""
-    # In this order: the last digit of a double decides what an integer becomes.
-    weighed: Floats = np.multiply(counts, math.log(domains + 2), dtype=np.float64)
-    return weighed + (each.constraint.max_skew - 1)
