@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -179,12 +180,10 @@ def test_the_emptiest_domain_ranks_first_and_nodes_without_the_label_last() -> N
     assert ranks(soft.cls, Handle(world.ledger), world.ledger.columns, [3]) == [0]
 
 
-@pytest.mark.parametrize("key", [ZONE, "kubernetes.io/hostname"])
+@pytest.mark.parametrize("key", [ZONE, HOSTNAME])
 def test_a_domain_ranks_last_however_many_pods_it_has(key: str) -> None:
     world = zones("z1", "z2")
-    soft = read_pod(
-        pod_with(constraint(whenUnsatisfiable="ScheduleAnyway", topologyKey=key)), world.classes
-    )
+    soft = read_pod(pod_with(constraint(whenUnsatisfiable="ScheduleAnyway", topologyKey=key)), world.classes)
     for _ in range(18):
         place(world, "a")
         assert ranks(soft.cls, Handle(world.ledger), world.ledger.columns, [0, 1]) == [0, 100]
