@@ -111,7 +111,7 @@ class ClassView:
         self._normalized = tuple([each for each in row_scores if each.plugin.normalize is not None])
         #: What of them is asked about one row; empty until there are answers of rows.
         self._row_filters: tuple[tuple[Callable[[Any, Columns, int], bool], Any], ...] = ()
-        self._row_scores: tuple[Callable[[Columns, int], int], ...] = ()
+        self._row_scores: tuple[tuple[int, Callable[[Any, Columns, int], int], Any], ...] = ()
         self._elsewhere = tuple(elsewhere)
         self._ranks_elsewhere = bool(ranking)
         #: For how many more pods the first rows are not tried. The first pod of a class may be its last.
@@ -214,7 +214,11 @@ class ClassView:
             (*self._of_room.scores, *self._of_row.scores),
         )
         self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
-        self._row_scores = tuple(each.of_row for each in scores)
+        self._row_scores = tuple(
+            (each.weight, each.plugin.score_row, each.state)
+            for each in scores
+            if each.plugin.normalize is None
+        )
         self._ranking = Ranking(columns.capacity, columns.size)
         for score in self._normalized:
             score.forget(columns.capacity)
@@ -238,8 +242,10 @@ class ClassView:
                     total = REFUSED
                     break
             else:
-                for score in self._row_scores:
-                    total += score(columns, row)
+                for weight, score_row, state in self._row_scores:
+                    total += weight * score_row(state, columns, row)
+                for score in self._normalized:
+                    score.of_row(columns, row)
         self._ranking.set(row, total)
 
     def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
@@ -252,7 +258,8 @@ class ClassView:
                 lambda rows: of_room.passing(columns, rows), count, offset, columns.size
             )
         if not self._looks_elsewhere and not self._varies():
-            return self._rows_ranked().best(count, offset)
+            ranking = self._ranking if self._kinds is None else self._rows_ranked()
+            return ranking.best(count, offset)
         chosen = self._among_cells(columns, count, offset)
         if chosen is None and not self._ranks_elsewhere and not self._varies():
             chosen = self._among_first(columns, count, offset)
@@ -309,9 +316,10 @@ class ClassView:
 
     def _varies(self) -> bool:
         """Whether a score that is normalised, and does not depend on the cluster, tells nodes apart."""
-        return self._nodes.varies or (
-            bool(self._normalized) and any(score.varies for score in self._normalized)
-        )
+        if self._nodes.varies:
+            return True
+        # Mostly there is none.
+        return bool(self._normalized) and any(score.varies for score in self._normalized)
 
     def ranked(self, columns: Columns, taken: Sequence[int] = ()) -> Ints:
         """[row] final score up to a constant that all share, `REFUSED` where a filter refuses; after `refresh`.

@@ -352,7 +352,8 @@ class Ledger:
                     del columns.terms[term]
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
-        self.columns.take(row, self.with_pod(self.columns.taken[row], cls, sign))
+        columns = self.columns
+        columns.take(row, self.with_pod(columns.taken[row], cls, sign))
 
     def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
         """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""

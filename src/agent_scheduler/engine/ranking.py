@@ -92,12 +92,14 @@ class Head:
                 self.last = keys[-1]
 
     def first(self, count: int, scores: Ints) -> list[int]:
+        """The first `count` rows, or fewer. Of `scores` those of the rows in use are read."""
+        keys = self.keys[:count]
+        if len(keys) < count:
+            keys = self.keys_of(count, scores)
         offset, size = self._offset, self._size
-        rows = []
-        for key in self.keys_of(count, scores):
-            row = (key & DISTANCE) + offset
-            rows.append(row if row < size else row - size)
-        return rows
+        if not offset:
+            return [key & DISTANCE for key in keys]
+        return [((key & DISTANCE) + offset) % size for key in keys]
 
     def keys_of(self, count: int, scores: Ints) -> list[int]:
         """The keys of the first `count` rows, or of fewer."""
@@ -111,6 +113,7 @@ class Head:
 
     def _fill(self, most: int, scores: Ints) -> None:
         offset, size = self._offset, self._size
+        scores = scores[:size]
         rows = self._rows(scores)
         self.last = _ALL
         if rows.shape[0] > most:
@@ -210,4 +213,4 @@ class Ranking:
                 self._heads.clear()
             most = _HEAD + self._size // _ROWS_A_PLACE
             head = self._heads[offset] = Head(offset, self._size, most)
-        return head.first(count, self.scores[: self._size])
+        return head.first(count, self.scores)

@@ -38,12 +38,13 @@ class Snapshot:
         ledger, columns = self._ledger, self.columns
         if ledger.counts_version != self.counts_version:
             self.take_new_counts()
-        if ledger.sequence == self.sequence:
+        sequence = ledger.sequence
+        if sequence == self.sequence:
             return False
         rows = ledger.rows_since(self.sequence)
         if rows is None:
             rows = list(range(ledger.columns.size))
-        self.sequence = ledger.sequence
+        self.sequence = sequence
         respecified = columns.copy_rows(ledger.columns, rows)
         if respecified:
             self.respecified.extend(respecified)

@@ -13,13 +13,14 @@ class Wanted:
     Resources get their columns when a node first offers them, so `resolve` looks again when there are more.
     """
 
-    __slots__ = ("_elsewhere", "_known", "_wanted", "each", "elsewhere", "missing", "resolved")
+    __slots__ = ("_elsewhere", "_wanted", "each", "elsewhere", "known", "missing", "resolved")
 
     def __init__(self, wanted: Sequence[tuple[str, int, int]], *, elsewhere: Collection[str] = ()) -> None:
         """`wanted`: (resource, amount, weight). `elsewhere`: resources that a node need not offer."""
         self._wanted = tuple(wanted)
         self._elsewhere = elsewhere
-        self._known = -1
+        #: How many columns there were when they were last looked for.
+        self.known = -1
         #: (column, amount, weight) of those that have a column.
         self.each: tuple[tuple[int, int, int], ...] = ()
         #: Their names.
@@ -31,8 +32,8 @@ class Wanted:
 
     def resolve(self, nodes: Columns) -> Wanted:
         columns = nodes.resources
-        if columns != self._known:
-            self._known = columns
+        if columns != self.known:
+            self.known = columns
             known = nodes.interns.resources
             each, resolved = [], []
             for name, amount, weight in self._wanted:

@@ -102,7 +102,9 @@ class NodeResourcesFit(Filter):
         return found
 
     def feasible_row(self, state: Wanted, nodes: Columns, row: int) -> bool:
-        if state.resolve(nodes).missing:
+        if state.known != nodes.resources:
+            state.resolve(nodes)
+        if state.missing:
             return False
         offered, taken = nodes.offers[row], nodes.taken[row]
         for index, amount, _ in state.each:

@@ -55,8 +55,10 @@ class _Allocation(Score):
 
     def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
         offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
+        if state.known != scored:
+            state.resolve(nodes)
         total = weights = 0
-        for index, amount, weight in state.resolve(nodes).each:
+        for index, amount, weight in state.each:
             offered = offers[index]
             if offered > 0:
                 total += weight * self._rate_one(taken[scored + index] + amount, offered)
@@ -88,7 +90,7 @@ class LeastAllocated(_Allocation):
         return rate
 
     def _rate_one(self, requested: int, offered: int) -> int:
-        return max(offered - requested, 0) * MAX_NODE_SCORE // offered
+        return (offered - requested) * MAX_NODE_SCORE // offered if requested < offered else 0
 
 
 class MostAllocated(_Allocation):
@@ -99,7 +101,7 @@ class MostAllocated(_Allocation):
         return rate
 
     def _rate_one(self, requested: int, offered: int) -> int:
-        return min(requested, offered) * MAX_NODE_SCORE // offered
+        return requested * MAX_NODE_SCORE // offered if requested < offered else MAX_NODE_SCORE
 
 
 class RequestedToCapacityRatio(_Allocation):
@@ -117,8 +119,10 @@ class RequestedToCapacityRatio(_Allocation):
 
     def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
         offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
+        if state.known != scored:
+            state.resolve(nodes)
         total = weights = 0
-        for index, amount, weight in state.resolve(nodes).each:
+        for index, amount, weight in state.each:
             offered = offers[index]
             if offered > 0 and (rate := self._rate_one(taken[scored + index] + amount, offered)):
                 total += weight * rate
