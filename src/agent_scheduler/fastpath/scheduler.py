@@ -328,8 +328,9 @@ class FastPath:
     async def synced(self) -> None:
         """Returns once all that existed at the start has been seen."""
         await self._picture.synced()
-        # The first time all nodes are copied, which in a large cluster would be a stall for the first pod.
+        # The first time all nodes are copied and compared: in a large cluster that would be a stall for the first pod.
         self.snapshot.refresh()
+        _ = self.snapshot.alike
 
     async def renew(self) -> None:
         """Take the picture anew; when this returns, it has all that was true when this was called. Needs `watch`."""

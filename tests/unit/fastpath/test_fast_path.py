@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.alike import Alike
+from agent_scheduler.engine.columns import Columns
 from agent_scheduler.engine.conflicts import ConflictPolicy
 from agent_scheduler.engine.framework import Depends, Filter
 from agent_scheduler.engine.points import PluginSet
@@ -32,6 +34,24 @@ async def test_a_pod_is_bound_and_people_are_told() -> None:
         ]
         assert events[0]["involvedObject"]["uid"] == pod["metadata"]["uid"]
         assert running.reports.attempts == {"scheduled": 1}
+
+
+async def test_the_first_pod_does_not_pay_for_a_look_at_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look_at_all = Alike._look_at_all
+
+    def look(self: Alike, columns: Columns) -> None:
+        looks.append(columns.size)
+        look_at_all(self, columns)
+
+    monkeypatch.setattr(Alike, "_look_at_all", look)
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1")
+        async with scheduling(cluster.transport):
+            looks.clear()
+            await cluster.add_pod("a")
+            await until(cluster.placed)
+            assert looks == []
 
 
 async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_counted() -> None:
