@@ -62,8 +62,6 @@ class Layout(NamedTuple):
     known: Rows | slice
     #: How many these are.
     number: int
-    #: One more than the largest domain.
-    span: int
 
     def sums(self, each: Counted, nodes: Columns) -> Ints:
         """[domain] how many pods the constraint counts there. To be read at once."""
@@ -124,9 +122,7 @@ class Spreading:
         span = int(of.max(initial=0)) + 1
         known = np.flatnonzero(rows)
         number = known.shape[0]
-        return Layout(
-            every, Domains(counted, span), known if number < span - 1 else slice(1, None), number, span
-        )
+        return Layout(every, Domains(counted, span), known if number < span - 1 else slice(1, None), number)
 
     def _included(self, constraint: SpreadConstraint, nodes: Columns) -> Bools:
         """[row] which of the carriers count for one constraint."""

@@ -365,9 +365,7 @@ class Binder:
                 except Exception as error:
                     # Nobody awaits this call, so it is raised where it ends the run.
                     self._tasks.create_task(raising(error))
-            self._sending -= 1
-        self.send()
-        self._check_idle()
+        self._over(len(answers))
 
     async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
         try:
@@ -384,8 +382,8 @@ class Binder:
         finally:
             self._over()
 
-    def _over(self) -> None:
-        self._sending -= 1
+    def _over(self, binds: int = 1) -> None:
+        self._sending -= binds
         self.send()
         self._check_idle()
 

@@ -1,9 +1,8 @@
-"""A worker: pop a pod, look at a snapshot, name candidate nodes, go on.
+"""A worker: take a popped pod, look at a snapshot, name candidate nodes.
 
-Workers share one process and one thread, so they do not add CPU. What they add is overlap: while one waits, the
-others decide. A worker hands its candidates to the binder and pops the next pod without waiting for the bind; by
-the time the binder gets to them, another worker may have decided on the same node, which is what the binder's
-check is for.
+Workers share one process and one thread, so they do not add CPU. A worker hands its candidates to the binder and does
+not wait for the bind; by the time the binder gets to them, another worker may have decided on the same node, which is
+what the binder's check is for. When each has its turn is the matter of `worker_pool`.
 
 A cycle is synchronous, so the snapshot cannot change under it, and for the same reason one snapshot, brought up to
 date at the start of each cycle, serves all workers: a row that changed is copied and asked about once, not once a

@@ -102,15 +102,11 @@ class PodTopologySpread(Filter):
         return spreading(pod, handle, self.defaults, required=True)
 
     def feasible(self, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
-        first, *others = (self._even(each, state, nodes, rows) for each in state.counted)
+        layouts = ((each, state.layout(each, nodes)) for each in state.counted)
+        first, *others = (_even(each, layout, nodes, layout.all.here(rows)) for each, layout in layouts)
         for passes in others:
             first &= passes
         return first
-
-    @staticmethod
-    def _even(each: Counted, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
-        layout = state.layout(each, nodes)
-        return _even(each, layout, nodes, layout.all.here(rows))
 
     def facets(self, state: Spreading, nodes: Columns) -> tuple[Ints, ...]:
         layouts = ((each, state.layout(each, nodes)) for each in state.counted)

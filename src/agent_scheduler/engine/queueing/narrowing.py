@@ -19,7 +19,7 @@ from .podindex import Group
 from .prehints import ALL_PODS, ByKeys, PreHintFn
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, IMMEDIATELY, SKIP, RequeueJudge, Strategy
-from .unschedulable import Bucket, UnschedulablePool
+from .unschedulable import Bucket, UnschedulablePool, each_once
 
 Each = TypeVar("Each")
 Result = TypeVar("Result")
@@ -102,7 +102,7 @@ class Narrowing(Generic[PodT]):
             asked = pool.refused_by(profile, hints)
         else:
             questions = yield from self._questions(profile, hints, happening)
-            asked = _each_once([question.entries for question in questions])
+            asked = each_once([question.entries for question in questions])
             buckets = pool.buckets(profile)
             volatile = {
                 plugin for plugin, _, _ in questions if plugin in buckets and buckets[plugin].volatile
@@ -255,17 +255,6 @@ class Narrowing(Generic[PodT]):
         named = None if found is None else sum(len(group.members) for group in found)
         self._recorder.pre_hint_evaluated(plugin, happening.event.label, named, len(bucket.entries))
         return found
-
-
-def _each_once(
-    found: Sequence[Mapping[str, QueuedPodInfo[PodT]]],
-) -> list[QueuedPodInfo[PodT]]:
-    if len(found) == 1:
-        return list(found[0].values())
-    union: dict[str, QueuedPodInfo[PodT]] = {}
-    for each in found:
-        union.update(each)
-    return list(union.values())
 
 
 def _question_to(

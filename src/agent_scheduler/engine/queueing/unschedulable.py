@@ -6,7 +6,7 @@ them, and by the keys that these plugins give them, so an event costs what it co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, KeysView, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, KeysView, Mapping, Sequence
 from typing import Generic, NamedTuple
 
 from .entry import PodT, QueuedPodInfo
@@ -209,13 +209,9 @@ class UnschedulablePool(Generic[PodT]):
 
     def refused_by(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo[PodT]]:
         """The pods of `profile` that one of `plugins` could let in, each once."""
-        entries = [bucket.entries for plugin, bucket in self.buckets(profile).items() if plugin in plugins]
-        if len(entries) == 1:
-            return list(entries[0].values())
-        union: dict[str, QueuedPodInfo[PodT]] = {}
-        for each in entries:
-            union.update(each)
-        return list(union.values())
+        return each_once(
+            [bucket.entries for plugin, bucket in self.buckets(profile).items() if plugin in plugins]
+        )
 
     def of_profile(self, profile: str) -> list[QueuedPodInfo[PodT]]:
         """All pods of `profile`, oldest first."""
@@ -263,3 +259,13 @@ class UnschedulablePool(Generic[PodT]):
             }
             known = {(uid, True) for uids in self._names.values() for uid in uids}
             assert named == known, "pods are not known by their names"
+
+
+def each_once(found: Sequence[Mapping[str, QueuedPodInfo[PodT]]]) -> list[QueuedPodInfo[PodT]]:
+    """The pods of some mappings by UID."""
+    if len(found) == 1:
+        return list(found[0].values())
+    union: dict[str, QueuedPodInfo[PodT]] = {}
+    for each in found:
+        union.update(each)
+    return list(union.values())

@@ -247,34 +247,34 @@ class Waker(Generic[PodT]):
         for waking in list(self._backlog):
             if waking.number <= heard or (waking.pre_check and not waking.pre_check(entry.pod)):
                 continue
-            event, old, new = waking.happening
-            hints = self.judge.lookup(entry.pod.scheduler_name, event)
-            strategy = self.judge.after(entry, event, old, new, hints=hints)
-            if strategy is not SKIP:
-                place = self._places.requeue(entry, strategy, label=event.label, now=self._clock())
-                if place in _LEFT_POOL:
-                    if self._places.poppable(entry, place):
-                        self._on_ready()
-                    return
+            if self._leaves(entry, *waking.happening):
+                return
         self._heard[uid] = self._number
 
     def updated(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
         """`entry`, which is in the pool, has become `pod`; that may be what its refusal needed."""
-        places = self._places
         old = entry.pod
         entry.pod = pod
-        places.pool.update(entry)
-        now = self._clock()
+        self._places.pool.update(entry)
         for event in pod_change_events(pod, old):
-            hints = self.judge.lookup(pod.scheduler_name, event)
-            strategy = self.judge.after(entry, event, old, pod, hints=hints)
-            if strategy is SKIP:
-                continue
-            place = places.requeue(entry, strategy, label=event.label, now=now)
-            if place in _LEFT_POOL:
-                if places.poppable(entry, place):
-                    self._on_ready()
+            if self._leaves(entry, event, old, pod):
                 return
+
+    def _leaves(
+        self, entry: QueuedPodInfo[PodT], event: ClusterEvent, old: object | None, new: object | None
+    ) -> bool:
+        """Put an event to one pod. Returns whether it has left the pool."""
+        places = self._places
+        hints = self.judge.lookup(entry.pod.scheduler_name, event)
+        strategy = self.judge.after(entry, event, old, new, hints=hints)
+        if strategy is SKIP:
+            return False
+        place = places.requeue(entry, strategy, label=event.label, now=self._clock())
+        if place not in _LEFT_POOL:
+            return False
+        if places.poppable(entry, place):
+            self._on_ready()
+        return True
 
     def failed(self, entry: QueuedPodInfo[PodT]) -> Place:
         """The attempt on `entry` ended without a node, for the reasons that it carries now: put it where the events
