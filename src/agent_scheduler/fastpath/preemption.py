@@ -180,7 +180,10 @@ class Preemption:
             leaving=self._unseen(),
         )
         if found.candidate is not None:
-            return Attempt(refusal, found.candidate.node_name, found.candidate)
+            # Somebody may take room that was free beside the victims': their end then makes nobody fit, and only the
+            # pod's next try takes the nomination back.
+            told = refusal._replace(plugins=refusal.plugins | {NAME})
+            return Attempt(told, found.candidate.node_name, found.candidate)
         told = refusal._replace(message=with_preemption(refusal.message, found.message, claims))
         if found.message == TERMINATING:
             told = told._replace(plugins=told.plugins | {NAME})

@@ -203,6 +203,30 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
             await until(lambda: not running.fast_path.queue.nominator)
 
 
+async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside_them() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", cpu="2")
+        await cluster.add_pod("low", cpu="1")
+        await cluster.bind("low", "n1")
+        async with scheduling(cluster.transport, initial_backoff=0.05, max_backoff=0.05) as running:
+            await settled(running, 1)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: is_leaving(cluster))
+            # The half that was free goes to one who may take it, so that the other half is not enough, and nobody is
+            # left who could be evicted.
+            await cluster.add_pod("higher", cpu="1", priorityClassName=HIGHEST, scheduler="other")
+            await cluster.bind("higher", "n1")
+            await settled(running, 2)
+            await until(lambda: not running.fast_path.preemption._gate.shut_for)
+            await end(cluster, "low")
+            await until(lambda: not running.fast_path.queue.nominator)
+            assert await until(lambda: _is_nominated_no_more(cluster, "high"))
+
+
+async def _is_nominated_no_more(cluster: EmbeddedCluster, name: str) -> bool:
+    return not (await object_of(cluster, name))["status"].get("nominatedNodeName")
+
+
 async def _waits_for_victims(cluster: EmbeddedCluster, name: str) -> bool:
     condition = await cluster.condition(name)
     return (
