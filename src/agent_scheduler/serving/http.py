@@ -1,4 +1,4 @@
-"""The scheduler's HTTP server: health, metrics, the effective configuration, and what queue and cache hold.
+"""A process's HTTP server: health, metrics, the effective configuration, and what a scheduler's queue and cache hold.
 
     /healthz /livez /readyz            always open: they say `ok`, or which check fails
     /metrics                           Prometheus
@@ -17,6 +17,7 @@ import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -71,15 +72,17 @@ class DebugPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the answers come from. None of these may block; what they give must encode as JSON."""
+    """Where the answers come from. None of these may block; what they give must encode as JSON.
+
+    What is None has no page: only a scheduler has a queue."""
 
     #: Body and content type.
     metrics: Callable[[], tuple[bytes, str]]
     configuration: Callable[[], Mapping[str, Any]]
-    queue: Callable[[DebugQuery], DebugPage]
-    cache: Callable[[DebugQuery], DebugPage]
+    queue: Callable[[DebugQuery], DebugPage] | None = None
+    cache: Callable[[DebugQuery], DebugPage] | None = None
     #: Of a namespace and a pod's name: whether there is such a pod, and what to show. Raises NotReady.
-    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]]
+    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]] | None = None
     #: Values of `?place` that /debug/queue understands.
     places: Sequence[str] = ()
     #: Why the process should be restarted.
@@ -147,9 +150,12 @@ class HttpServer:
             app.router.add_get(f"/{name}/{{check}}", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/configz", self._configz)
-        app.router.add_get("/debug/queue", self._debug_queue)
-        app.router.add_get("/debug/cache", self._debug_cache)
-        app.router.add_get("/debug/explain", self._debug_explain)
+        if (queue := self._sources.queue) is not None:
+            app.router.add_get("/debug/queue", partial(self._debug_queue, queue))
+        if (cache := self._sources.cache) is not None:
+            app.router.add_get("/debug/cache", partial(_debug_cache, cache))
+        if (explain := self._sources.explain) is not None:
+            app.router.add_get("/debug/explain", partial(_debug_explain, explain))
         return app
 
     @web.middleware
@@ -196,25 +202,31 @@ class HttpServer:
     async def _configz(self, request: web.Request) -> web.Response:
         return _json({"configuration": redact(self._sources.configuration())})
 
-    async def _debug_queue(self, request: web.Request) -> web.Response:
+    async def _debug_queue(
+        self, queue: Callable[[DebugQuery], DebugPage], request: web.Request
+    ) -> web.Response:
         query = _query(request, allowed=("limit", "namespace", "place"), places=self._sources.places)
-        return _page(self._sources.queue(query), query)
+        return _page(queue(query), query)
 
-    async def _debug_cache(self, request: web.Request) -> web.Response:
-        query = _query(request, allowed=("limit",))
-        return _page(self._sources.cache(query), query)
 
-    async def _debug_explain(self, request: web.Request) -> web.Response:
-        _only(request, ("pod",))
-        pod = request.query.get("pod", "")
-        namespace, _, name = pod.partition("/")
-        if not namespace or not name or "/" in name:
-            raise web.HTTPBadRequest(text=f"pod: found {pod!r}; allowed: NAMESPACE/POD\n")
-        try:
-            known, told = self._sources.explain(namespace, name)
-        except NotReady as error:
-            raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
-        return _json(told, status=200 if known else 404)
+async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Request) -> web.Response:
+    query = _query(request, allowed=("limit",))
+    return _page(cache(query), query)
+
+
+async def _debug_explain(
+    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]], request: web.Request
+) -> web.Response:
+    _only(request, ("pod",))
+    pod = request.query.get("pod", "")
+    namespace, _, name = pod.partition("/")
+    if not namespace or not name or "/" in name:
+        raise web.HTTPBadRequest(text=f"pod: found {pod!r}; allowed: NAMESPACE/POD\n")
+    try:
+        known, told = explain(namespace, name)
+    except NotReady as error:
+        raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+    return _json(told, status=200 if known else 404)
 
 
 _NO_SNIFF = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}

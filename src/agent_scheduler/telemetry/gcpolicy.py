@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.process import ProcessMetrics
 
 #: Young objects between two collections; then young collections between two of the middle, and of those between
 #: two full ones. Python's own are 700 (2000 from 3.12), 10, 10. A collection of the middle walks four times as many as
@@ -25,7 +25,7 @@ THRESHOLDS = (5_000, 2, 2_500)
 class GcPolicy:
     """Owner of the process's collector settings between `start` and `stop`; `stop` puts back what was there."""
 
-    def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, metrics: ProcessMetrics, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._pauses = [metrics.gc_pause_seconds.labels(str(generation)) for generation in range(3)]
         self._began = 0.0

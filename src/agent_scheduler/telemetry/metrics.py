@@ -9,17 +9,11 @@ A metric is here only if something in the product sets it.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-
 from agent_scheduler.engine.queueing.views import PendingCounts
-from agent_scheduler.telemetry.families import Families
+from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential
-
-#: Of the text exposition format. A scraper that prefers another (OpenMetrics) accepts this one, too.
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 #: Results of an attempt, as kube-scheduler labels them.
 RESULTS = ("scheduled", "unschedulable", "error")
@@ -32,12 +26,6 @@ _SLI_SECONDS = exponential(0.01, 2, 20)
 _HINT_SECONDS = exponential(0.00001, 1.5, 20)
 _ATTEMPTS = exponential(1, 2, 5)
 _CANDIDATE_RANKS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-#: Fine around 50 ms, and one bound at it: nothing is to keep the loop for longer, and a reading tells whether it did.
-_PAUSE_SECONDS = (
-    *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005),
-    *(0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08),
-    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
-)
 
 #: Attempts are one label value each up to here; more are "15+", as in kube-scheduler.
 _ATTEMPTS_SHOWN = 15
@@ -63,22 +51,18 @@ class ProfileMetrics:
         }
 
 
-class Metrics:
-    """Owner of every family. An attribute is named as its metric, without prefix. There is no global registry."""
+class Metrics(ProcessMetrics):
+    """What a scheduler has beyond any other process. An attribute is named as its metric, without prefix."""
 
     def __init__(self, *, version: str) -> None:
-        self.families = Families()
-        # What prometheus-client measures of any Python process; its own metrics are too slow for ours.
-        self._registry = CollectorRegistry()
+        super().__init__(version=version)
         self._profiles: dict[str, ProfileMetrics] = {}
         #: Attempts that a pod took, at most `_ATTEMPTS_SHOWN` -> where the time goes that it took.
         self._sli: dict[int, Tally] = {}
-        self._requests: dict[tuple[str, int], Counter] = {}
         self._attempts()
         self._queue()
         self._binding()
-        self._api()
-        self._process(version)
+        self._writes()
 
     def _attempts(self) -> None:
         make = self.families
@@ -245,84 +229,14 @@ class Metrics:
             "agent_scheduler_bind_concurrency", "Binds that may be under way just now."
         )
 
-    def _api(self) -> None:
+    def _writes(self) -> None:
         make = self.families
-        self.api_requests_total = make.counter(
-            "agent_scheduler_api_requests_total",
-            "Exchanges with the API server, by method and status; <error> if no answer came.",
-            "method",
-            "code",
-        )
-        self.watch_events_total = make.counter(
-            "agent_scheduler_watch_events_total",
-            "Changes of objects that lists and watches brought.",
-            "kind",
-            "type",
-        )
-        self.lists_total = make.counter(
-            "agent_scheduler_lists_total",
-            "Lists of all objects of a kind, by why: initial, or a relist because the watch could not go on.",
-            "kind",
-            "reason",
-        )
-        self.watch_steps_total = make.counter(
-            "agent_scheduler_watch_steps_total",
-            "What happened to a watch: watch (begun), failure, stale_list or duplicate (refused).",
-            "kind",
-            "step",
-        )
-        self.malformed_objects_total = make.counter(
-            "agent_scheduler_malformed_objects_total",
-            "Versions of objects with a part that has no meaning, such as a quantity that is no number.",
-            "kind",
-        )
         self.status_writes_total = make.counter(
             "agent_scheduler_status_writes_total", "Writes of a pod's PodScheduled condition.", "result"
-        )
-        self.events_total = make.counter(
-            "agent_scheduler_events_total", "Kubernetes events, by what became of them.", "result"
-        )
-
-    def _process(self, version: str) -> None:
-        make = self.families
-        self.leader_election_master_status = make.gauge(
-            "leader_election_master_status",
-            "1 while this process holds the lease of that name, else 0.",
-            "name",
-        )
-        self.loop_lag_seconds = make.histogram(
-            "agent_scheduler_loop_lag_seconds",
-            "How late the event loop ran a timer: how long something else kept it busy.",
-            bounds=_PAUSE_SECONDS,
-        )
-        self.gc_pause_seconds = make.histogram(
-            "agent_scheduler_gc_pause_seconds",
-            "Duration of a garbage collection, by generation.",
-            "generation",
-            bounds=_PAUSE_SECONDS,
-        )
-        self.config_reloads_total = make.counter(
-            "agent_scheduler_config_reloads_total",
-            "Changes of the configuration file that were applied or refused.",
-            "result",
-        )
-        for result in ("applied", "refused"):
-            self.config_reloads_total.labels(result)
-        self.config_last_reload_successful = make.gauge(
-            "agent_scheduler_config_last_reload_successful",
-            "1 while the configuration file says what is in effect, 0 since a change of it was refused.",
-        )
-        self.config_last_reload_success_timestamp_seconds = make.gauge(
-            "agent_scheduler_config_last_reload_success_timestamp_seconds",
-            "When the configuration in effect was loaded.",
         )
         self.feature_enabled = make.gauge(
             "kubernetes_feature_enabled", "1 for a feature gate that is on, else 0.", "name", "stage"
         )
-        self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
-        self.build_info.labels(version, platform.python_version()).set(1)
-        ProcessCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
 
     def features(self, gates: Mapping[str, bool]) -> None:
         """What every feature gate is. They all are where kube-scheduler's are: on, and still to be switched off."""
@@ -353,28 +267,6 @@ class Metrics:
     def urgent_retry(self, granted: bool) -> None:
         self._urgent[granted].inc()
 
-    def api_request(self, method: str, status: int) -> None:
-        """One exchange with the API server; `status` 0: no answer. Fits the transport's `observe`."""
-        try:
-            series = self._requests[method, status]
-        except KeyError:
-            series = self.api_requests_total.labels(method, str(status) if status else "<error>")
-            self._requests[method, status] = series
-        series.inc()
-
-    def config_loaded(self, at: float) -> None:
-        """A configuration took effect at that Unix time."""
-        self.config_last_reload_successful.labels().set(1)
-        self.config_last_reload_success_timestamp_seconds.labels().set(at)
-
-    def config_applied(self, at: float) -> None:
-        self.config_reloads_total.labels("applied").inc()
-        self.config_loaded(at)
-
-    def config_refused(self) -> None:
-        self.config_reloads_total.labels("refused").inc()
-        self.config_last_reload_successful.labels().set(0)
-
     def read_queue(
         self, counts: Callable[[], PendingCounts], *, kept: Callable[[], Mapping[str, int]]
     ) -> None:
@@ -394,7 +286,3 @@ class Metrics:
     ) -> None:
         """From now on `cache_size` is what these say at each scrape."""
         self.cache_size.read_from(lambda: {"nodes": nodes(), "pods": pods(), "assumed_pods": assumed()})
-
-    def exposition(self) -> tuple[bytes, str]:
-        """All metrics as text, and its content type."""
-        return self.families.text().encode() + generate_latest(self._registry), CONTENT_TYPE

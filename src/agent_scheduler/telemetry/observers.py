@@ -246,12 +246,7 @@ class FastPathObserver:
 
     def watched(self, kind: str, what: str) -> None:
         """A reflector did `what`."""
-        if what == "malformed":
-            self._metrics.malformed_objects_total.labels(kind).inc()
-        elif what.startswith("list_"):
-            self._metrics.lists_total.labels(kind, what.removeprefix("list_")).inc()
-        else:
-            self._metrics.watch_steps_total.labels(kind, what).inc()
+        self._metrics.watched(kind, what)
 
     def received(self, kind: str, changes: Sequence[Change], began: float) -> None:
         """A batch of changes was handled, from clock `began` until now."""

@@ -219,6 +219,20 @@ async def test_what_is_not_there_is_not_found(client: Client) -> None:
         assert await client.get(path) == (404, "there is no such page\n")
 
 
+async def test_a_process_without_a_queue_has_no_pages_of_a_scheduler(world: World) -> None:
+    sources = Sources(metrics=world.metrics.exposition, configuration=dict)
+    server = HttpServer(sources, address="127.0.0.1", port=0)
+    port = await server.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            client = Client(session, f"http://127.0.0.1:{port}")
+            assert await client.json("/configz") == {"configuration": {}}
+            for page in ("queue", "cache", "explain"):
+                assert await client.get(f"/debug/{page}") == (404, "there is no such page\n")
+    finally:
+        await server.stop()
+
+
 async def test_only_reading_is_allowed(client: Client) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         status, text = await client.get("/metrics", method=method)
