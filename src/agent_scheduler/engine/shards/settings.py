@@ -1,0 +1,216 @@
+"""What a plan of shards is made by: the shards in their order, their policies, and what holds for all of them.
+
+The structs are the schema as well: `config.sharding` checks a file against their types. What a type cannot say stands
+in `__post_init__`, which raises `SettingsError` with the place. Whoever holds such a struct holds settings that can be
+used. Policies and their arguments are Volcano's by name and meaning; what is added to them says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from agent_scheduler.objects.quantity import QuantityError, resource_value
+
+from ..plugins.args import LabelKey
+from ..requests import Amounts
+
+#: In the place of a shard's name: leftover nodes are in no shard.
+NOBODY: Final = "none"
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=0)]
+
+#: What becomes of nodes that take no new pods. exclude: they leave their shard. keep: they stay in the shard whose spec
+#: has them, count in none of its limits, and come to no other. include: they are like all others.
+Treatment = Literal["exclude", "keep", "include"]
+
+
+class SettingsError(ValueError):
+    """Settings that contradict one another. `path` is relative to the struct that raised it, by keys of the file."""
+
+    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.message = message
+
+
+class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all of them."""
+
+
+class Range(Settings, frozen=True, kw_only=True):
+    """Of a rate, both ends included."""
+
+    min: Share = 0.0
+    max: Share = 1.0
+
+    def __post_init__(self) -> None:
+        if self.min > self.max:
+            raise SettingsError(
+                ("min",), f"found the number {self.min:g}; allowed: at most max ({self.max:g})"
+            )
+
+
+class AllocationRateArgs(Settings, frozen=True, kw_only=True):
+    """Nodes of which so much is requested, as parts of 1. CPU's range is 0 to 1 if nothing is said of it, and is left
+    out of it all if other resources are named and it is not. Memory and `resources` are additions to Volcano's."""
+
+    min_cpu_util: Share | None = field(default=None, name="minCPUUtil")
+    max_cpu_util: Share | None = field(default=None, name="maxCPUUtil")
+    min_memory_util: Share | None = None
+    max_memory_util: Share | None = None
+    #: By resource: cpu, memory, ephemeral-storage or an extended one.
+    resources: dict[str, Range] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for resource, name, low, high in self._named():
+            least, most = low or 0.0, 1.0 if high is None else high
+            if least > most:
+                raise SettingsError(
+                    (f"min{name}Util",),
+                    f"found the number {least:g}; allowed: at most max{name}Util ({most:g})",
+                )
+            if resource in self.resources and (low is not None or high is not None):
+                raise SettingsError(
+                    ("resources", resource),
+                    f"is said by min{name}Util and max{name}Util, too; allowed: one of both",
+                )
+
+    def _named(self) -> tuple[tuple[str, str, float | None, float | None], ...]:
+        return (
+            ("cpu", "CPU", self.min_cpu_util, self.max_cpu_util),
+            ("memory", "Memory", self.min_memory_util, self.max_memory_util),
+        )
+
+    @property
+    def ranges(self) -> Mapping[str, Range]:
+        """Resource -> range, at least one."""
+        found = {
+            resource: Range(min=low or 0.0, max=1.0 if high is None else high)
+            for resource, _, low, high in self._named()
+            if low is not None or high is not None
+        }
+        return {**found, **self.resources} or {"cpu": Range()}
+
+
+class WarmupArgs(Settings, frozen=True, kw_only=True):
+    """Nodes with this label come first."""
+
+    warmup_label: LabelKey = "node.volcano.sh/warmup"
+    warmup_label_value: str = "true"
+
+
+class NodeLimitArgs(Settings, frozen=True, kw_only=True):
+    """How many nodes, and how much of them. All but the first two are additions to Volcano's, whose minimum is only
+    logged."""
+
+    #: Honoured where there are as many nodes: earlier shards leave so many, and leftover nodes fill them.
+    min_nodes: Count = 0
+    #: 0: any number.
+    max_nodes: Count = 0
+    #: Of the nodes that there are to be given, rounded up.
+    max_percent: Annotated[float, Meta(gt=0, le=100)] | None = None
+    #: Of what is allocatable on the shard's nodes together, by resource, as quantities.
+    max_capacity: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.max_nodes and self.max_nodes < self.min_nodes:
+            raise SettingsError(
+                ("maxNodes",),
+                f"found the number {self.max_nodes}; allowed: 0 (any number), or minNodes ({self.min_nodes}) and more",
+            )
+        for resource, quantity in self.max_capacity.items():
+            try:
+                amount = resource_value(resource, quantity)
+            except QuantityError as error:
+                raise SettingsError(("maxCapacity", resource), str(error)) from None
+            if amount <= 0:
+                raise SettingsError(
+                    ("maxCapacity", resource), f"found {quantity!r}; allowed: a quantity above 0"
+                )
+
+    @property
+    def budget(self) -> Amounts:
+        """`max_capacity` in the ledger's units."""
+        return {resource: resource_value(resource, each) for resource, each in self.max_capacity.items()}
+
+
+PolicyArgs = AllocationRateArgs | WarmupArgs | NodeLimitArgs
+
+#: By the names that a configuration has for them.
+POLICIES: Final[Mapping[str, type[PolicyArgs]]] = {
+    "allocation-rate": AllocationRateArgs,
+    "node-limit": NodeLimitArgs,
+    "warmup": WarmupArgs,
+}
+
+
+class PolicySettings(Settings, frozen=True, kw_only=True):
+    #: Of what it scores; at 0 the policy ranks nothing, and still filters and limits.
+    weight: Annotated[float, Meta(ge=0, le=1_000_000)] = 1.0
+    arguments: PolicyArgs
+
+
+class ShardSettings(Settings, frozen=True, kw_only=True):
+    """One shard. Without a policy that filters, every node will do; without a limit, any number."""
+
+    name: str
+    #: What kind of scheduler uses it. Nothing here asks.
+    type: str = ""
+    policies: tuple[PolicySettings, ...] = ()
+
+
+class Stickiness(Settings, frozen=True, kw_only=True):
+    """How much has to be gained before a node changes its shard."""
+
+    #: A node takes the place of one that is in the shard if its score is higher by more than this part of the highest
+    #: score that there can be. A tie changes nothing, even at 0.
+    gain: Share = 0.1
+    #: By so much a shard's own nodes may be outside of its ranges of rates and stay in it.
+    margin: Share = 0.05
+
+
+class PlanSettings(Settings, frozen=True, kw_only=True):
+    """All of it. An earlier shard chooses before a later one."""
+
+    shards: tuple[ShardSettings, ...]
+    #: The shard that nodes go to which no shard chose, as far as its limits allow; `NOBODY`: none. Empty: the first.
+    leftover: str = ""
+    stickiness: Stickiness = Stickiness()
+    cordoned_nodes: Treatment = "exclude"
+    #: Of nodes whose condition Ready is not True.
+    not_ready_nodes: Treatment = "exclude"
+
+    def __post_init__(self) -> None:
+        if not self.shards:
+            raise SettingsError(("shards",), "found an empty list; allowed: at least one shard")
+        names: dict[str, int] = {}
+        for index, shard in enumerate(self.shards):
+            at = ("shards", index, "name")
+            if not shard.name or shard.name == NOBODY:
+                raise SettingsError(
+                    at, f"found {shard.name!r}; allowed: the name of a shard, other than {NOBODY!r}"
+                )
+            if shard.name in names:
+                raise SettingsError(
+                    at,
+                    f"found {shard.name!r}, which shards[{names[shard.name]}] is called already; names are unique",
+                )
+            names[shard.name] = index
+        if self.leftover not in ("", NOBODY, *names):
+            raise SettingsError(
+                ("leftover",),
+                f"found {self.leftover!r}; allowed: {NOBODY}, or one of the shards: {', '.join(names)}",
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(shard.name for shard in self.shards)
+
+    @property
+    def leftover_shard(self) -> str | None:
+        """None: leftover nodes are in no shard."""
+        return None if self.leftover == NOBODY else self.leftover or self.shards[0].name
