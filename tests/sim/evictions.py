@@ -49,8 +49,6 @@ class Evictions:
         self._read: dict[tuple[str, str], Json] = {}
         #: Node -> (version, UID) of each pod that came to it.
         self._arrivals: dict[str, list[tuple[int, str]]] = {}
-        #: Binds that were sent.
-        self._binds: set[tuple[str, str, bytes]] = set()
         for kind in (PODS, NODES, BUDGETS):
             world.store.tables[kind].subscribers.append(self._note)
         names = world.store.tables[PODS].field_names
@@ -79,6 +77,7 @@ class Evictions:
         if "start" in vars(preemption):
             return
         start, evict_one = preemption.start, preemption._evict_one
+        ledger, assume = fast_path.ledger, fast_path.ledger.assume
 
         def started(pod: PodInfo, candidate: Candidate, *, waits: bool) -> None:
             if waits:
@@ -95,6 +94,11 @@ class Evictions:
                         claim.failed.add(victim.uid)
             return outcome
 
+        def assumed(pod: Any, row: int) -> None:
+            assume(pod, row)
+            self._judge_room(process, fast_path, pod, ledger.placements[pod.uid].node_name)
+
+        ledger.assume = assumed  # type: ignore[method-assign]
         preemption.start = started  # type: ignore[method-assign]
         preemption._evict_one = evicted  # type: ignore[method-assign]
 
@@ -213,6 +217,33 @@ class Evictions:
                 names = [earlier.victims[uid] for uid in leaves]
                 self._wrong("S14", claim, f"{names} are leaving {earlier.node} for it already")
 
+    def _judge_room(self, process: Process, fast_path: FastPath, bound: PodInfo, node_name: str) -> None:
+        """A process has just given room to `bound`: others may be given some, and know more, before it is bound."""
+        kept = [claim for claim in self.open() if claim.by == process.identity and claim.node == node_name]
+        nominator, placements = fast_path.queue.nominator, fast_path.ledger.placements
+        kept = [
+            claim
+            for claim in kept
+            if claim.uid != bound.uid
+            and claim.priority >= bound.priority
+            and claim.uid not in placements
+            and nominator.node_of(claim.uid) == node_name
+        ]
+        if not kept:
+            return
+        self.world.safety.checked["S16"] += 1
+        seen = Seen(self, process, fast_path)
+        node = seen.node(node_name)
+        if node is None:
+            return
+        leaving = {uid for claim in kept for uid in claim.victims}
+        for claim in kept:
+            pod = seen.pod(claim.uid)
+            if pod is None or seen.fits(pod, node, without=leaving):
+                continue
+            if seen.fits(pod, node, without={*leaving, bound.uid}):
+                self._wrong("S16", claim, f"{bound.name} is given its room")
+
     # -- requests
 
     def sending(self, process: Process, path: str) -> None:
@@ -231,45 +262,6 @@ class Evictions:
             self.world.safety.violated(
                 "S15", f"{process.identity} deletes {name} for a pod whose place was given away"
             )
-
-    def binding(self, process: Process, path: str, body: bytes) -> None:
-        """A process wants to bind. What is repeated was decided before, when less may have been known."""
-        fast_path = process.fast_path
-        sent = process.identity, path, body
-        if sent in self._binds:
-            return
-        self._binds.add(sent)
-        node_name = orjson.loads(body)["target"]["name"]
-        kept = [claim for claim in self.open() if claim.by == process.identity and claim.node == node_name]
-        if fast_path is None or not kept:
-            return
-        name = path.split("/")[-2]
-        nominator, placements = fast_path.queue.nominator, fast_path.ledger.placements
-        infos = fast_path.cluster.pods
-        bound = next((info for info in infos.values() if info.name == name and not info.node_name), None)
-        kept = [
-            claim
-            for claim in kept
-            if bound is not None
-            and claim.uid != bound.uid
-            and claim.priority >= bound.priority
-            and claim.uid not in placements
-            and nominator.node_of(claim.uid) == node_name
-        ]
-        if bound is None or not kept:
-            return
-        self.world.safety.checked["S16"] += 1
-        seen = Seen(self, process, fast_path)
-        node = seen.node(node_name)
-        if node is None:
-            return
-        leaving = {uid for claim in kept for uid in claim.victims}
-        for claim in kept:
-            pod = seen.pod(claim.uid)
-            if pod is None or seen.fits(pod, node, without=leaving):
-                continue
-            if seen.fits(pod, node, without={*leaving, bound.uid}):
-                self._wrong("S16", claim, f"{name} is bound to its room")
 
     # -- commits
 

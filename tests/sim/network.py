@@ -147,8 +147,6 @@ class SimTransport:
         """The request is on its way. Raises NotSent."""
         world, verb = self._world, verb_of(method, path)
         self._watch_states()
-        if verb == "bind":
-            world.evictions.binding(self._process, path, body or b"")
         if self.closed or self._cut_off():
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
