@@ -150,6 +150,8 @@ class SimTransport:
         if self.closed or self._cut_off():
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
+        if verb != "lease":
+            world.requests += 1
         world.safety.sending(self._process, method, verb, path)
         if verb == "evict":
             world.evictions.sending(self._process, path)
@@ -252,6 +254,7 @@ class SimTransport:
         self._watch_states()
         if self.closed or self._cut_off():
             raise NotSent(f"watch {path}: no connection")
+        world.requests += 1
         await asyncio.sleep(self._rng.uniform(0.0005, 0.01))
         if self._strikes("failed"):
             raise StreamRefused(_answer(503, {"kind": "Status", "code": 503, "reason": "ServiceUnavailable"}))

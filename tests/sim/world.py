@@ -142,6 +142,7 @@ class World:
         #: What acts for a while beside everything else, until it is done.
         self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
+        #: Those that left any process so far, watches among them and leases not.
         self.requests = 0
         self._stops: Counter[str] = Counter()
 
