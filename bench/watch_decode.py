@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection
 import msgspec
 import uvloop
 
-from agent_scheduler.kube.reflector import Change, Reflector
+from agent_scheduler.kube.changes import Change
+from agent_scheduler.kube.reflector import Reflector
 from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
 from agent_scheduler.kube.watch_events import open_event
 from agent_scheduler.objects.wire import Pod

@@ -1,8 +1,8 @@
 """Builds one scheduler process from its configuration, runs it, and ends it in good order.
 
-    start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [lease ─> renewed] ─> scheduling
+    start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [leases ─> renewed ─> shard] ─> scheduling
     reload: the file has changed, or SIGHUP ─> loaded and validated whole ─> applied between cycles, or refused
-    end:    SIGTERM or SIGINT ─> no new decisions ─> binds under way end ─> lease released ─> exit 0
+    end:    SIGTERM or SIGINT ─> no new decisions ─> binds under way end ─> nodes and leases released ─> exit 0
 
 Exit codes: 0 after a signal, 1 when something broke or the lease was lost (a supervisor restarts us then, with
 nothing of the old leader's in flight), 2 for a configuration that cannot be used.
@@ -28,19 +28,23 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
+from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, NotReady, Sources, tls_context
+from agent_scheduler.shards.coordinator import Coordinator
+from agent_scheduler.shards.holders import Holders, lease_name
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger, set_level
 from agent_scheduler.telemetry.looplag import LoopLag
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
 
 #: Connections beyond those of the fast path's writes, so that none of these ever waits for one: lists, the lease,
 #: and reviews of who may read the metrics.
@@ -48,10 +52,6 @@ _OTHER_CONNECTIONS = 8
 
 #: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
 _BIND_SHARE = 0.7
-
-
-class LeaseLost(RuntimeError):
-    """Another process may lead now; this one has stopped writing and has to start over."""
 
 
 class Runtime:
@@ -92,7 +92,8 @@ class Runtime:
         self._abort = abort
         self._timing = timing or REAL
         self._lease_timing = timing or Timing(clock=boottime)
-        self.elector: LeaderElector | None = None
+        #: Those that this process has to hold to write anything.
+        self.leases = Leases({}, identity=self._identity)
         self._observer = FastPathObserver(
             self.metrics, clock=self._timing.clock, policy=configuration.conflict_policy
         )
@@ -153,10 +154,12 @@ class Runtime:
                     observe=self.metrics.api_request,
                 )
             stack.push_async_callback(transport.close)
-            elector = self.elector = self._make_elector(transport)
-            fast_path = self.fast_path = self._fast_path(
-                transport if elector is None else FencedTransport(transport, lambda: elector.leading)
+            leases = self.leases = self._make_leases(transport)
+            writing: Transport = (
+                FencedTransport(transport, lambda: leases.held) if leases.names else transport
             )
+            fast_path = self.fast_path = self._fast_path(writing)
+            coordinator = self._make_coordinator(fast_path, writing)
             if configuration.serving.port:
                 server = self._make_server(fast_path, transport)
                 await server.start()
@@ -174,7 +177,7 @@ class Runtime:
             async with asyncio.TaskGroup() as tasks:
                 reloading = None if self._reloader is None else tasks.create_task(self._reloader.run())
                 watching = tasks.create_task(fast_path.watch())
-                leading = tasks.create_task(self._lead_when_synced(fast_path, gc_policy))
+                leading = tasks.create_task(self._lead_when_synced(fast_path, coordinator, gc_policy))
                 stopping = tasks.create_task(self._stopping.wait())
                 await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not leading.done():
@@ -199,10 +202,12 @@ class Runtime:
             with suppress(asyncio.CancelledError):
                 await leading
 
-    #: Whether this process decides and writes now. Owner: `_schedule`.
+    #: Whether this process decides and writes now. Owner: `_lead_when_synced`.
     _scheduling = False
 
-    async def _lead_when_synced(self, fast_path: FastPath, gc_policy: GcPolicy | None) -> None:
+    async def _lead_when_synced(
+        self, fast_path: FastPath, coordinator: Coordinator | None, gc_policy: GcPolicy | None
+    ) -> None:
         await fast_path.synced()
         frozen = gc_policy.freeze() if gc_policy is not None else 0
         self._log.info(
@@ -212,40 +217,55 @@ class Runtime:
         async def schedule() -> None:
             self._scheduling = True
             try:
-                await fast_path.schedule()
+                if coordinator is None:
+                    await fast_path.schedule()
+                else:
+                    await self._schedule_within(coordinator, fast_path)
             finally:
                 self._scheduling = False
 
-        if self.elector is None:
+        if not self.leases.names:
             await schedule()
             return
-        name = self._configuration.leader_election.resource_name
-        status = self.metrics.leader_election_master_status.labels(name)
+        statuses = [self.metrics.leader_election_master_status.labels(name) for name in self.leases.names]
 
         async def lead() -> None:
-            status.set(1)
+            for status in statuses:
+                status.set(1)
             try:
                 # Our watch may not have told of the last binds of whoever led before. It writes no more, so what is
                 # listed from now on has them all.
                 await fast_path.renew()
                 await schedule()
             finally:
-                status.set(0)
+                for status in statuses:
+                    status.set(0)
 
-        status.set(0)
+        for status in statuses:
+            status.set(0)
         try:
-            held = await self.elector.run(lead)
+            await self.leases.run(lead)
         except LeadershipOverrun as error:
             # Unwinding would wait for the very work that does not stop, while others may lead.
             self._log.critical("leadership overrun", problem=str(error))
             self._abort(1)
             raise
-        if not held:
-            holder = self.elector.leader
-            told = (
-                "was not renewed in time" if holder == self._identity else f"is held by {holder or 'nobody'}"
-            )
-            raise LeaseLost(f"lease {name} {told}")
+
+    async def _schedule_within(self, coordinator: Coordinator, fast_path: FastPath) -> None:
+        """Schedule on the nodes of the shard, and give them back at the end."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                service = [tasks.create_task(coordinator.run()), tasks.create_task(self._stopping.wait())]
+                # Until it is known which nodes are ours no pod is told that there is none.
+                settled = tasks.create_task(coordinator.settled.wait())
+                await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
+                if not self._stopping.is_set():
+                    await fast_path.schedule()
+                for task in (settled, *service):
+                    task.cancel()
+            await coordinator.release()
+        except RequestFailed as error:
+            self._log.warning("nodes not given back", problem=str(error))
 
     # ---- parts
 
@@ -288,15 +308,25 @@ class Runtime:
             set_level(configuration.logging.level)
         self._configuration, self._settings = configuration, settings
 
-    def _make_elector(self, transport: Transport) -> LeaderElector | None:
+    def _make_leases(self, transport: Transport) -> Leases:
+        election, sharding = self._configuration.leader_election, self._configuration.sharding
+        electors = {}
+        if election.leader_elect:
+            electors[election.resource_name] = self._elector(
+                transport, election.resource_namespace, election.resource_name
+            )
+        if sharding.mode != "none":
+            name = lease_name(sharding.name)
+            electors[name] = self._elector(transport, sharding.lease_namespace, name)
+        return Leases(electors, identity=self._identity)
+
+    def _elector(self, transport: Transport, namespace: str, name: str) -> LeaderElector:
         election = self._configuration.leader_election
-        if not election.leader_elect:
-            return None
         return LeaderElector(
             transport,
             LeaseConfig(
-                namespace=election.resource_namespace,
-                name=election.resource_name,
+                namespace=namespace,
+                name=name,
                 identity=self._identity,
                 lease_duration=int(election.lease_duration),
                 renew_deadline=election.renew_deadline,
@@ -305,7 +335,27 @@ class Runtime:
             ),
             timing=self._lease_timing,
             now=self._lease_timing.now,
-            on_new_leader=lambda identity: self._log.info("leader", identity=identity),
+            on_new_leader=lambda identity: self._log.info("leader", identity=identity, lease=name),
+        )
+
+    def _make_coordinator(self, fast_path: FastPath, transport: Transport) -> Coordinator | None:
+        if fast_path.shard is None:
+            return None
+        sharding = self._configuration.sharding
+        return Coordinator(
+            transport,
+            shard=sharding.name,
+            side=fast_path.shard,
+            holders=Holders(
+                transport,
+                namespace=sharding.lease_namespace,
+                lease_duration=self._configuration.leader_election.lease_duration,
+                fence=sharding.fence_period,
+                timing=self._lease_timing,
+            ),
+            observer=ShardReports(self.metrics),
+            timing=self._timing,
+            times=self._settings.watch_times,
         )
 
     def _make_server(self, fast_path: FastPath, transport: Transport) -> HttpServer:

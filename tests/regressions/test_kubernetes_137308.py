@@ -28,9 +28,9 @@ async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
         await cluster.add_node("n1", cpu="1")
         standby = Runtime(load_text(HEAD + ELECT), transport=transport, identity="standby")
         async with process(cluster, ELECT) as leader:
-            await until(lambda: leader.runtime.elector and leader.runtime.elector.leading)
+            await until(lambda: leader.runtime.leases.names and leader.runtime.leases.held)
             following = asyncio.create_task(standby.run(signals=False))
-            await until(lambda: standby.elector and standby.elector.leader)
+            await until(lambda: standby.leases.leader)
             leading, waiting = leader.runtime.fast_path, standby.fast_path
             assert leading is not None and waiting is not None
             # Both know of this pod and of the room; the leader does not come to bind it.

@@ -78,7 +78,7 @@ class Process:
     def leads(self) -> bool:
         """Whether this process may write now, as it sees it."""
         runtime = self.runtime
-        return runtime is not None and (runtime.elector is None or runtime.elector.leading)
+        return runtime is not None and runtime.leases.held
 
     def begin(self) -> None:
         """Start it and keep it running until `end`."""

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from agent_scheduler.config import add_run_arguments, load, load_text
+from agent_scheduler.shards.holders import lease_name
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
@@ -69,6 +70,10 @@ REQUESTS = {
     ("coordination.k8s.io", "leases", "create"): "kube.lease",
     ("coordination.k8s.io", "leases", "get"): "kube.lease",
     ("coordination.k8s.io", "leases", "update"): "kube.lease",
+    ("shard.volcano.sh", "nodeshards", "list"): "shards.coordinator, by kube.reflector and kube.paging",
+    ("shard.volcano.sh", "nodeshards", "watch"): "shards.coordinator, by kube.reflector",
+    ("shard.volcano.sh", "nodeshards/status", "get"): "kube.patch, to learn of an outcome",
+    ("shard.volcano.sh", "nodeshards/status", "patch"): "kube.patch, of which nodes are used",
     ("authentication.k8s.io", "tokenreviews", "create"): "serving.authorization",
     ("authorization.k8s.io", "subjectaccessreviews", "create"): "serving.authorization",
 }
@@ -159,7 +164,9 @@ def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: P
     assert serving.port == CONTAINER["ports"][0]["containerPort"]
     assert configuration.shutdown_grace_period < POD["terminationGracePeriodSeconds"]
     rules = named("Role", "agent-scheduler-leader-election")["rules"]
-    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [[election.resource_name]]
+    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [
+        [election.resource_name, lease_name(configuration.profiles[0].scheduler_name)]
+    ]
     # The reviews' role is needed just then.
     assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
 
@@ -198,15 +205,16 @@ def test_the_roles_of_the_service_account_allow_what_the_code_requests_and_nothi
     assert sorted(granted) == sorted(REQUESTS)
 
 
-def test_the_lease_is_limited_to_one_name_where_rbac_can_do_that() -> None:
+def test_only_its_own_leases_are_written_where_rbac_can_tell_them() -> None:
     for rule in named("Role", "agent-scheduler-leader-election")["rules"]:
-        assert rule["verbs"] == ["create"] or rule["resourceNames"] == ["agent-scheduler"]
+        own = rule.get("resourceNames") == ["agent-scheduler", "nodeshard-agent-scheduler"]
+        assert own if "update" in rule["verbs"] else rule["verbs"] in (["create"], ["get"])
 
 
 def test_methods_in_the_code_are_those_that_the_table_stands_for() -> None:
     """A new kind of request shows up here before a cluster refuses it."""
     seen: dict[str, set[str]] = {}
-    for package in ("kube", "serving", "fastpath"):
+    for package in ("kube", "serving", "fastpath", "shards"):
         for path in (ROOT / "src" / "agent_scheduler" / package).glob("*.py"):
             for method in re.findall(
                 r'(?:_write|_request|_exchange|request|send)\((?:transport, |\s*)"([A-Z]+)"', path.read_text()
@@ -216,6 +224,8 @@ def test_methods_in_the_code_are_those_that_the_table_stands_for() -> None:
                 seen.setdefault(path.stem, set()).update({"PATCH", "POST"})
     assert seen == {
         "paging": {"GET"},
+        "catching_up": {"GET"},
+        "holders": {"GET"},
         "bind": {"GET", "POST"},
         "status": {"PATCH"},
         "patch": {"GET", "PATCH"},

@@ -8,7 +8,7 @@ import re
 from agent_scheduler.config.codec import Warn, silent
 from agent_scheduler.config.errors import Invalid
 from agent_scheduler.config.profiles import build_profiles
-from agent_scheduler.config.schema import Configuration, LeaderElection, Serving
+from agent_scheduler.config.schema import Configuration, LeaderElection, Serving, Sharding
 
 #: Retries are spread by this factor, so a renewal may start that much later (client-go's JitterFactor).
 _JITTER = 1.2
@@ -27,6 +27,7 @@ def check(configuration: Configuration, warn: Warn = silent) -> None:
     if configuration.pod_max_in_unschedulable_pods_duration <= 0:
         raise Invalid(("podMaxInUnschedulablePodsDuration",), "must be above 0s")
     _check_election(configuration.leader_election)
+    _check_sharding(configuration.sharding)
     _check_serving(configuration.serving)
     seen: dict[str, int] = {}
     for index, profile in enumerate(configuration.profiles):
@@ -62,11 +63,24 @@ def _check_election(election: LeaderElection) -> None:
             ("resourceName", election.resource_name),
             ("resourceNamespace", election.resource_namespace),
         ):
-            if not _OBJECT_NAME.fullmatch(name) or len(name) > 253:
-                raise Invalid(
-                    (at, key),
-                    f"found {name!r}; allowed: an object's name: lower case letters, digits, - and .",
-                )
+            _check_name((at, key), name)
+
+
+def _check_sharding(sharding: Sharding) -> None:
+    if sharding.mode == "none":
+        return
+    # The name of its lease is longer by `nodeshard-`.
+    _check_name(("sharding", "name"), sharding.name, limit=243)
+    _check_name(("sharding", "leaseNamespace"), sharding.lease_namespace)
+
+
+def _check_name(at: tuple[str, ...], name: str, *, limit: int = 253) -> None:
+    if not _OBJECT_NAME.fullmatch(name) or len(name) > limit:
+        raise Invalid(
+            at,
+            f"found {name!r}; allowed: an object's name: lower case letters, digits, - and ., "
+            f"at most {limit} characters",
+        )
 
 
 def _check_serving(serving: Serving) -> None:

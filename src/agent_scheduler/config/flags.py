@@ -22,6 +22,7 @@ from agent_scheduler.config.schema import (
     Logging,
     Section,
     Serving,
+    Sharding,
 )
 
 
@@ -53,6 +54,10 @@ def _election(name: str, key: str, help_text: str, metavar: str = "DURATION") ->
     return Flag((name,), LeaderElection, ("leaderElection",), key, help_text, metavar)
 
 
+def _sharding(names: tuple[str, ...], key: str, help_text: str, metavar: str) -> Flag:
+    return Flag(names, Sharding, ("sharding",), key, help_text, metavar)
+
+
 LEADER_ELECT = Flag(
     ("--leader-elect",),
     LeaderElection,
@@ -62,8 +67,8 @@ LEADER_ELECT = Flag(
     "true|false",
 )
 
-#: Without leader election these would do nothing, so they are refused.
-ELECTION_DETAILS = (
+#: Of every lease that is held.
+ELECTION_TIMES = (
     _election(
         "--leader-elect-lease-duration", "leaseDuration", "how long a lease is good for (default: 15s)"
     ),
@@ -73,6 +78,11 @@ ELECTION_DETAILS = (
         "how long the leader tries to renew before it gives up (default: 10s)",
     ),
     _election("--leader-elect-retry-period", "retryPeriod", "time between two tries (default: 2s)"),
+)
+
+#: Without leader election these would do nothing, so they are refused; the times only where nothing else has a lease.
+ELECTION_DETAILS = (
+    *ELECTION_TIMES,
     _election(
         "--leader-elect-resource-name", "resourceName", "name of the lease (default: the scheduler's)", "NAME"
     ),
@@ -115,6 +125,30 @@ FLAGS: tuple[Flag, ...] = (
         (),
         "workerCount",
         "workers that decide concurrently (default: 1)",
+    ),
+    _sharding(
+        ("--scheduler-sharding-mode",),
+        "mode",
+        "none: use all nodes; soft: those of the shard first; hard: no others (default: none)",
+        "MODE",
+    ),
+    _sharding(
+        ("--scheduler-sharding-name", "--agent_scheduler_sharding_name"),
+        "name",
+        "name of the NodeShard (default: the scheduler's)",
+        "NAME",
+    ),
+    _sharding(
+        ("--sharding-lease-namespace",),
+        "leaseNamespace",
+        "namespace of the leases of all shards (default: the namespace that the process runs in, or kube-system)",
+        "NAMESPACE",
+    ),
+    _sharding(
+        ("--sharding-fence-period",),
+        "fencePeriod",
+        "how long after the end of another shard's lease its nodes are left alone (default: 1m)",
+        "DURATION",
     ),
     Flag(
         ("--bind-address",),

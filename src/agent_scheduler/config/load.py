@@ -30,6 +30,7 @@ from agent_scheduler.config.schema import (
     Configuration,
     Events,
     ProfileConfig,
+    Sharding,
     StatusWrites,
 )
 from agent_scheduler.config.volcano import translated
@@ -212,6 +213,17 @@ def _complete(
             resource_name=election.resource_name or profiles[0].scheduler_name,
             resource_namespace=election.resource_namespace or own_namespace(),
         ),
+        sharding=_with_names(configuration.sharding, profiles[0].scheduler_name, own_namespace),
+    )
+
+
+def _with_names(sharding: Sharding, scheduler_name: str, own_namespace: Callable[[], str]) -> Sharding:
+    if sharding.mode == "none":
+        return sharding
+    return replace(
+        sharding,
+        name=sharding.name or scheduler_name,
+        lease_namespace=sharding.lease_namespace or own_namespace(),
     )
 
 
@@ -255,7 +267,11 @@ def _own_namespace(environ: Mapping[str, str], namespace_file: FilePath) -> str:
 
 def _refuse_idle_flags(given: Mapping[Flag, object], configuration: Configuration) -> None:
     if not configuration.leader_election.leader_elect:
+        times = command_line.ELECTION_TIMES if configuration.sharding.mode != "none" else ()
         for flag in command_line.ELECTION_DETAILS:
+            if flag in times:
+                # The lease of the shard is kept by them, too.
+                continue
             if flag in given:
                 raise ConfigurationError(
                     f"{flag.names[0]}: does nothing without leader election; add --leader-elect or leave it out"

@@ -120,6 +120,19 @@ class LeaderElection(Section, frozen=True, kw_only=True):
     resource_namespace: str = ""
 
 
+class Sharding(Section, frozen=True, kw_only=True):
+    """How the cluster's nodes are shared with other schedulers, by NodeShards. Changes need a restart."""
+
+    mode: Literal["none", "soft", "hard"] = "none"
+    #: Of the NodeShard. Empty in a file: the name of the first profile.
+    name: str = ""
+    #: Where the leases of all shards are. Empty in a file: the namespace that this process runs in, or kube-system.
+    lease_namespace: str = ""
+    #: How long after the end of another shard's lease its nodes are left alone: as long as the API server may work at
+    #: a request, which is a minute unless it is told otherwise (`--request-timeout`).
+    fence_period: Duration = 60.0
+
+
 class Serving(Section, frozen=True, kw_only=True):
     """The HTTP server for health, metrics and debugging."""
 
@@ -157,6 +170,7 @@ class Configuration(Section, frozen=True, kw_only=True):
     status_writes: StatusWrites = StatusWrites()
     events: Events = Events()
     leader_election: LeaderElection = LeaderElection()
+    sharding: Sharding = Sharding()
     serving: Serving = Serving()
     #: How long binds under way may take to end once the process was asked to stop.
     shutdown_grace_period: Duration = 20.0

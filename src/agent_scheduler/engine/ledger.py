@@ -253,6 +253,18 @@ class Ledger:
             if row is not None:
                 self._changed(row)
 
+    def respecify(self, names: Iterable[str]) -> None:
+        """Something that counts as part of these nodes' specs, and is kept elsewhere, is otherwise. As `touch`, but for
+        what is read of nodes alone, too."""
+        for name in names:
+            row = self.rows.get(name)
+            if row is not None:
+                self._changed(row, spec=True)
+
+    def assumed_on(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the nodes on which a pod is assumed: a bind to them is under way, or about to be."""
+        return frozenset(name for name in names if any(each.assumed for each in self.pods_on(name)))
+
     @property
     def sequence(self) -> int:
         """The number of the next change."""

@@ -1,8 +1,9 @@
 """What becomes of a pod that got no node: it is queued for another try, and people are told why.
 
-Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else. The
-condition is written only if it says something new; status writes and events have budgets of their own, so that
-ten thousand refused pods never delay a bind.
+Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else; and
+`NodeShardNotReady` where no node was asked, which autoscalers do not take for a want of nodes. The condition is
+written only if it says something new; status writes and events have budgets of their own, so that ten thousand refused
+pods never delay a bind.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from agent_scheduler.engine.framework import NO_NODES, POD_SPEC
+from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.refusals import Refusal
@@ -19,6 +21,8 @@ from .history import History
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
+#: Cluster autoscaler and Karpenter look for nodes to add where the reason is `Unschedulable`, and nowhere else.
+NODE_SHARD_NOT_READY = "NodeShardNotReady"
 
 
 class Messenger(Protocol):
@@ -78,6 +82,15 @@ class FailureHandler:
             self._queue.nominate(pod, nominated)
         self._messenger.refused(pod, UNSCHEDULABLE, refusal.message, nominated=nominated)
         return True
+
+    def without_shard(self, entry: Entry, pod: PodInfo, why: str, *, nodes: int, started: float) -> None:
+        """There is no shard that the pod could go to. It is tried again when there is."""
+        place = self._queue.add_unschedulable(entry, unschedulable_plugins={NODE_SHARD})
+        self._observer.attempted(pod.scheduler_name, "unschedulable", started)
+        if place is not None:
+            message = f"0/{nodes} nodes are available: {why}."
+            self.history.failed(pod.uid, "unschedulable", message, started=started)
+            self._messenger.refused(pod, NODE_SHARD_NOT_READY, message)
 
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """The spec says something that has no meaning; trying again cannot help until the pod changes."""

@@ -23,7 +23,9 @@ from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.kube.reflector import DELETED, Change, Reflector, WatchTimes
+from agent_scheduler.kube.catching_up import catch_up
+from agent_scheduler.kube.changes import DELETED, Change
+from agent_scheduler.kube.reflector import Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
@@ -128,6 +130,7 @@ class Picture:
         self._observer = observer
         #: By name of the kind; those of `also` behind `_first` others.
         self._reflectors: dict[str, Reflector[Any]] = {}
+        self._paths: dict[str, str] = {}
         #: What `run` runs them in.
         self._tasks: asyncio.TaskGroup | None = None
         self.also(kinds)
@@ -138,6 +141,7 @@ class Picture:
         for kind in kinds:
             if kind.name in self._reflectors:
                 continue
+            self._paths[kind.name] = kind.path
             reflector = self._reflectors[kind.name] = Reflector(
                 self._transport,
                 kind.path,
@@ -176,6 +180,12 @@ class Picture:
                 # A kind that was never there is none to wait for: perhaps we may not list it.
                 if reflector.synced.is_set() or reflector in self._first:
                     tasks.create_task(reflector.renew())
+
+    async def catch_up(self, kind: str, at_least: str = "") -> None:
+        """Returns once all of a kind has been seen that was there when this was called. Needs `run`. `at_least`: a
+        version of another kind that is known to be older than now."""
+        where = self._paths[kind]
+        await catch_up(self._reflectors[kind], self._transport, where, at_least=at_least)
 
     def read_again(self, kind: str) -> None:
         """Objects of this kind are read in another way from now on: soon each is told of once more."""

@@ -28,6 +28,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
+from agent_scheduler.engine.shards.membership import Membership, ShardingMode
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
@@ -48,8 +49,9 @@ from .prebind import PreBind
 from .preemption import Gate, Preemption, PreemptionObserver
 from .resource_claims import ResourceClaims
 from .settings import FastPathSettings, RateLimit
+from .shard import Shard, within
 from .storage import Storage
-from .worker import Worker, WorkerObserver
+from .worker import Views, Worker, WorkerObserver
 from .worker_pool import WorkerPool
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
@@ -123,6 +125,8 @@ class FastPath:
         self._gate = Gate()
         self.ledger = Ledger()
         devices = self._devices = Devices(self.ledger.touch)
+        #: Which nodes may be used, where they are shared.
+        self._membership = Membership()
         profiles = self._seeing(settings.profiles)
         self._profiles: Mapping[str, Profile] = profiles
         self._feed = Feed()
@@ -207,6 +211,8 @@ class FastPath:
             nominations=nominations,
             prebind=prebind,
         )
+        #: None where all nodes are this scheduler's.
+        self.shard = None if settings.sharding is ShardingMode.NONE else self._make_shard(settings.sharding)
         views = self._views(profiles)
         self._workers = [
             Worker(
@@ -222,6 +228,7 @@ class FastPath:
                 observer=observer,
                 preemption=self.preemption,
                 deallocate=prebind.deallocate,
+                shard=self.shard,
             )
             for index in range(settings.workers)
         ]
@@ -261,15 +268,31 @@ class FastPath:
         if self.cluster.owners.schedulers:
             self._picture.also(picture.owners(self.cluster))
 
-    def _views(self, profiles: Mapping[str, Profile]) -> dict[str, ClassViews]:
-        return {name: ClassViews(profile, self.snapshot) for name, profile in profiles.items()}
+    def _make_shard(self, mode: ShardingMode) -> Shard:
+        return Shard(
+            mode,
+            self._membership,
+            ledger=self.ledger,
+            queue=self.queue,
+            caught_up=lambda version: self._picture.catch_up("Pod", version),
+        )
+
+    def _views(self, profiles: Mapping[str, Profile]) -> Views:
+        """Those of the shard first, where other nodes are the second choice."""
+        chosen = [profiles]
+        if self.settings.sharding is ShardingMode.SOFT:
+            chosen.insert(0, within(self._membership, profiles))
+        return tuple(
+            {name: ClassViews(profile, self.snapshot) for name, profile in each.items()} for each in chosen
+        )
 
     def _profile(self, name: str) -> Profile:
         return self._profiles[name]
 
     def _seeing(self, profiles: Iterable[Profile]) -> dict[str, Profile]:
-        """By their names, looking at this scheduler's picture."""
-        return {each.scheduler_name: each.seeing(self.ledger, self._devices) for each in profiles}
+        """By their names, looking at this scheduler's picture, and at no more than its shard if that binds it."""
+        seeing = {each.scheduler_name: each.seeing(self.ledger, self._devices) for each in profiles}
+        return within(self._membership, seeing) if self.settings.sharding is ShardingMode.HARD else seeing
 
     def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
         """What keeps pods out of the queue, by profile."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from agent_scheduler.config import Configuration, build_profiles
 from agent_scheduler.engine.conflicts import ConflictPolicy
 from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.shards.membership import ShardingMode
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
 
@@ -48,6 +49,7 @@ class FastPathSettings:
     events: RateLimit | None
     event_buffer: int
     bind_policy: BindPolicy = DEFAULT_POLICY
+    sharding: ShardingMode = ShardingMode.NONE
     watch_times: WatchTimes = field(default_factory=WatchTimes)
 
     @property
@@ -86,4 +88,5 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         if events.enabled
         else None,
         event_buffer=events.buffer,
+        sharding=ShardingMode(configuration.sharding.mode),
     )

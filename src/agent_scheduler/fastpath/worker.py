@@ -19,7 +19,7 @@ from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
-from agent_scheduler.engine.preemption.nominated import NO_RIVALS
+from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Rivals
 from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 
@@ -28,6 +28,10 @@ from .cluster import Cluster
 from .failure import FailureHandler
 from .feed import Entry
 from .preemption import Attempt, Preemption
+from .shard import Shard
+
+#: By profile, what is asked one after the other until one has a node; what the last says is told of a pod.
+Views = tuple[Mapping[str, ClassViews], ...]
 
 
 class WorkerObserver(Protocol):
@@ -50,7 +54,7 @@ class Worker:
         workers: int,
         cluster: Cluster,
         snapshot: Snapshot,
-        views: Mapping[str, ClassViews],
+        views: Views,
         binder: Binder,
         failures: FailureHandler,
         candidates: int,
@@ -58,9 +62,11 @@ class Worker:
         observer: WorkerObserver,
         preemption: Preemption | None = None,
         deallocate: Callable[[PodInfo, Demand], str] | None = None,
+        shard: Shard | None = None,
     ) -> None:
         """Without `preemption` nobody is evicted, and nobody's nomination is looked at. `deallocate` is told of pods
-        with resource claims that no node will do for, and says what is to be told of that."""
+        with resource claims that no node will do for, and says what is to be told of that. Without
+        `shard` all nodes are this scheduler's."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -71,10 +77,11 @@ class Worker:
         self._observer = observer
         self._preemption = preemption
         self._deallocate = deallocate
+        self._shard = shard
         self._snapshot = snapshot
         self._views = views
 
-    def reconfigure(self, *, views: Mapping[str, ClassViews], candidates: int) -> None:
+    def reconfigure(self, *, views: Views, candidates: int) -> None:
         """From the next cycle on decide by these."""
         self._views = views
         self._candidates = candidates
@@ -88,6 +95,11 @@ class Worker:
         started = self._clock()
         if pod.cls.error:
             self._failures.unreadable(entry, pod, started=started)
+            return
+        if self._shard is not None and (why := self._shard.unready):
+            self._failures.without_shard(
+                entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
+            )
             return
         try:
             view, decision = self._decide(pod)
@@ -119,23 +131,42 @@ class Worker:
     def _decide(self, pod: PodInfo) -> tuple[ClassView, Placement | Refusal | Attempt]:
         self._snapshot.refresh()
         columns = self._snapshot.columns
-        view = self._views[pod.scheduler_name].of(self._snapshot.handle.class_of(pod))
+        cls = self._snapshot.handle.class_of(pod)
         preemption = self._preemption
         against = NO_RIVALS if preemption is None else preemption.nominations.against(pod)
-        taken: Sequence[int] = ()
-        if against and preemption is not None:
-            taken = preemption.nominations.taken(pod, view, columns, against)
         node_name = self._cluster.queue.nominator.node_of(pod.uid)
-        decision = decide(
-            view,
-            columns,
-            candidates=self._candidates,
-            offset=self._index * columns.size // self._workers,
-            nominated=self._cluster.ledger.rows.get(node_name) if node_name else None,
-            taken=taken,
-        )
-        if isinstance(decision, Refusal) and preemption is not None:
+        for views in self._views:
+            view = views[pod.scheduler_name].of(cls)
+            taken: Sequence[int] = ()
+            if against and preemption is not None:
+                taken = preemption.nominations.taken(pod, view, columns, against)
+            decision = decide(
+                view,
+                columns,
+                candidates=self._candidates,
+                offset=self._index * columns.size // self._workers,
+                nominated=self._cluster.ledger.rows.get(node_name) if node_name else None,
+                taken=taken,
+            )
+            if not isinstance(decision, Refusal):
+                return view, decision
+        if preemption is not None:
             claims = view.pod.claims
             said = self._deallocate(pod, claims) if claims is not None and self._deallocate else NO_CLAIMS
-            return view, preemption.attempt(pod, view, against, claims=said)
+            return view, self._preempt(preemption, pod, view, against, said)
         return view, decision
+
+    def _preempt(
+        self,
+        preemption: Preemption,
+        pod: PodInfo,
+        last: ClassView,
+        against: Mapping[int, Rivals],
+        claims: str,
+    ) -> Attempt:
+        """Others are evicted where the pod would rather go; `last` is the view of all nodes that it may go to."""
+        for views in self._views[:-1]:
+            attempt = preemption.attempt(pod, views[pod.scheduler_name].of(last.pod), against, claims=claims)
+            if attempt.candidate is not None:
+                return attempt._replace(refusal=last.refusal(self._snapshot.columns))
+        return preemption.attempt(pod, last, against, claims=claims)

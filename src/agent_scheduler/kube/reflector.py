@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 import structlog
 from msgspec import Raw
 
+from agent_scheduler.kube.changes import ADDED, DELETED, MODIFIED, Change, Handler
 from agent_scheduler.kube.errors import (
     Failure,
     FailureClass,
@@ -67,35 +67,6 @@ STALE_LISTS_REFUSED = 3
 PORTION = 128
 #: How many malformed objects are remembered, so that each is reported once.
 _REPORTED = 1024
-
-
-class ChangeType(Enum):
-    ADDED = "added"
-    MODIFIED = "modified"
-    DELETED = "deleted"
-
-    # Enum's own is computed in Python, and every change is counted by its type.
-    __hash__ = object.__hash__
-
-
-# Looked up once: in Python 3.11 a member is found on its class by a method of Python's.
-ADDED: Final = ChangeType.ADDED
-MODIFIED: Final = ChangeType.MODIFIED
-DELETED: Final = ChangeType.DELETED
-
-
-class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One step of one object, made for every event, hence a struct (a named tuple costs five times as much).
-
-    `old` is the version handed over before, None for ADDED. `object` of DELETED is the last state known."""
-
-    type: ChangeType
-    object: T
-    old: T | None
-
-
-#: Called synchronously, so it must be quick. What it raises ends `Reflector.run`.
-Handler = Callable[[list[Change[T]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +153,8 @@ class Reflector(Generic[T]):
         self._reported: dict[Identity, None] = {}
         #: Those who wait for a list that begins after they asked.
         self._renewals: list[asyncio.Future[None]] = []
+        #: Those who wait until all up to a version has been handed over.
+        self._reaching: list[tuple[str, asyncio.Future[None]]] = []
         #: What `run` does now and can be called away from.
         self._leaving: asyncio.Timeout | None = None
 
@@ -201,6 +174,20 @@ class Reflector(Generic[T]):
         self._renewals.append(renewed)
         self._call_away()
         await renewed
+
+    async def reach(self, version: str) -> None:
+        """Returns once all that happened to the collection up to `version`, a resourceVersion of it, has been handed
+        over. A server tells of that by the next event or bookmark, which in a quiet cluster may be a minute away."""
+        if not is_older(self._version, version):
+            return
+        reached = asyncio.get_running_loop().create_future()
+        self._reaching.append((version, reached))
+        await reached
+
+    def _tell_who_waits(self) -> None:
+        left = [each for each in self._reaching if is_older(self._version, each[0])]
+        _answer(reached for version, reached in self._reaching if not is_older(self._version, version))
+        self._reaching = left
 
     def read_again(self) -> None:
         """Hand over all objects once more, unchanged ones as MODIFIED: `decode` makes something else of them now."""
@@ -329,6 +316,7 @@ class Reflector(Generic[T]):
         await self._hand_over(self._differences(fresh, unchanged=reading != self._known_by))
         self._version, self._known_by = revision, reading
         self.synced.set()
+        self._tell_who_waits()
 
     def _take(self, uids: list[str]) -> Iterable[T]:
         for uid in uids:
@@ -431,6 +419,8 @@ class Reflector(Generic[T]):
             batch.append(Change(MODIFIED, item, before))
         if batch:
             self._handler(batch)
+        if self._reaching:
+            self._tell_who_waits()
         return failure
 
     def _read_slowly(self, line: bytes, batch: list[Change[T]]) -> tuple[str, str, str, T] | Failure | None:

@@ -63,6 +63,7 @@ class Metrics(ProcessMetrics):
         self._queue()
         self._binding()
         self._writes()
+        self._shards()
 
     def _attempts(self) -> None:
         make = self.families
@@ -236,6 +237,19 @@ class Metrics(ProcessMetrics):
         )
         self.feature_enabled = make.gauge(
             "kubernetes_feature_enabled", "1 for a feature gate that is on, else 0.", "name", "stage"
+        )
+
+    def _shards(self) -> None:
+        make = self.families
+        self.shard_nodes = make.gauge(
+            "agent_scheduler_shard_nodes",
+            "Nodes of this scheduler's NodeShard: desired, in use, to be added, to be removed.",
+            "state",
+        )
+        self.shard_writes_total = make.counter(
+            "agent_scheduler_shard_writes_total",
+            "Attempts to publish the NodeShard's status, by what became of them; claims withdrawn, too.",
+            "result",
         )
 
     def features(self, gates: Mapping[str, bool]) -> None:

@@ -311,3 +311,21 @@ class ReloadReports:
 
     def without_effect(self, warning: str) -> None:
         self._log.warning("without effect", setting=warning)
+
+
+class ShardReports:
+    """What the coordinator of a node shard reports (`shards.coordinator.ShardObserver`)."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        nodes = metrics.shard_nodes
+        self._nodes = [nodes.labels(each) for each in ("desired", "in_use", "to_add", "to_remove")]
+        self._writes = metrics.shard_writes_total
+        for what in ("written", "conflict", "failed", "withdrawn"):
+            self._writes.labels(what)
+
+    def shard(self, desired: int, in_use: int, to_add: int, to_remove: int) -> None:
+        for gauge, number in zip(self._nodes, (desired, in_use, to_add, to_remove), strict=True):
+            gauge.set(number)
+
+    def shard_write(self, what: str) -> None:
+        self._writes.labels(what).inc()

@@ -258,7 +258,7 @@ class World:
                 workers=2,
                 cluster=self.cluster,
                 snapshot=snapshot,
-                views={AGENT.scheduler_name: ClassViews(AGENT, snapshot)},
+                views=({AGENT.scheduler_name: ClassViews(AGENT, snapshot)},),
                 binder=self.binder,
                 failures=failures,
                 candidates=candidates,

@@ -230,7 +230,11 @@ async def test_explaining_leaves_the_workers_views_as_they_are() -> None:
 
 def _views(fast_path: FastPath) -> list[ClassView]:
     worker: Any = fast_path._workers[0]
-    return list(itertools.chain.from_iterable(views._views.values() for views in worker._views.values()))
+    return list(
+        itertools.chain.from_iterable(
+            views._views.values() for each in worker._views for views in each.values()
+        )
+    )
 
 
 async def test_a_plugin_that_raises_is_told_in_place_of_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:

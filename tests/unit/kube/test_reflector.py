@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent_scheduler.kube.changes import Change, ChangeType
 from agent_scheduler.kube.paging import SLICE
 from agent_scheduler.kube.reflector import (
     PORTION,
     STALE_LISTS_REFUSED,
     WATCH_FAILURES_BEFORE_LIST,
-    Change,
-    ChangeType,
     Reflector,
     WatchTimes,
 )

@@ -36,6 +36,7 @@ class Resource(StrEnum):
     RESOURCE_CLAIM = "ResourceClaim"
     RESOURCE_SLICE = "ResourceSlice"
     DEVICE_CLASS = "DeviceClass"
+    NODE_SHARD = "NodeShard"
     WILDCARD = "*"
 
     def overlaps(self, other: Resource) -> bool:
@@ -153,6 +154,7 @@ NODE_UPDATE_ALLOCATABLE = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ALL
 NODE_UPDATE_LABEL = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_LABEL)
 NODE_UPDATE_TAINT = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_TAINT)
 NODE_UPDATE_CONDITION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_CONDITION)
+NODE_SHARD_UPDATE = ClusterEvent(Resource.NODE_SHARD, ActionType.UPDATE)
 NAMESPACE_ADD = ClusterEvent(Resource.NAMESPACE, ActionType.ADD)
 NAMESPACE_UPDATE = ClusterEvent(Resource.NAMESPACE, ActionType.UPDATE)
 NAMESPACE_DELETE = ClusterEvent(Resource.NAMESPACE, ActionType.DELETE)

@@ -1,0 +1,68 @@
+"""The fast path's side of sharing nodes: which of them its decisions see, and what is under way to them.
+
+Every decision is made, judged and assumed between two awaits, so a change of the shard is between cycles for all
+workers at once. What was decided before is judged by the binder against the shard as it is then; what was judged is
+assumed in the ledger until it is known what became of it. So nothing is under way to a node that no longer is in the
+shard, once no pod is assumed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.plugins.node_shard import NodeShard
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.queueing.events import NODE_SHARD_UPDATE
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.shards.claims import Names
+from agent_scheduler.engine.shards.membership import Membership, ShardingMode
+
+
+def within(membership: Membership, profiles: Mapping[str, Profile]) -> dict[str, Profile]:
+    """The profiles, for the nodes of the shard alone."""
+    mine = NodeShard(membership)
+    return {name: replace(profile, filters=(mine, *profile.filters)) for name, profile in profiles.items()}
+
+
+class Shard:
+    """Of one scheduler, in mode `soft` or `hard`. It is the `Side` of `shards.coordinator`."""
+
+    def __init__(
+        self,
+        mode: ShardingMode,
+        membership: Membership,
+        *,
+        ledger: Ledger,
+        queue: SchedulingQueue[PodInfo],
+        caught_up: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """`caught_up` returns once all pods are known that had a node by then; see `Side.catch_up`."""
+        self.mode = mode
+        self.membership = membership
+        self._ledger = ledger
+        self._queue = queue
+        self._caught_up = caught_up
+
+    @property
+    def unready(self) -> str:
+        """Why no decision can be made yet, where that has nothing to do with room; else empty."""
+        return self.membership.unready if self.mode is ShardingMode.HARD else ""
+
+    def use(self, nodes: Names, unready: str) -> None:
+        joined, left, other = self.membership.set(nodes, unready)
+        if not (joined or left or other):
+            return
+        self._ledger.respecify(sorted(joined | left))
+        if self.mode is ShardingMode.HARD and (joined or other):
+            there = [node for name in sorted(joined) if (node := self._ledger.node(name)) is not None]
+            if other or there:
+                self._queue.move_all(NODE_SHARD_UPDATE, None, None if other else there)
+
+    def in_flight(self, nodes: Names) -> Names:
+        return self._ledger.assumed_on(nodes)
+
+    async def catch_up(self, version: str) -> None:
+        await self._caught_up(version)

@@ -1,0 +1,52 @@
+"""Several leases held at once, one within the other: work goes on only while all of them are held."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from agent_scheduler.kube.lease import LeaderElector
+
+
+class LeaseLost(RuntimeError):
+    """Another process may lead now; this one has stopped writing and has to start over."""
+
+
+class Leases:
+    """By name, in the order in which they are taken; released in the reverse of it. None at all is fine."""
+
+    def __init__(self, electors: Mapping[str, LeaderElector], *, identity: str) -> None:
+        self._electors = dict(electors)
+        self._identity = identity
+
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self._electors)
+
+    @property
+    def held(self) -> bool:
+        """Whether a write that is started now is ours to make."""
+        return all(elector.leading for elector in self._electors.values())
+
+    @property
+    def leader(self) -> str:
+        """Who holds the first lease that we do not, as last seen; "" for nobody, or if we hold all."""
+        return next((each.leader for each in self._electors.values() if not each.leading), "")
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for all leases and run `lead()` while they are held; as `LeaderElector.run`, but raises LeaseLost."""
+        await self._run(tuple(self._electors.items()), lead)
+
+    async def _run(
+        self, electors: Sequence[tuple[str, LeaderElector]], lead: Callable[[], Awaitable[None]]
+    ) -> None:
+        if not electors:
+            await lead()
+            return
+        (name, elector), rest = electors[0], electors[1:]
+        if not await elector.run(partial(self._run, rest, lead)):
+            holder = elector.leader
+            told = (
+                "was not renewed in time" if holder == self._identity else f"is held by {holder or 'nobody'}"
+            )
+            raise LeaseLost(f"lease {name} {told}")

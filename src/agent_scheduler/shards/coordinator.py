@@ -1,0 +1,317 @@
+"""The coordinator: follows all NodeShards, tells its scheduler which nodes it may use, and the others which it does.
+
+    a shard changed ─> read all ─> stop using what leaves ─> publish: what is left, and what joins ─> read all again
+                                     │                                                                    │
+                                     └─ given back when nothing of ours is under way there                └─ a rival's
+                                                                claim: withdraw; none: see its pods, then use it
+
+`engine.shards.claims` has the rules. The status of its shard is written by it alone; a lease sees to that (`holders`).
+Writes name the version they were made for, so that none which was thought lost is carried out after another.
+
+Invariants:
+- a node is used only while a claim to it stands that was published, and read back beside everybody else's;
+- a claim is given back only when nothing of ours is under way to the node: no decision that could still bind there, no
+  bind that waits, is on the wire, or got no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from agent_scheduler.engine.shards.claims import (
+    Liveness,
+    Names,
+    Other,
+    claimed,
+    other,
+    share,
+    status,
+    tells_the_same,
+)
+from agent_scheduler.kube.changes import Change
+from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
+from agent_scheduler.kube.paging import SLICE, collect
+from agent_scheduler.kube.patch import patch_once
+from agent_scheduler.kube.reflector import Reflector, WatchTimes
+from agent_scheduler.kube.retry import Backoff, Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import is_older
+from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
+from agent_scheduler.objects.times import time_text
+
+from .holders import Holders
+
+_log = structlog.get_logger(__name__)
+
+#: Seconds between two looks at binds under way to nodes that leave, and at the leases of those who keep us waiting.
+_DRAIN: Final = 0.05
+_WAIT: Final = 2.0
+#: Seconds after which all is read again though nothing was told.
+_RESYNC: Final = 60.0
+_LIST_TIMEOUT: Final = 30.0
+
+_NOBODY: Final[Names] = frozenset()
+
+
+class Side(Protocol):
+    """What a scheduler does for its coordinator. The first two are synchronous: no cycle comes between them."""
+
+    def use(self, nodes: Names, unready: str) -> None:
+        """Decide on these nodes from the next cycle on; what was decided for others is no longer good. `unready`: why
+        there is no shard to speak of, else empty."""
+
+    def in_flight(self, nodes: Names) -> Names:
+        """Those of `nodes` to which something is under way."""
+
+    async def catch_up(self, version: str) -> None:
+        """Returns once all is known that was bound before now. `version`: of a shard that was written just now."""
+
+
+class ShardObserver(Protocol):
+    def shard(self, desired: int, in_use: int, to_add: int, to_remove: int) -> None:
+        """How many nodes there are of each, as published."""
+
+    def shard_write(self, what: str) -> None:
+        """`written`, `conflict`, `failed`: an attempt to publish; `withdrawn`: a claim that others made, too."""
+
+
+class Coordinator:
+    """Of the scheduler whose shard is `shard`. Run it only while the shard's lease is held."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        shard: str,
+        side: Side,
+        holders: Holders,
+        observer: ShardObserver,
+        timing: Timing,
+        times: WatchTimes | None = None,
+    ) -> None:
+        self._transport = transport
+        self._name = shard
+        self._path = f"{NODE_SHARDS}/{quote(shard, safe='')}/status"
+        self._side = side
+        self._holders = holders
+        self._observer = observer
+        self._timing = timing
+        self._times = times or WatchTimes()
+        self._backoff = Backoff(initial=0.1, cap=10.0)
+        self._decode = msgspec.json.Decoder(NodeShard).decode
+        self._changed = asyncio.Event()
+        #: Set once it is known for the first time which nodes may be used, or that the shard is not there.
+        self.settled = asyncio.Event()
+        # Owner of all below: the task in `run`.
+        #: Nodes on which something of ours may be under way. Invariant: published, and nobody else's.
+        self._held: Names = _NOBODY
+        #: Those of them on which all pods are known that others have bound there.
+        self._known: Names = _NOBODY
+        #: The version of our shard that our last write made.
+        self._version = ""
+        #: Whether the server has the kind.
+        self._is_known = True
+        #: The problem that was reported last.
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Follow the shards until cancelled. What was claimed stays so; see `release`."""
+        reflector: Reflector[NodeShard] = Reflector(
+            self._transport,
+            NODE_SHARDS,
+            self._decode,
+            self._notice,
+            optional=True,
+            times=self._times,
+            timing=self._timing,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(reflector.run())
+            await self._follow()
+
+    def _notice(self, changes: list[Change[NodeShard]]) -> None:
+        # Of what we wrote ourselves nothing has to be told.
+        if any(each.object.metadata.resource_version != self._version for each in changes):
+            self._changed.set()
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            self._changed.clear()
+            try:
+                pause = await self._settle()
+                failures = 0
+                self._report("")
+            except RequestFailed as error:
+                failures += 1
+                self._report(str(error))
+                pause = self._backoff.delay(failures, self._timing.rng, at_least=error.failure.retry_after)
+                # Whatever changes meanwhile: it is the server that has to recover.
+                await self._timing.sleep(pause)
+                continue
+            self.settled.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            _log.warning("shard not followed", shard=self._name, problem=problem)
+        self._problem = problem
+
+    async def release(self) -> None:
+        """Give back all claims, at the end of the scheduler's work. Raises RequestFailed if that cannot be told; then
+        the end of the lease frees them."""
+        self._use(_NOBODY, "this scheduler is ending")
+        own = (await self._read()).get(self._name)
+        if own is not None:
+            self._held = self._side.in_flight(self._held)
+            await self._publish(own, self._held)
+
+    # ---- one look at the shards, and what follows from it
+
+    async def _settle(self) -> float:
+        """Do what the shards as they are ask for. Gives the seconds after which to look again, whatever happens."""
+        shards = await self._read()
+        own = shards.get(self._name)
+        if own is None:
+            # Nobody can see our claims any more, so we have none.
+            self._held = _NOBODY
+            missing = f"node shard {self._name} does not exist"
+            self._use(
+                _NOBODY, missing if self._is_known else f"{missing}: the cluster has no NodeShards at all"
+            )
+            return _RESYNC
+        # A claim that somebody has erased does not stand, and has to be made anew.
+        self._held &= own.in_use
+        others = await self._others(shards.values(), own.desired)
+        allowed = share(self._name, own.desired, self._held, others)
+        leaving = self._held - allowed
+        # No await from here on until it is known what is under way to those that leave.
+        self._known &= self._held
+        self._use(
+            self._known & allowed,
+            f"the nodes of node shard {self._name} are still in use by other schedulers"
+            if own.desired
+            else "",
+        )
+        self._held = (self._held & allowed) | self._side.in_flight(leaving)
+        joining = allowed - self._held
+        version = await self._publish(own, self._held | joining)
+        lost = joining - await self._claim(joining, allowed, version) if joining else _NOBODY
+        if lost:
+            self._observer.shard_write("withdrawn")
+            # At a time of our own, so that two who withdrew do not come back together.
+            return self._timing.rng() * _DRAIN
+        if self._held - own.desired:
+            return _DRAIN
+        return _WAIT if own.desired - self._held else _RESYNC
+
+    async def _claim(self, joining: Names, allowed: Names, version: str) -> Names:
+        """Those of `joining` to which nobody else has a claim, now that ours stand in `version`. They are used, beside
+        what else is `allowed`."""
+        shards = await self._read()
+        own = shards.get(self._name)
+        if own is None:
+            return _NOBODY
+        gained = (joining & own.in_use) - claimed(await self._others(shards.values(), joining))
+        self._held |= gained
+        if gained:
+            # Who had them before may have bound pods there that our watch has not told of.
+            await self._side.catch_up(version)
+            self._known |= gained
+            # That may have taken long. Where the shards have changed since, they are looked at before.
+            if not self._changed.is_set():
+                self._use(self._known & allowed, "")
+        return gained
+
+    def _use(self, nodes: Names, unready: str) -> None:
+        self._side.use(nodes, "" if nodes else unready)
+
+    # ---- the API server
+
+    async def _read(self) -> dict[str, NodeShard]:
+        """All shards, by name, as they are now. Raises RequestFailed, for a state from before our last write, too."""
+        try:
+            _, shards, unread = await collect(
+                self._transport,
+                NODE_SHARDS,
+                self._decode,
+                query={},
+                page_size=SLICE,
+                timeout=_LIST_TIMEOUT,
+                malformed=lambda raw, error: f"{error}",
+            )
+        except RequestFailed as error:
+            if error.failure.kind is FailureClass.NOT_FOUND:
+                self._is_known = False
+                return {}
+            raise
+        self._is_known = True
+        if unread:
+            # Whose claims it has cannot be told.
+            problem = Failure(
+                FailureClass.UNKNOWN, message=f"a NodeShard cannot be read: {sorted(unread)[0]}"
+            )
+            raise RequestFailed(f"list {NODE_SHARDS}", problem)
+        found = {each.name: each for each in shards.values()}
+        own = found.get(self._name)
+        if own is not None and is_older(own.metadata.resource_version, self._version):
+            problem = Failure(FailureClass.TRANSIENT, message="the list is older than what was written")
+            raise RequestFailed(f"list {NODE_SHARDS}", problem)
+        return found
+
+    async def _others(self, shards: Iterable[NodeShard], wanted: Names) -> list[Other]:
+        """The other shards, with what is known of those that have to do with nodes which we want."""
+        rest = [each for each in shards if each.name != self._name]
+        ours_too = [each.name for each in rest if wanted & (each.desired | each.in_use)]
+        known = await self._holders.look(ours_too)
+        return [other(each, known.get(each.name, Liveness.UNKNOWN)) for each in rest]
+
+    async def _publish(self, own: NodeShard, in_use: Names) -> str:
+        """Have the status say so; gives the version of the shard that does. Raises RequestFailed."""
+        desired = own.desired
+        told = status(desired, in_use, now=time_text(self._timing.now()))
+        self._observer.shard(
+            len(desired), len(in_use), len(told.nodes_to_add or ()), len(told.nodes_to_remove or ())
+        )
+        if own.status.last_update_time and tells_the_same(told, own.status):
+            return own.metadata.resource_version
+        body = {
+            "metadata": {"uid": own.metadata.uid, "resourceVersion": own.metadata.resource_version},
+            "status": {
+                "lastUpdateTime": told.last_update_time,
+                "nodesInUse": told.nodes_in_use,
+                "nodesToAdd": told.nodes_to_add,
+                "nodesToRemove": told.nodes_to_remove,
+            },
+        }
+        answer = await patch_once(
+            self._transport,
+            self._path,
+            msgspec.json.encode(body),
+            wanted=lambda: True,
+            timing=self._timing,
+        )
+        if answer.failure is not None:
+            self._observer.shard_write(
+                "conflict" if answer.failure.kind is FailureClass.CONFLICT else "failed"
+            )
+            raise RequestFailed(f"publish node shard {self._name}", answer.failure)
+        self._observer.shard_write("written")
+        self._version = answer.resource_version
+        _log.info(
+            "shard published",
+            shard=self._name,
+            in_use=len(in_use),
+            to_add=len(desired - in_use),
+            to_remove=len(in_use - desired),
+        )
+        return self._version

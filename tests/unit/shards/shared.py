@@ -1,0 +1,106 @@
+"""Schedulers that share a cluster by NodeShards: the real processes' runtimes, and what an administrator does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent_scheduler.config import load_text
+from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.objects.shard import NODE_SHARDS
+from agent_scheduler.runtime import Runtime
+from tests.embedded import EmbeddedCluster, embedded_cluster
+
+CRD = Path(__file__).parents[3] / "config/crd/shard.volcano.sh_nodeshards.yaml"
+
+
+class SharedCluster:
+    """A cluster with the NodeShard kind, nodes `n0`, `n1`, … of 4 CPUs."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+
+    async def desire(self, shard: str, nodes: Iterable[str]) -> None:
+        """Say which nodes a shard should have; it is made if need be."""
+        spec = {"nodesDesired": list(nodes)}
+        there = await self.cluster.call("GET", f"{NODE_SHARDS}/{shard}")
+        if there.status == 404:
+            whole = {
+                "apiVersion": "shard.volcano.sh/v1alpha1",
+                "kind": "NodeShard",
+                "metadata": {"name": shard},
+                "spec": spec,
+            }
+            await self.cluster.ask("POST", NODE_SHARDS, whole)
+        else:
+            await self.cluster.ask(
+                "PATCH", f"{NODE_SHARDS}/{shard}", {"spec": spec}, content_type="application/merge-patch+json"
+            )
+
+    async def write_status(self, shard: str, **lists: list[str]) -> None:
+        """As a scheduler of another make would."""
+        await self.cluster.ask(
+            "PATCH",
+            f"{NODE_SHARDS}/{shard}/status",
+            {"status": lists},
+            content_type="application/merge-patch+json",
+        )
+
+    async def status(self, shard: str) -> dict[str, Any]:
+        answer = await self.cluster.ask("GET", f"{NODE_SHARDS}/{shard}")
+        status: dict[str, Any] = answer.get("status", {})
+        return status
+
+    async def in_use(self, shard: str) -> str:
+        """Names, as one text: `n0 n1`."""
+        return " ".join((await self.status(shard)).get("nodesInUse") or [])
+
+    async def uses(self, shard: str, nodes: str) -> bool:
+        """Whether it uses these nodes, and nothing is to change."""
+        status = await self.status(shard)
+        rest = (status.get("nodesToAdd") or []) + (status.get("nodesToRemove") or [])
+        return " ".join(status.get("nodesInUse") or []) == nodes and not rest
+
+    async def delete(self, shard: str) -> None:
+        await self.cluster.ask("DELETE", f"{NODE_SHARDS}/{shard}")
+
+
+@asynccontextmanager
+async def shared_cluster(nodes: int = 0, *, kind: bool = True) -> AsyncIterator[SharedCluster]:
+    async with embedded_cluster() as cluster:
+        if kind:
+            await cluster.ask(
+                "POST",
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                yaml.safe_load(CRD.read_text()),
+            )
+        for number in range(nodes):
+            await cluster.add_node(f"n{number}", cpu="4")
+        yield SharedCluster(cluster)
+
+
+@asynccontextmanager
+async def scheduler(
+    shared: SharedCluster, name: str, mode: str = "hard", *, fence: str = "1s", more: str = "", **other: Any
+) -> AsyncIterator[Runtime]:
+    """One that ends in order with the block."""
+    text = f"""
+apiVersion: agent-scheduler/v1
+kind: SchedulerConfiguration
+serving: {{port: 0}}
+profiles: [{{schedulerName: {name}}}]
+leaderElection: {{leaseDuration: 2s, renewDeadline: 1s, retryPeriod: 100ms}}
+sharding: {{mode: {mode}, leaseNamespace: default, fencePeriod: {fence}}}
+{more}"""
+    runtime = Runtime(load_text(text), endpoint=Endpoint(shared.cluster.server.url), **other)
+    ending = asyncio.create_task(runtime.run(signals=False))
+    try:
+        yield runtime
+    finally:
+        runtime.stop()
+        await asyncio.wait_for(ending, 20)

@@ -1,0 +1,206 @@
+"""Schedulers and their coordinators on one cluster: who uses which node, and where pods go."""
+
+from __future__ import annotations
+
+from agent_scheduler.objects.shard import NODE_SHARDS
+from agent_scheduler.runtime import Runtime
+from tests.embedded import until
+
+from .shared import SharedCluster, scheduler, shared_cluster
+
+
+async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.cluster.add_node("large", cpu="64")
+        await shared.desire("a", ["n1"])
+        await until(lambda: _decides_on(runtime, "n1"))
+        for number in range(3):
+            await shared.cluster.add_pod(f"p{number}", scheduler="a", cpu="1")
+        await until(lambda: _placed(shared, 3))
+        assert set((await shared.cluster.placed()).values()) == {"n1"}
+
+
+async def test_a_hard_shard_that_is_full_is_a_shortage_that_names_the_shard() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n1"])
+        await until(lambda: _decides_on(runtime, "n1"))
+        await shared.cluster.add_pod("p", scheduler="a", cpu="4")
+        await shared.cluster.add_pod("q", scheduler="a", cpu="1")
+        condition = await until(lambda: shared.cluster.condition("q"))
+        assert condition["reason"] == "Unschedulable"
+        said, _, preemption = condition["message"].partition(" no new claims")
+        assert said == ("0/2 nodes are available: 1 Insufficient cpu, 1 node isn't in scheduler node shard.")
+        assert preemption.endswith("1 Preemption is not helpful for scheduling.")
+
+
+async def test_a_pod_that_found_no_room_in_the_shard_goes_to_a_node_that_joins() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: _decides_on(runtime, "n0"))
+        await shared.cluster.add_pod("p", scheduler="a", cpu="4")
+        await shared.cluster.add_pod("q", scheduler="a", cpu="4")
+        await until(lambda: _placed(shared, 1))
+        await until(lambda: shared.cluster.condition("q"))
+        await shared.desire("a", ["n0", "n1"])
+        await until(lambda: _placed(shared, 2))
+
+
+async def test_without_its_shard_a_hard_scheduler_refuses_in_words_that_no_autoscaler_answers() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a"):
+        await shared.cluster.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.cluster.condition("p"))
+        assert condition["reason"] == "NodeShardNotReady"
+        assert condition["message"] == "0/1 nodes are available: node shard a does not exist."
+        await shared.desire("a", ["n0"])
+        await until(lambda: _placed(shared, 1))
+
+
+async def test_without_the_kind_a_hard_scheduler_says_so_and_goes_on_when_it_is_there() -> None:
+    async with shared_cluster(1, kind=False) as shared, scheduler(shared, "a"):
+        await shared.cluster.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.cluster.condition("p"))
+        assert "the cluster has no NodeShards at all" in condition["message"]
+
+
+async def test_without_its_shard_a_soft_scheduler_uses_all_nodes() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a", "soft"):
+        await shared.cluster.add_pod("p", scheduler="a")
+        await until(lambda: _placed(shared, 1))
+
+
+async def test_a_soft_scheduler_uses_its_shard_first_and_others_when_it_is_full() -> None:
+    async with shared_cluster(3) as shared, scheduler(shared, "a", "soft") as runtime:
+        await shared.cluster.add_node("large", cpu="64")
+        await shared.desire("a", ["n1"])
+        await until(lambda: _decides_on(runtime, "n1"))
+        for number in range(4):
+            await shared.cluster.add_pod(f"p{number}", scheduler="a", cpu="1")
+        await until(lambda: _placed(shared, 4))
+        assert set((await shared.cluster.placed()).values()) == {"n1"}
+        await shared.cluster.add_pod("more", scheduler="a", cpu="1")
+        await until(lambda: _placed(shared, 5))
+        assert (await shared.cluster.placed())["more"] != "n1"
+
+
+async def test_in_mode_none_shards_are_not_looked_at() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a", "none"):
+        await shared.desire("a", [])
+        await shared.cluster.add_pod("p", scheduler="a")
+        await until(lambda: _placed(shared, 1))
+        assert await shared.status("a") == {}
+
+
+async def test_a_node_that_another_uses_is_added_only_when_it_is_given_back() -> None:
+    async with shared_cluster(3) as shared:
+        await shared.desire("volcano", ["n0", "n1"])
+        await shared.write_status("volcano", nodesInUse=["n0", "n1"])
+        async with scheduler(shared, "a"):
+            await shared.desire("a", ["n1", "n2"])
+            await until(lambda: _is(shared, "a", "n2"))
+            status = await shared.status("a")
+            assert status["nodesToAdd"] == ["n1"] and status["nodesToRemove"] == []
+            assert status["lastUpdateTime"].endswith("Z")
+            await shared.write_status("volcano", nodesInUse=["n0"])
+            await until(lambda: shared.uses("a", "n1 n2"))
+
+
+async def test_nodes_change_hands_between_two_schedulers_and_a_swap_ends() -> None:
+    async with shared_cluster(4) as shared, scheduler(shared, "a"), scheduler(shared, "b"):
+        await shared.desire("a", ["n0", "n1"])
+        await shared.desire("b", ["n2", "n3"])
+        await until(lambda: shared.uses("a", "n0 n1"))
+        await until(lambda: shared.uses("b", "n2 n3"))
+        await shared.desire("a", ["n1", "n2"])
+        await shared.desire("b", ["n0", "n3"])
+        await until(lambda: shared.uses("a", "n1 n2"))
+        await until(lambda: shared.uses("b", "n0 n3"))
+
+
+async def test_shards_that_desire_the_same_nodes_settle_on_one_owner_of_each() -> None:
+    async with shared_cluster(3) as shared, scheduler(shared, "a"), scheduler(shared, "b"):
+        await shared.desire("b", ["n0"])
+        await until(lambda: shared.uses("b", "n0"))
+        await shared.desire("b", ["n0", "n1", "n2"])
+        await shared.desire("a", ["n0", "n1", "n2"])
+
+        async def all_taken() -> bool:
+            mine, yours = (await shared.in_use("a")).split(), (await shared.in_use("b")).split()
+            assert not set(mine) & set(yours)
+            return sorted(mine + yours) == ["n0", "n1", "n2"]
+
+        await until(all_taken)
+        assert "n0" in await shared.in_use("b"), "who has a node keeps it"
+
+
+async def test_a_scheduler_that_ends_gives_its_nodes_back() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("a", ["n0", "n1"])
+        async with scheduler(shared, "a"):
+            await until(lambda: shared.uses("a", "n0 n1"))
+        assert await shared.in_use("a") == ""
+
+
+async def test_nodes_of_a_dead_scheduler_are_free_after_lease_and_fence() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("dead", ["n0"])
+        await shared.write_status("dead", nodesInUse=["n0"])
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "nodeshard-dead", "namespace": "default"},
+            "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 1},
+        }
+        await shared.cluster.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)
+        await shared.desire("a", ["n0", "n1"])
+        async with scheduler(shared, "a"):
+            await until(lambda: _is(shared, "a", "n1"))
+            await until(lambda: shared.uses("a", "n0 n1"))
+
+
+async def test_a_deleted_shard_ends_the_use_of_its_nodes_and_a_new_one_begins_it() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: _decides_on(runtime, "n0"))
+        await shared.delete("a")
+        await until(lambda: _decides_on(runtime))
+        await shared.cluster.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.cluster.condition("p"))
+        assert "node shard a does not exist" in condition["message"]
+        await shared.desire("a", ["n0"])
+        await until(lambda: _placed(shared, 1))
+
+
+async def test_a_status_that_somebody_else_wrote_is_put_right() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a"):
+        await shared.desire("a", ["n0"])
+        await until(lambda: shared.uses("a", "n0"))
+        await shared.write_status("a", nodesInUse=[], nodesToAdd=["n1"])
+        await until(lambda: shared.uses("a", "n0"))
+
+
+async def test_fields_that_nobody_here_knows_stay() -> None:
+    async with shared_cluster(1) as shared:
+        await shared.desire("a", ["n0"])
+        await shared.cluster.ask(
+            "PATCH",
+            f"{NODE_SHARDS}/a",
+            {"metadata": {"labels": {"who": "admin"}}},
+            content_type="application/merge-patch+json",
+        )
+        async with scheduler(shared, "a"):
+            await until(lambda: shared.uses("a", "n0"))
+        whole = await shared.cluster.ask("GET", f"{NODE_SHARDS}/a")
+        assert whole["metadata"]["labels"] == {"who": "admin"} and whole["spec"]["nodesDesired"] == ["n0"]
+
+
+def _decides_on(runtime: Runtime, *nodes: str) -> bool:
+    path = runtime.fast_path
+    return path is not None and path.shard is not None and path.shard.membership.nodes == set(nodes)
+
+
+async def _placed(shared: SharedCluster, number: int) -> bool:
+    return len(await shared.cluster.placed()) == number
+
+
+async def _is(shared: SharedCluster, shard: str, nodes: str) -> bool:
+    return await shared.in_use(shard) == nodes
