@@ -7,9 +7,25 @@ goes on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final, TypeVar
 
+import numpy as np
 from msgspec import Struct
+
+from .cascade import CHOSEN, GIVEN, KEEPS, LEFTOVER, MINIMUM, NO_TURN, WANTED, Cascade
+from .rates import CORDONED, FOREIGN, PRESENT, NodeColumns
+from .settings import PlanSettings
+from .specs import NO_SHARD, Specs
+
+T = TypeVar("T")
+
+_JOINS: Final = {
+    CHOSEN: "chosen by {}",
+    MINIMUM: "for the minimum of {}",
+    LEFTOVER: "left over, which goes to {}",
+}
 
 
 class Change(Struct, frozen=True, gc=False, kw_only=True):
@@ -26,8 +42,32 @@ class Move(Struct, frozen=True, gc=False, kw_only=True):
     node: str
     source: str | None
     target: str | None
-    #: For people: `volcano has it first`.
+    #: For people: `outside of the ranges of volcano; chosen by agent-scheduler`.
     why: str
+
+
+class _Lazy(Mapping[str, T]):
+    """Values worked out when they are asked for, once."""
+
+    __slots__ = ("_keys", "_made", "_make")
+
+    def __init__(self, keys: Sequence[str], make: Callable[[str], T]) -> None:
+        self._keys = dict.fromkeys(keys)
+        self._make = make
+        self._made: dict[str, T] = {}
+
+    def __getitem__(self, key: str) -> T:
+        if key not in self._keys:
+            raise KeyError(key)
+        if key not in self._made:
+            self._made[key] = self._make(key)
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 class Plan:
@@ -37,32 +77,129 @@ class Plan:
     Invariant: a node is in one shard at most.
     """
 
-    #: How many nodes each shard should have.
-    counts: Mapping[str, int]
-    #: How many each lacks of its minimum; only those that do.
-    short: Mapping[str, int]
-    #: Shards whose spec is to change.
-    changed: frozenset[str]
-    #: How many nodes are to be in another shard than now, or in one or in none for the first time.
-    moved: int
+    def __init__(self, settings: PlanSettings, columns: NodeColumns, specs: Specs, cascade: Cascade) -> None:
+        """Copies what may change."""
+        size = columns.size
+        self._names = columns.share_names()
+        self._foreign = columns.foreign
+        self._also = specs.also
+        self._shards = specs.names
+        self._numbers = specs.numbers
+        self._turns = cascade.turns
+        self._places = {name: place for place, name in enumerate(settings.names)}
+        #: [row] numbers of shards, of turns; bits.
+        self._owner = cascade.owner[:size].copy()
+        self._spec = specs.column[:size].copy()
+        self._turn = cascade.turn[:size].copy()
+        self._state = columns.state[:size].copy()
+        self._flags = cascade.flags[:size].copy()
+        others = [shard for shard in specs.with_nodes() if shard not in self._places]
+        #: How many nodes each shard should have.
+        self.counts: Mapping[str, int] = {
+            **{self._shards[number]: count for number, count in cascade.counts().items()},
+            **dict.fromkeys(others, 0),
+        }
+        #: How many each lacks of its minimum; only those that do.
+        self.short: Mapping[str, int] = {
+            self._shards[number]: count for number, count in cascade.short().items()
+        }
+        self._differing = np.flatnonzero(self._owner != self._spec)
+        #: Shards whose spec is to change.
+        self.changed: frozenset[str] = self._changed()
+
+    def _changed(self) -> frozenset[str]:
+        rows = self._differing
+        numbers = {*np.unique(self._owner[rows]).tolist(), *np.unique(self._spec[rows]).tolist()} - {NO_SHARD}
+        if self._also:
+            # A shard that has the node, too, may be the one that should.
+            numbers.clear()
+            for number in range(len(self._shards)):
+                if any(self._difference(number)):
+                    numbers.add(number)
+        return frozenset(self._shards[number] for number in numbers)
 
     @property
+    def moved(self) -> int:
+        """How many nodes are to be in another shard than now, or in one or in none for the first time."""
+        return self._differing.shape[0]
+
+    @cached_property
     def desired(self) -> Mapping[str, tuple[str, ...]]:
         """The names that each spec should have, in their order. Worked out for a shard when it is asked for."""
-        raise NotImplementedError
+        return _Lazy(tuple(self.counts), self._desired)
 
-    @property
+    @cached_property
     def changes(self) -> Mapping[str, Change]:
-        """Of each shard in `changed`."""
-        raise NotImplementedError
+        """Of each shard in `changed`, worked out when it is asked for."""
+        return _Lazy([shard for shard in self.counts if shard in self.changed], self._change)
 
-    @property
+    @cached_property
     def moves(self) -> tuple[Move, ...]:
         """By the nodes' names."""
-        raise NotImplementedError
+        moves = [
+            Move(
+                node=self._names[row],
+                source=self._shard(self._spec.item(row)),
+                target=self._shard(self._owner.item(row)),
+                why=self._why(row),
+            )
+            for row in self._differing.tolist()
+        ]
+        return tuple(sorted(moves, key=lambda move: move.node))
 
-    @property
+    @cached_property
     def unassigned(self) -> Mapping[str, str]:
-        """Nodes that are there and should be in no shard, by name, each with why: `cordoned`, `not ready`,
-        `wanted by the foreign shard X`, `outside of the ranges of all shards`, `no shard has a place for it`."""
-        raise NotImplementedError
+        """Nodes that are there and should be in no shard, by name, each with why: `cordoned`, `not ready`, `wanted by
+        the foreign shard X`, `outside of the ranges of all shards`, `no shard has a place for it`."""
+        rows = np.flatnonzero((self._owner == NO_SHARD) & (self._state & PRESENT != 0)).tolist()
+        return {self._names[row]: self._why_nowhere(row) for row in sorted(rows, key=self._names.__getitem__)}
+
+    def _shard(self, number: int) -> str | None:
+        return None if number == NO_SHARD else self._shards[number]
+
+    def _desired(self, shard: str) -> tuple[str, ...]:
+        rows = np.flatnonzero(self._owner == self._numbers[shard]).tolist()
+        return tuple(sorted([self._names[row] for row in rows]))
+
+    def _difference(self, number: int) -> tuple[list[str], list[str]]:
+        """The names that the spec lacks, and those that it has and should not."""
+        also = {row for row, numbers in self._also.items() if number in numbers}
+        rows = self._differing
+        added = rows[self._owner[rows] == number].tolist()
+        removed = rows[self._spec[rows] == number].tolist()
+        removed.extend(row for row in also if self._owner.item(row) != number)
+        return [self._names[row] for row in added if row not in also], [self._names[row] for row in removed]
+
+    def _change(self, shard: str) -> Change:
+        added, removed = self._difference(self._numbers[shard])
+        return Change(shard=shard, added=tuple(sorted(added)), removed=tuple(sorted(removed)))
+
+    def _why(self, row: int) -> str:
+        """Why it moves: why it leaves, if it was somewhere, and why it comes."""
+        turn, source, target = self._turn.item(row), self._spec.item(row), self._owner.item(row)
+        if not self._state.item(row) & PRESENT:
+            return "there is no such node"
+        if target == NO_SHARD or turn == NO_TURN:
+            return self._why_nowhere(row)
+        joins = _JOINS[self._turns[turn].kind].format(self._shards[target])
+        if source == NO_SHARD:
+            return joins
+        return f"{self._why_leave(row, source, target)}; {joins}"
+
+    def _why_leave(self, row: int, source: int, target: int) -> str:
+        shard = self._shards[source]
+        if shard not in self._places:
+            return f"{shard} is not configured"
+        if not self._flags.item(row) & KEEPS:
+            return f"outside of the ranges of {shard}"
+        if self._places[self._shards[target]] < self._places[shard]:
+            return f"{self._shards[target]} comes before {shard}"
+        return f"{shard} has no place for it"
+
+    def _why_nowhere(self, row: int) -> str:
+        state, flags = self._state.item(row), self._flags.item(row)
+        if flags & GIVEN:
+            return "no shard has a place for it" if flags & WANTED else "outside of the ranges of all shards"
+        if state & FOREIGN:
+            return f"wanted by the foreign shard {self._foreign[row][0]}"
+        return "cordoned" if state & CORDONED else "not ready"

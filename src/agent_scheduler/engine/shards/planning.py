@@ -9,6 +9,8 @@ How a plan is made, by Volcano's rules, with additions:
 3. Shards that are short of their minimum take of the rest, in the same order, without their filters.
 4. What is left goes to the shard that is named for it, as far as its limits allow.
 
+If there are fewer nodes than all minimums together, an earlier shard has its own first.
+
 A node that is in a shard by the shard's spec has a higher score there (`Stickiness.gain`) and passes its ranges by a
 margin, so that it moves for a gain only. A plan that was carried out is not changed by planning again.
 
@@ -21,10 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from ..requests import Amounts
+from .cascade import Cascade
 from .facts import NodeFacts
 from .plan import Plan
+from .rates import NodeColumns
 from .settings import PlanSettings
+from .specs import NO_SHARD, Specs
 
 
 class Planner:
@@ -35,7 +42,13 @@ class Planner:
     """
 
     def __init__(self, settings: PlanSettings) -> None:
-        self._settings = settings
+        self._columns = NodeColumns()
+        self._specs = Specs()
+        self._foreign: dict[str, frozenset[str]] = {}
+        #: Rows of which a spec says something else than at the last plan.
+        self._respecced: set[int] = set()
+        self._last: Plan | None = None
+        self._configure(settings)
 
     @property
     def settings(self) -> PlanSettings:
@@ -43,37 +56,70 @@ class Planner:
 
     def reconfigure(self, settings: PlanSettings) -> None:
         """Plan by these from now on. What is known of nodes, pods and specs stays."""
-        raise NotImplementedError
+        if settings != self._settings:
+            self._configure(settings)
+
+    def _configure(self, settings: PlanSettings) -> None:
+        self._settings = settings
+        self._specs.rank(settings.names)
+        numbers = [self._specs.number(name) for name in settings.names]
+        self._cascade = Cascade(settings, numbers, self._columns)
+        self._columns.watch(self._cascade.resources, self._cascade.marks)
+        #: Whether the cascade knows of no row yet.
+        self._fresh = True
 
     def set_node(self, node: NodeFacts) -> None:
         """A node is new, or is now as given. One that is equal to what was known costs next to nothing."""
-        raise NotImplementedError
+        self._columns.set_node(node)
 
     def delete_node(self, name: str) -> None:
         """No error if it is not known. Its pods stay known until they are deleted, and count if it comes back."""
-        raise NotImplementedError
+        self._columns.delete_node(name)
 
     def set_pod(self, uid: str, node: str, requests: Amounts) -> None:
         """An active pod is on a node, or asks for something else now. The node need not be known yet; a pod on another
         node than before has moved. Who calls leaves out pods that have ended, and deletes those that come to end, and
-        decides whether mirror pods count."""
-        raise NotImplementedError
+        decides whether mirror pods count. `requests` is kept, and must not change."""
+        self._columns.set_pod(uid, node, requests)
 
     def delete_pod(self, uid: str) -> None:
         """No error if it is not known."""
-        raise NotImplementedError
+        self._columns.delete_pod(uid)
 
     def set_current(self, shard: str, nodes: Iterable[str]) -> None:
         """What the spec of this NodeShard of ours says now, whole; empty if it is not there. It need not be one of the
         settings: the plan wants it empty then. Where two shards have a node, it is taken to be in the earlier one by
         the settings' order."""
-        raise NotImplementedError
+        self._respecced.update(self._specs.tell(shard, nodes, self._row))
 
     def set_foreign(self, shard: str, nodes: Iterable[str]) -> None:
         """What a shard that is not ours wants: none of ours gets these. Empty if it is not there."""
-        raise NotImplementedError
+        before, after = self._foreign.pop(shard, frozenset()), frozenset(nodes)
+        if after:
+            self._foreign[shard] = after
+        if before != after:
+            self._columns.set_foreign(shard, before - after, after - before)
+
+    def _row(self, name: str) -> int:
+        row = self._columns.row(name)
+        self._specs.grow(self._columns.capacity)
+        return row
 
     def plan(self) -> Plan:
         """What should be. Costs what changed since the last time, and one look at all nodes for each shard in which
         that moves the line between those it takes and those it leaves."""
-        raise NotImplementedError
+        self._specs.grow(self._columns.capacity)
+        self._cascade.grow(self._columns.capacity)
+        respecced = np.array(sorted(self._respecced), dtype=np.intp)
+        self._columns.look_at(self._respecced)
+        self._respecced.clear()
+        rows, spread = self._columns.refresh(lambda row: self._specs.column.item(row) != NO_SHARD)
+        if spread or self._fresh:
+            rows = np.arange(self._columns.size, dtype=np.intp)
+        elif respecced.shape[0]:
+            rows = np.union1d(rows, respecced)
+        if self._last is None or self._fresh or rows.shape[0]:
+            self._fresh = False
+            self._cascade.update(rows, self._specs.column)
+            self._last = Plan(self._settings, self._columns, self._specs, self._cascade)
+        return self._last
