@@ -136,6 +136,8 @@ def suggest(word: str, allowed: Iterable[str]) -> str:
 
 
 def _extra(kind: schema.Type) -> Mapping[str, Any]:
+    if isinstance(kind, schema.UnionType):
+        return next(_extra(other) for other in kind.types if not isinstance(other, schema.NoneType))
     return kind.extra or {} if isinstance(kind, schema.Metadata) else {}
 
 
@@ -284,4 +286,6 @@ def _allowed(kind: schema.Type) -> str:
             if number.ge is not None:
                 return f"{noun}, {number.ge} or more"
             return f"{noun} above {number.gt}" if number.gt is not None else noun
+        case schema.VarTupleType() | schema.ListType():
+            return "a list"
     return str(_extra(kind).get("allowed", "a string"))

@@ -1,21 +1,51 @@
 """The configuration of the sharding controller: Volcano's `sharding.yaml`, and the older form of its flags.
 
-What cannot be used is refused whole, with one message that says where it stands, what was found and what is allowed.
+What cannot be used is refused whole, with one message that says where it stands, what was found and what is allowed. A
+configuration without shards is none: it never means that there should be no shards.
 """
 
 from __future__ import annotations
 
-from agent_scheduler.config.schema import Section
-from agent_scheduler.engine.shards.settings import PlanSettings
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from agent_scheduler.config.codec import Warn, decode, fields, silent, suggest
+from agent_scheduler.config.document import Document
+from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
+from agent_scheduler.config.sharding_schema import PolicyEntry, SchedulerEntry, ShardingFile
+from agent_scheduler.engine.shards.settings import (
+    POLICIES,
+    NodeLimitArgs,
+    PlanSettings,
+    PolicyArgs,
+    PolicySettings,
+    SettingsError,
+    ShardSettings,
+    WarmupArgs,
+)
 
 #: The key of the ConfigMap.
 FILE = "sharding.yaml"
 
-#: Of `--scheduler-configs`, as Volcano has it.
+SCHEDULER_CONFIGS_FLAG = "--scheduler-configs"
+#: Its value, as Volcano has it.
 DEFAULT_SCHEDULER_CONFIGS = "volcano:volcano:0.0:0.6:false:2:100,agent-scheduler:agent:0.7:1.0:true:2:100"
 
+_SHARDS = "schedulerConfigs"
+_PARTS = ("name", "type", "min", "max", "prefer_warmup", "minNodes", "maxNodes")
+_ALLOWED_SHARDS = f"{_SHARDS}: a list of at least one shard, each with a name and policies"
+#: What Go reads as a boolean.
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+#: What Volcano's flag has for the ends of a range.
+_ENDS = {"inf": 1.0, "infinity": 1.0, "-inf": 0.0, "-infinity": 0.0}
 
-class Sharding(Section, frozen=True, kw_only=True):
+
+class Sharding(Struct, frozen=True, kw_only=True):
     """The whole. None: the file says nothing of it, and the controller's flag holds."""
 
     plan: PlanSettings
@@ -32,7 +62,31 @@ def load_sharding(text: str, *, source: str) -> Sharding:
 
     Raises ConfigurationError with one complete message, for an empty text and an empty list of shards, too.
     """
-    raise NotImplementedError
+    document = Document(text, source=source)
+    if document.data is None:
+        raise ConfigurationError(f"{source}: is empty; allowed: {_ALLOWED_SHARDS}")
+    warnings: list[str] = []
+
+    def place(path: Path) -> str:
+        where = document.where(path)
+        return f"{where}: {show(path)}" if path else where
+
+    def warn(path: Path, message: str) -> None:
+        warnings.append(f"{place(path)}: {message}")
+
+    try:
+        file = decode(document.data, ShardingFile)
+        plan = _plan(file, warn)
+        if file.shard_sync_period == 0:
+            raise Invalid(("shardSyncPeriod",), "found 0s; allowed: a duration above 0, such as 60s")
+    except Invalid as error:
+        raise ConfigurationError(f"{place(error.path)}: {error.message}") from None
+    return Sharding(
+        plan=plan,
+        sync_period=file.shard_sync_period,
+        node_event_trigger=file.enable_node_event_trigger,
+        warnings=tuple(warnings),
+    )
 
 
 def parse_scheduler_configs(text: str) -> Sharding:
@@ -41,4 +95,151 @@ def parse_scheduler_configs(text: str) -> Sharding:
 
     Raises ConfigurationError, which names the flag and the part.
     """
-    raise NotImplementedError
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        plan = _plan(decode({_SHARDS: [_flag_entry(part) for part in parts]}, ShardingFile), silent)
+    except Invalid as error:
+        raise ConfigurationError(
+            f"{SCHEDULER_CONFIGS_FLAG}: {_flag_place(error.path, parts)}: {error.message}"
+        ) from None
+    return Sharding(plan=plan)
+
+
+def _plan(file: ShardingFile, warn: Warn) -> PlanSettings:
+    shards = tuple(
+        ShardSettings(name=entry.name, type=entry.type, policies=_policies(entry, (_SHARDS, index), warn))
+        for index, entry in enumerate(file.scheduler_configs)
+    )
+    try:
+        return PlanSettings(
+            shards=shards,
+            leftover=file.leftover,
+            stickiness=file.stickiness,
+            cordoned_nodes=file.cordoned_nodes,
+            not_ready_nodes=file.not_ready_nodes,
+        )
+    except SettingsError as error:
+        path = (_SHARDS, *error.path[1:]) if error.path[0] == "shards" else error.path
+        raise Invalid(path, error.message) from None
+
+
+def _policies(entry: SchedulerEntry, at: Path, warn: Warn) -> tuple[PolicySettings, ...]:
+    made = [_policy(each, (*at, "policies", index)) for index, each in enumerate(entry.policies)]
+    if made:
+        for key, said in (
+            ("arguments", bool(entry.arguments)),
+            ("cpuUtilizationMin", entry.cpu_utilization_min is not None),
+            ("cpuUtilizationMax", entry.cpu_utilization_max is not None),
+            ("preferWarmupNodes", entry.prefer_warmup_nodes),
+        ):
+            if said:
+                warn((*at, key), "has no effect beside policies")
+    else:
+        made = _older_policies(entry, at, warn)
+    if entry.min_nodes or entry.max_nodes:
+        if any(isinstance(each.arguments, NodeLimitArgs) for each in made):
+            key = "minNodes" if entry.min_nodes else "maxNodes"
+            raise Invalid((*at, key), "is said by the policy node-limit, too; allowed: one of both")
+        limit = {"minNodes": entry.min_nodes, "maxNodes": entry.max_nodes}
+        made.append(PolicySettings(arguments=decode(limit, NodeLimitArgs, path=at)))
+        for key, number in limit.items():
+            if number:
+                warn((*at, key), "is deprecated; give the policy node-limit")
+    _check_limits(made, at)
+    return tuple(made)
+
+
+def _policy(entry: PolicyEntry, at: Path) -> PolicySettings:
+    cls = POLICIES.get(entry.name)
+    if cls is None:
+        raise Invalid((*at, "name"), f"found {entry.name!r}; {suggest(entry.name, POLICIES)}")
+    for key in entry.arguments:
+        if key not in fields(cls):
+            others = [name for name, other in POLICIES.items() if key in fields(other)]
+            whose = f"unknown key; it is an argument of {others[0]}" if others else "unknown key"
+            raise Invalid((*at, "arguments", key), f"{whose}; {suggest(key, fields(cls))}")
+    arguments: PolicyArgs = decode(entry.arguments, cls, path=(*at, "arguments"))
+    return PolicySettings(weight=1.0 if entry.weight is None else entry.weight, arguments=arguments)
+
+
+def _older_policies(entry: SchedulerEntry, at: Path, warn: Warn) -> list[PolicySettings]:
+    """What a shard without policies means, by Volcano's rule: its CPU is in a range, and warm nodes may come first."""
+    given = dict(entry.arguments)
+    ends = (
+        ("cpuUtilizationMin", "minCPUUtil", entry.cpu_utilization_min),
+        ("cpuUtilizationMax", "maxCPUUtil", entry.cpu_utilization_max),
+    )
+    for key, argument, value in ends:
+        if value is not None:
+            if given.get(argument) is not None:
+                raise Invalid((*at, key), f"is said by arguments.{argument}, too; allowed: one of both")
+            given[argument] = value
+            warn((*at, key), "is deprecated; give the policy allocation-rate")
+    low, high = entry.cpu_utilization_min, entry.cpu_utilization_max
+    if low is not None and high is not None and low > high:
+        raise Invalid(
+            (*at, "cpuUtilizationMin"),
+            f"found the number {low:g}; allowed: at most cpuUtilizationMax ({high:g})",
+        )
+    if entry.arguments:
+        warn((*at, "arguments"), "is deprecated; give the policy allocation-rate")
+    rate = PolicyEntry(name="allocation-rate", arguments=given)
+    made = [_policy(rate, at)]
+    if entry.prefer_warmup_nodes:
+        warn((*at, "preferWarmupNodes"), "is deprecated; give the policy warmup")
+        made.append(PolicySettings(arguments=WarmupArgs()))
+    return made
+
+
+def _check_limits(made: list[PolicySettings], at: Path) -> None:
+    """Of several limits the closest holds, so one may contradict another."""
+    limits = [each.arguments for each in made if isinstance(each.arguments, NodeLimitArgs)]
+    least = max((each.min_nodes for each in limits), default=0)
+    most = min((each.max_nodes for each in limits if each.max_nodes), default=least)
+    if most < least:
+        raise Invalid(
+            (*at, "policies"),
+            f"found minNodes {least} and maxNodes {most}; allowed: maxNodes of minNodes and more",
+        )
+
+
+def _flag_entry(part: str) -> dict[str, Any]:
+    """One shard of the flag, as a file would have it. What is no number is left to be judged as in a file."""
+    words = part.split(":")
+    if len(words) != len(_PARTS):
+        raise ConfigurationError(f"{SCHEDULER_CONFIGS_FLAG}: found {part!r}; allowed: {':'.join(_PARTS)}")
+    name, kind, low, high, warmup, least, most = words
+    return {
+        "name": name,
+        "type": kind,
+        "cpuUtilizationMin": _number(low, float),
+        "cpuUtilizationMax": _number(high, float),
+        "preferWarmupNodes": _BOOLEANS.get(warmup, warmup),
+        "minNodes": _number(least, int),
+        "maxNodes": _number(most, int),
+    }
+
+
+def _number(text: str, kind: Callable[[str], float]) -> float | str:
+    if kind is float and text in _ENDS:
+        return _ENDS[text]
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def _flag_place(path: Path, parts: list[str]) -> str:
+    """`'volcano:volcano:2:...', max`."""
+    keys = (
+        "name",
+        "type",
+        "cpuUtilizationMin",
+        "cpuUtilizationMax",
+        "preferWarmupNodes",
+        "minNodes",
+        "maxNodes",
+    )
+    index, key = path[1], path[-1]
+    assert isinstance(index, int)
+    return f"{parts[index]!r}, {_PARTS[keys.index(str(key))]}"

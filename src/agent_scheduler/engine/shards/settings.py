@@ -187,7 +187,7 @@ class PlanSettings(Settings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.shards:
             raise SettingsError(("shards",), "found an empty list; allowed: at least one shard")
-        names: dict[str, int] = {}
+        names: set[str] = set()
         for index, shard in enumerate(self.shards):
             at = ("shards", index, "name")
             if not shard.name or shard.name == NOBODY:
@@ -195,15 +195,12 @@ class PlanSettings(Settings, frozen=True, kw_only=True):
                     at, f"found {shard.name!r}; allowed: the name of a shard, other than {NOBODY!r}"
                 )
             if shard.name in names:
-                raise SettingsError(
-                    at,
-                    f"found {shard.name!r}, which shards[{names[shard.name]}] is called already; names are unique",
-                )
-            names[shard.name] = index
-        if self.leftover not in ("", NOBODY, *names):
+                raise SettingsError(at, f"found {shard.name!r} a second time; allowed: each name once")
+            names.add(shard.name)
+        if self.leftover not in ("", NOBODY, *self.names):
             raise SettingsError(
                 ("leftover",),
-                f"found {self.leftover!r}; allowed: {NOBODY}, or one of the shards: {', '.join(names)}",
+                f"found {self.leftover!r}; allowed: {NOBODY}, or one of the shards: {', '.join(self.names)}",
             )
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -124,7 +123,7 @@ class PlannerMachine(RuleBasedStateMachine):
         plan = self.planner.plan()
         wanted = self.plain.plan()
         specs = {name: nodes for name, nodes in self.plain.specs.items() if nodes}
-        everything = {**dict.fromkeys(sorted(specs), []), **wanted}
+        everything = {name: [] for name in sorted(specs)} | wanted
         assert {name: list(nodes) for name, nodes in plan.desired.items()} == everything
         assert dict(plan.counts) == {name: len(nodes) for name, nodes in everything.items()}
         for name, nodes in everything.items():
