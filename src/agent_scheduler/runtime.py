@@ -98,8 +98,9 @@ class Runtime:
             self.metrics, clock=self._timing.clock, policy=configuration.conflict_policy
         )
         self._reloader: Reloader | None = None
-        #: Set while `run` runs.
+        #: Set while `run` runs; there is a coordinator only where nodes are shared by shards.
         self.fast_path: FastPath | None = None
+        self.coordinator: Coordinator | None = None
 
     def stop(self) -> None:
         """Begin the orderly end; `run` returns when it is done."""
@@ -159,7 +160,7 @@ class Runtime:
                 FencedTransport(transport, lambda: leases.held) if leases.names else transport
             )
             fast_path = self.fast_path = self._fast_path(writing)
-            coordinator = self._make_coordinator(fast_path, writing)
+            coordinator = self.coordinator = self._make_coordinator(fast_path, writing)
             if configuration.serving.port:
                 server = self._make_server(fast_path, transport)
                 await server.start()

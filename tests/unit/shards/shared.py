@@ -70,6 +70,12 @@ class SharedCluster:
         await self.cluster.ask("DELETE", f"{NODE_SHARDS}/{shard}")
 
 
+def decides_on(runtime: Runtime, *nodes: str) -> bool:
+    """Whether these are the nodes that it takes for its own now."""
+    path = runtime.fast_path
+    return path is not None and path.shard is not None and path.shard.membership.nodes == set(nodes)
+
+
 @asynccontextmanager
 async def shared_cluster(nodes: int = 0, *, kind: bool = True) -> AsyncIterator[SharedCluster]:
     async with embedded_cluster() as cluster:
@@ -97,7 +103,8 @@ profiles: [{{schedulerName: {name}}}]
 leaderElection: {{leaseDuration: 2s, renewDeadline: 1s, retryPeriod: 100ms}}
 sharding: {{mode: {mode}, leaseNamespace: default, fencePeriod: {fence}}}
 {more}"""
-    runtime = Runtime(load_text(text), endpoint=Endpoint(shared.cluster.server.url), **other)
+    where = {} if "transport" in other else {"endpoint": Endpoint(shared.cluster.server.url)}
+    runtime = Runtime(load_text(text), **where, **other)
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield runtime

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from agent_scheduler.objects.shard import NODE_SHARDS
-from agent_scheduler.runtime import Runtime
 from tests.embedded import until
 
-from .shared import SharedCluster, scheduler, shared_cluster
+from .shared import SharedCluster, decides_on, scheduler, shared_cluster
 
 
 async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() -> None:
     async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
         await shared.cluster.add_node("large", cpu="64")
         await shared.desire("a", ["n1"])
-        await until(lambda: _decides_on(runtime, "n1"))
+        await until(lambda: decides_on(runtime, "n1"))
         for number in range(3):
             await shared.cluster.add_pod(f"p{number}", scheduler="a", cpu="1")
         await until(lambda: _placed(shared, 3))
@@ -23,7 +22,7 @@ async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() 
 async def test_a_hard_shard_that_is_full_is_a_shortage_that_names_the_shard() -> None:
     async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
         await shared.desire("a", ["n1"])
-        await until(lambda: _decides_on(runtime, "n1"))
+        await until(lambda: decides_on(runtime, "n1"))
         await shared.cluster.add_pod("p", scheduler="a", cpu="4")
         await shared.cluster.add_pod("q", scheduler="a", cpu="1")
         condition = await until(lambda: shared.cluster.condition("q"))
@@ -36,7 +35,7 @@ async def test_a_hard_shard_that_is_full_is_a_shortage_that_names_the_shard() ->
 async def test_a_pod_that_found_no_room_in_the_shard_goes_to_a_node_that_joins() -> None:
     async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
         await shared.desire("a", ["n0"])
-        await until(lambda: _decides_on(runtime, "n0"))
+        await until(lambda: decides_on(runtime, "n0"))
         await shared.cluster.add_pod("p", scheduler="a", cpu="4")
         await shared.cluster.add_pod("q", scheduler="a", cpu="4")
         await until(lambda: _placed(shared, 1))
@@ -72,7 +71,7 @@ async def test_a_soft_scheduler_uses_its_shard_first_and_others_when_it_is_full(
     async with shared_cluster(3) as shared, scheduler(shared, "a", "soft") as runtime:
         await shared.cluster.add_node("large", cpu="64")
         await shared.desire("a", ["n1"])
-        await until(lambda: _decides_on(runtime, "n1"))
+        await until(lambda: decides_on(runtime, "n1"))
         for number in range(4):
             await shared.cluster.add_pod(f"p{number}", scheduler="a", cpu="1")
         await until(lambda: _placed(shared, 4))
@@ -160,9 +159,9 @@ async def test_nodes_of_a_dead_scheduler_are_free_after_lease_and_fence() -> Non
 async def test_a_deleted_shard_ends_the_use_of_its_nodes_and_a_new_one_begins_it() -> None:
     async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
         await shared.desire("a", ["n0"])
-        await until(lambda: _decides_on(runtime, "n0"))
+        await until(lambda: decides_on(runtime, "n0"))
         await shared.delete("a")
-        await until(lambda: _decides_on(runtime))
+        await until(lambda: decides_on(runtime))
         await shared.cluster.add_pod("p", scheduler="a")
         condition = await until(lambda: shared.cluster.condition("p"))
         assert "node shard a does not exist" in condition["message"]
@@ -191,11 +190,6 @@ async def test_fields_that_nobody_here_knows_stay() -> None:
             await until(lambda: shared.uses("a", "n0"))
         whole = await shared.cluster.ask("GET", f"{NODE_SHARDS}/a")
         assert whole["metadata"]["labels"] == {"who": "admin"} and whole["spec"]["nodesDesired"] == ["n0"]
-
-
-def _decides_on(runtime: Runtime, *nodes: str) -> bool:
-    path = runtime.fast_path
-    return path is not None and path.shard is not None and path.shard.membership.nodes == set(nodes)
 
 
 async def _placed(shared: SharedCluster, number: int) -> bool:

@@ -1,0 +1,168 @@
+"""A node changes hands while something is under way to it, and in spite of watches that lag."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
+from agent_scheduler.runtime import Runtime
+from tests.embedded import until
+from tests.regressions.links import watching_through_a_relay
+from tests.regressions.stages import HeldBinds, HeldResults
+
+from .shared import SharedCluster, decides_on, scheduler, shared_cluster
+
+
+def path_of(runtime: Runtime) -> FastPath:
+    assert runtime.fast_path is not None
+    return runtime.fast_path
+
+
+async def test_a_node_with_a_bind_on_the_wire_is_given_back_only_after_the_answer() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as a, scheduler(shared, "b") as b:
+        await shared.desire("a", ["n0"])
+        await shared.desire("b", ["n1"])
+        await until(lambda: decides_on(a, "n0") and decides_on(b, "n1"))
+        held = HeldBinds(path_of(a))
+        await shared.cluster.add_pod("p", scheduler="a")
+        await until(lambda: held.nodes)
+        await shared.desire("a", [])
+        await shared.desire("b", ["n0", "n1"])
+        await until(lambda: _removing(shared, "a", ["n0"]))
+        assert decides_on(a), "no further pod is decided for it"
+        await until(lambda: _adding(shared, "b", ["n0"]))
+        assert await shared.in_use("b") == "n1"
+        held.release()
+        await until(lambda: shared.uses("b", "n0 n1"))
+        assert await shared.cluster.placed() == {"p": "n0"}
+
+
+async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        binder = path_of(a).binder
+        asked = 0
+
+        async def unknown(*_args: object, **_more: object) -> BindResult:
+            nonlocal asked
+            asked += 1
+            return BindResult(
+                BindOutcome.UNKNOWN, doubt=Doubt(float("inf"), BindResult(BindOutcome.UNAVAILABLE))
+            )
+
+        binder._bind, binder._begin = unknown, lambda *_: False
+        pod = await shared.cluster.add_pod("p", scheduler="a")
+        await until(lambda: asked)
+        await shared.desire("a", [])
+        await until(lambda: _removing(shared, "a", ["n0"]))
+        await asyncio.sleep(0.3)
+        assert await shared.in_use("a") == "n0"
+        # That the pod is gone says that nothing can come of the bind any more.
+        await shared.cluster.ask("DELETE", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+        await until(lambda: shared.uses("a", ""))
+
+
+async def test_what_was_decided_for_a_node_that_left_meanwhile_is_not_bound_there() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        held = HeldResults(path_of(a))
+        await shared.cluster.add_pod("p", scheduler="a")
+        await until(lambda: held.results)
+        await shared.desire("a", ["n1"])
+        await until(lambda: decides_on(a, "n1"))
+        held.release()
+        await until(shared.cluster.placed)
+        assert await shared.cluster.placed() == {"p": "n1"}
+
+
+async def test_a_node_that_comes_back_before_it_was_given_back_is_used_again() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        held = HeldBinds(path_of(a))
+        await shared.cluster.add_pod("p", scheduler="a")
+        await until(lambda: held.nodes)
+        await shared.desire("a", [])
+        await until(lambda: _removing(shared, "a", ["n0"]))
+        await shared.desire("a", ["n0"])
+        await until(lambda: shared.uses("a", "n0"))
+        await until(lambda: decides_on(a, "n0"))
+        held.release()
+
+
+async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_silent() -> None:
+    async with (
+        shared_cluster(1) as shared,
+        watching_through_a_relay(shared.cluster) as (transport, relay),
+        scheduler(shared, "old") as old,
+        scheduler(shared, "new", transport=transport) as new,
+    ):
+        await shared.desire("old", ["n0"])
+        await shared.desire("new", [])
+        await until(lambda: decides_on(old, "n0") and new.leases.held)
+        await until(lambda: shared.uses("new", ""))
+        # From now on nothing that happens comes by the watches that are open.
+        relay.fall_silent()
+        await shared.cluster.add_pod("first", scheduler="old", cpu="4")
+        await until(shared.cluster.placed)
+        await shared.desire("old", [])
+        await until(lambda: shared.uses("old", ""))
+        await shared.desire("new", ["n0"])
+        # The coordinator's own watch is as silent; it looks again in time.
+        assert new.coordinator is not None
+        new.coordinator._changed.set()
+        await until(lambda: decides_on(new, "n0"))
+        await shared.cluster.add_pod("second", scheduler="new", cpu="4")
+        condition = await until(lambda: shared.cluster.condition("second"))
+        assert "Insufficient cpu" in condition["message"]
+        assert await shared.cluster.placed() == {"first": "n0"}
+
+
+async def test_in_a_soft_shard_pods_are_evicted_in_the_shard_before_they_are_elsewhere() -> None:
+    priorities = [("low", 1), ("high", 1000)]
+    async with shared_cluster(2) as shared:
+        for name, value in priorities:
+            await shared.cluster.ask(
+                "POST",
+                "/apis/scheduling.k8s.io/v1/priorityclasses",
+                {"metadata": {"name": name}, "value": value},
+            )
+        async with scheduler(shared, "a", "soft") as a:
+            await shared.desire("a", ["n1"])
+            await until(lambda: decides_on(a, "n1"))
+            for number in range(2):
+                await shared.cluster.add_pod(
+                    f"low{number}",
+                    scheduler="a",
+                    cpu="4",
+                    priorityClassName="low",
+                    terminationGracePeriodSeconds=0,
+                )
+            await until(lambda: _placed(shared, 2))
+            before = await shared.cluster.placed()
+            await shared.cluster.add_pod("high", scheduler="a", cpu="4", priorityClassName="high")
+
+            async def high_has_a_node() -> bool:
+                return "high" in await shared.cluster.placed()
+
+            await until(high_has_a_node)
+            after = await shared.cluster.placed()
+            assert after["high"] == "n1"
+            assert [name for name in before if name not in after] == [
+                name for name, node in before.items() if node == "n1"
+            ]
+
+
+async def _removing(shared: SharedCluster, shard: str, nodes: list[str]) -> bool:
+    return (await shared.status(shard)).get("nodesToRemove") == nodes
+
+
+async def _adding(shared: SharedCluster, shard: str, nodes: list[str]) -> bool:
+    return (await shared.status(shard)).get("nodesToAdd") == nodes
+
+
+async def _placed(shared: SharedCluster, number: int) -> bool:
+    return len(await shared.cluster.placed()) == number
