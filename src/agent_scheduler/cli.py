@@ -29,6 +29,22 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="say why a pod waits, or where it went", allow_abbrev=False)
     explaining.add_arguments(explain)
     explain.set_defaults(main=explaining.main)
+    from agent_scheduler.controlling import command as controlling
+
+    controllers = commands.add_parser(
+        "controllers",
+        help="run controllers, such as the one that divides nodes into shards",
+        allow_abbrev=False,
+    )
+    controlling.add_arguments(controllers)
+    controllers.set_defaults(main=controlling.main)
+    from agent_scheduler.shardmap import command as shardmap
+
+    shards = commands.add_parser(
+        "shards", help="show which nodes are in which shard, or what would move", allow_abbrev=False
+    )
+    shardmap.add_arguments(shards)
+    shards.set_defaults(main=shardmap.main)
     _add_optional(commands, "cluster", "serve an embedded Kubernetes API with simulated nodes")
     _add_optional(commands, "demo", "run cluster, scheduler and a workload, and show what happens")
     return parser

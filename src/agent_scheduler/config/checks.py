@@ -26,9 +26,9 @@ def check(configuration: Configuration, warn: Warn = silent) -> None:
         )
     if configuration.pod_max_in_unschedulable_pods_duration <= 0:
         raise Invalid(("podMaxInUnschedulablePodsDuration",), "must be above 0s")
-    _check_election(configuration.leader_election)
+    check_election(configuration.leader_election)
     _check_sharding(configuration.sharding)
-    _check_serving(configuration.serving)
+    check_serving(configuration.serving)
     seen: dict[str, int] = {}
     for index, profile in enumerate(configuration.profiles):
         first = seen.setdefault(profile.scheduler_name, index)
@@ -40,7 +40,8 @@ def check(configuration: Configuration, warn: Warn = silent) -> None:
     build_profiles(configuration, warn=warn)
 
 
-def _check_election(election: LeaderElection) -> None:
+def check_election(election: LeaderElection) -> None:
+    """Raises `Invalid`."""
     at = "leaderElection"
     if election.retry_period <= 0:
         raise Invalid((at, "retryPeriod"), "must be above 0s")
@@ -83,7 +84,8 @@ def _check_name(at: tuple[str, ...], name: str, *, limit: int = 253) -> None:
         )
 
 
-def _check_serving(serving: Serving) -> None:
+def check_serving(serving: Serving) -> None:
+    """Raises `Invalid`."""
     try:
         ipaddress.ip_address(serving.bind_address)
     except ValueError:

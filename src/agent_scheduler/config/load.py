@@ -89,7 +89,7 @@ class Source:
                 _decode(data, reading),
                 scheduler_name=getattr(self._args, "scheduler_name", None),
                 gates=command_line.feature_gates(self._args),
-                own_namespace=lambda: _own_namespace(self._environ, self._namespace_file),
+                own_namespace=lambda: own_namespace(self._environ, self._namespace_file),
             )
             check(configuration, reading.warn)
         except Invalid as error:
@@ -256,7 +256,8 @@ def _with_burst(section: Any, name: str) -> Any:
     return section if section.burst is not None else replace(section, burst=max(1, round(2 * section.qps)))
 
 
-def _own_namespace(environ: Mapping[str, str], namespace_file: FilePath) -> str:
+def own_namespace(environ: Mapping[str, str] = os.environ, namespace_file: FilePath = NAMESPACE_FILE) -> str:
+    """That of the pod that this process runs in, or kube-system."""
     if environ.get("POD_NAMESPACE"):
         return environ["POD_NAMESPACE"]
     try:

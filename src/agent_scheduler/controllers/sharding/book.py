@@ -1,0 +1,102 @@
+"""NodeShards as the API server has them, as far as we know, and which of them are ours.
+
+Ours are those with the label that this controller puts on what it makes. All others belong to somebody else, whatever
+they are called: they are read and never written. To give a shard to this controller, put the label on it; to take one
+away, take the label off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from agent_scheduler.kube.watch_events import is_older
+from agent_scheduler.objects.shard import NodeShard
+
+#: The label of what this controller makes.
+OWNER_LABEL = "app.kubernetes.io/managed-by"
+OWNER = "agent-scheduler-sharding"
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """One NodeShard at one resourceVersion."""
+
+    name: str
+    uid: str
+    resource_version: str
+    #: Whether this controller may write it.
+    ours: bool
+    desired: frozenset[str]
+    #: Whether its scheduler says that it uses nodes.
+    used: bool
+
+
+def shard_of(found: NodeShard) -> Shard:
+    return Shard(
+        name=found.name,
+        uid=found.metadata.uid,
+        resource_version=found.metadata.resource_version,
+        ours=(found.metadata.labels or {}).get(OWNER_LABEL) == OWNER,
+        desired=found.desired,
+        used=bool(found.status.nodes_in_use),
+    )
+
+
+class Book:
+    """Owner of what is known of NodeShards. It is told by the watch and by the answers to our writes, in any order.
+
+    Invariants: no version takes the place of a newer one; what may still be written is known as long as it may.
+    """
+
+    def __init__(self) -> None:
+        self._shards: dict[str, Shard] = {}
+        #: By name: the version that a write without an answer was for ("" if it was to make the shard), and its nodes.
+        self._doubts: dict[str, tuple[str, frozenset[str]]] = {}
+
+    def __iter__(self) -> Iterator[Shard]:
+        """In the order of their names."""
+        return iter([self._shards[name] for name in sorted(self._shards)])
+
+    def get(self, name: str) -> Shard | None:
+        return self._shards.get(name)
+
+    @property
+    def doubted(self) -> Mapping[str, frozenset[str]]:
+        """By shard: nodes that it may come to have by a write that got no answer."""
+        return {name: nodes for name, (_, nodes) in self._doubts.items()}
+
+    def set(self, shard: Shard) -> bool:
+        """Whether it is news what the shard desires, or whose it is."""
+        known = self._shards.get(shard.name)
+        if known is None:
+            self._put(shard)
+            return True
+        if is_older(shard.resource_version, known.resource_version):
+            return False
+        if shard.desired == known.desired:
+            # Status is written often; what is told of it need not bring the same names anew.
+            shard = msgspec.structs.replace(shard, desired=known.desired)
+        self._put(shard)
+        return (shard.uid, shard.ours, shard.desired) != (known.uid, known.ours, known.desired)
+
+    def delete(self, shard: Shard) -> bool:
+        """Whether that is news: by now another object may have its name."""
+        known = self._shards.get(shard.name)
+        if known is None or known.uid != shard.uid:
+            return False
+        del self._shards[shard.name]
+        # A write is refused that names an object which is gone.
+        self._doubts.pop(shard.name, None)
+        return True
+
+    def doubt(self, name: str, nodes: frozenset[str]) -> None:
+        """A write of these got no answer, and may be carried out as long as the shard is as it is known now."""
+        known = self._shards.get(name)
+        self._doubts[name] = ("" if known is None else known.resource_version, nodes)
+
+    def _put(self, shard: Shard) -> None:
+        self._shards[shard.name] = shard
+        doubt = self._doubts.get(shard.name)
+        if doubt is not None and doubt[0] != shard.resource_version:
+            del self._doubts[shard.name]

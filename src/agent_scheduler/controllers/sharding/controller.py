@@ -1,0 +1,309 @@
+"""Keeps NodeShards as the plan of the cluster's nodes has them.
+
+    watches ─> planner, book, settings ─> [something changed ─> a moment later, or the period has passed]
+            ─> plan ─> writes, in an order that keeps every node in one shard at most ─> book
+
+While it leads, nobody else decides what its shards desire: what is written into them by hand is written over, and one
+that is deleted is made again. What is planned from is what was written last, so a plan that is carried out stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent_scheduler.engine.shards.plan import Plan
+from agent_scheduler.engine.shards.planning import Planner
+from agent_scheduler.engine.shards.settings import PlanSettings
+from agent_scheduler.kube.changes import DELETED, Change
+from agent_scheduler.kube.reflector import WatchTimes
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.objects.config_map import ConfigMap
+from agent_scheduler.objects.shard import NodeShard
+from agent_scheduler.shards.holders import Holders
+
+from .book import Book, shard_of
+from .configuration import Effective, ShardingSettings, without
+from .handover import next_step
+from .reports import Reports, shard_reference
+from .retiring import Retirement
+from .watching import Watches
+from .writes import Result, Writer
+
+#: Seconds from a change to the plan that sees it, so that changes which come together cost one plan and one write.
+DEBOUNCE = 0.2
+#: Seconds until what could not be done is tried again, and until shards that are to go are looked at again.
+RETRY = 5.0
+
+#: Where the ConfigMap is by default, as Volcano has it.
+NAMESPACE = "volcano-system"
+CONFIG_MAP = "volcano-sharding-configmap"
+#: The least that a lease of a scheduler is taken to be good for, in seconds.
+LEASE_DURATION = 15.0
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """`flags` hold without a ConfigMap; the other names say where the ConfigMap is, and the schedulers' leases."""
+
+    flags: ShardingSettings
+    namespace: str = NAMESPACE
+    config_map: str = CONFIG_MAP
+    lease_namespace: str = "kube-system"
+    #: Seconds that the scheduler of a shard which is to go may still be heard of after its lease has ended.
+    fence: float = 60.0
+    debounce: float = DEBOUNCE
+    retry: float = RETRY
+    watch_times: WatchTimes = field(default_factory=WatchTimes)
+
+
+class ShardingController:
+    """Run `watch` all the time, and `lead`, once, while this process may write."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        *,
+        transport: Transport,
+        reports: Reports,
+        timing: Timing = REAL,
+    ) -> None:
+        self._settings = settings
+        self._reports = reports
+        self._timing = timing
+        self.effective = Effective(settings.flags, namespace=settings.namespace, name=settings.config_map)
+        self._planner = Planner(settings.flags.plan)
+        self._book = Book()
+        self._writer = Writer(transport, self._book, timing=timing)
+        self._retirement = Retirement(
+            Holders(
+                transport,
+                namespace=settings.lease_namespace,
+                lease_duration=LEASE_DURATION,
+                fence=settings.fence,
+                timing=timing,
+            ),
+            clock=timing.clock,
+        )
+        self._watches = Watches(
+            transport,
+            self._planner,
+            config_map=(settings.namespace, settings.config_map),
+            nodes_changed=self._nodes_changed,
+            shards=self._take_shards,
+            configuration=self._take_configuration,
+            observer=reports,
+            times=settings.watch_times,
+            timing=timing,
+        )
+        #: Shards that the planner has not been told of as the book has them.
+        self._dirty: set[str] = set()
+        #: What the planner takes to be in each shard of ours: what was found at the start, or written last.
+        self._current: dict[str, frozenset[str]] = {}
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        #: What the last plan said; None before the first.
+        self.plan: Plan | None = None
+
+    # ---- the picture
+
+    async def watch(self) -> None:
+        """Keep the picture of the cluster until cancelled."""
+        await self._watches.run()
+
+    async def synced(self) -> None:
+        """Returns once all that existed at the start has been seen."""
+        await self._watches.synced()
+        self.effective.start()
+
+    @property
+    def is_synced(self) -> bool:
+        return self._watches.is_synced
+
+    @property
+    def is_kind_missing(self) -> bool:
+        """Whether the API server has no NodeShards."""
+        return self._watches.is_kind_missing
+
+    def _nodes_changed(self) -> None:
+        settings = self.effective.settings
+        if settings is not None and settings.event_trigger:
+            self._wake.set()
+
+    def _take_shards(self, changes: list[Change[NodeShard]]) -> None:
+        news = set()
+        for change in changes:
+            shard = shard_of(change.object)
+            if self._book.delete(shard) if change.type is DELETED else self._book.set(shard):
+                news.add(shard.name)
+        self._dirty |= news
+        # Nobody's status is a reason to plan; the kind's coming is, though there are none yet.
+        if news or not changes:
+            self._wake.set()
+
+    def _take_configuration(self, changes: list[Change[ConfigMap]]) -> None:
+        for change in changes:
+            if change.type is DELETED:
+                self._reports.configuration_gone(self.effective)
+            else:
+                self._reports.configured(self.effective, self.effective.take(change.object))
+        self._wake.set()
+
+    # ---- what is done
+
+    def stop(self) -> None:
+        """`lead` returns after the write that is under way."""
+        self._stopping.set()
+        self._wake.set()
+
+    async def lead(self) -> None:
+        """Plan and write until `stop` was called, or until cancelled. Needs `synced`."""
+        # Whoever led before writes no more, so what is listed from now on has all that it wrote.
+        await self._watches.renew()
+        self._reports.is_leading = True
+        try:
+            if self.effective.problem:
+                self._reports.still_refused(self.effective)
+            self._dirty.update(shard.name for shard in self._book)
+            while not self._stopping.is_set():
+                self._wake.clear()
+                pause = await self._round()
+                await self._rest(pause)
+        finally:
+            self._reports.is_leading = False
+
+    async def _rest(self, pause: float) -> None:
+        """Wait for a change, at most `pause` seconds, and then for those that come with it."""
+        try:
+            async with asyncio.timeout(pause):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        if not self._stopping.is_set():
+            await self._timing.sleep(self._settings.debounce)
+
+    async def _round(self) -> float:
+        """Plan, and write what is different. Gives the seconds after which to do so again without a change."""
+        settings = self.effective.settings
+        if settings is None:
+            return self._settings.flags.sync_period
+        if self._watches.is_kind_missing:
+            self._reports.kind_missing()
+            return self._settings.retry
+        blocked = self._blocked(settings.plan)
+        usable = without(settings.plan, blocked)
+        self._tell_planner(settings.plan.names)
+        if usable is not None:
+            if usable != self._planner.settings:
+                self._planner.reconfigure(usable)
+            began = self._timing.clock()
+            self.plan = self._planner.plan()
+            self._reports.planned(self._timing.clock() - began, dict(self.plan.short))
+        names = () if usable is None else usable.names
+        is_done = await self._write(names, self.plan if names else None)
+        is_waiting = await self._retire(frozenset(settings.plan.names))
+        return (
+            settings.sync_period
+            if is_done and not is_waiting
+            else min(self._settings.retry, settings.sync_period)
+        )
+
+    def _blocked(self, plan: PlanSettings) -> frozenset[str]:
+        """Configured shards whose objects belong to somebody else."""
+        found = {
+            shard.name: shard_reference(shard.name, shard.uid)
+            for name in plan.names
+            if (shard := self._book.get(name)) is not None and not shard.ours
+        }
+        self._reports.foreign(found)
+        return frozenset(found)
+
+    def _tell_planner(self, configured: tuple[str, ...]) -> None:
+        """What the book has come to know since the last time."""
+        dirty, self._dirty = self._dirty, set()
+        for name in sorted(dirty):
+            shard = self._book.get(name)
+            self._planner.set_foreign(name, shard.desired if shard is not None and not shard.ours else ())
+            if shard is not None and shard.ours:
+                # Later it is what we wrote that counts, not what somebody else has made of it.
+                if name not in self._current:
+                    self._now_in(name, shard.desired)
+            elif shard is not None or name not in configured:
+                self._now_in(name, None)
+
+    def _now_in(self, name: str, nodes: frozenset[str] | None) -> None:
+        """None: there is no such shard of ours."""
+        if nodes is None:
+            if self._current.pop(name, None) is not None:
+                self._planner.set_current(name, ())
+        else:
+            self._current[name] = nodes
+            self._planner.set_current(name, nodes)
+
+    async def _write(self, names: tuple[str, ...], plan: Plan | None) -> bool:
+        """Whether all is as it should be. Shards of ours that are not among `names` are emptied."""
+        wanted: dict[str, frozenset[str]] = {}
+        leaving = [shard.name for shard in self._book if shard.ours and shard.name not in names]
+        for name in (*leaving, *names):
+            nodes = _NOTHING
+            if plan is not None and name in names:
+                nodes = (
+                    frozenset(plan.desired[name])
+                    if name in plan.changed
+                    else self._current.get(name, _NOTHING)
+                )
+            shard = self._book.get(name)
+            if shard is None or (shard.desired is not nodes and shard.desired != nodes):
+                wanted[name] = nodes
+        is_done = True
+        while wanted and not self._stopping.is_set():
+            held = {shard.name: shard.desired for shard in self._book}
+            step = next_step(wanted, held, self._book.doubted)
+            if step is None:
+                # Who has what they should get could not be written, or belongs to somebody else.
+                return False
+            before = self._book.get(step.shard)
+            written = await self._writer.put(step.shard, step.nodes)
+            had = before.desired if before is not None else _NOTHING
+            self._reports.written(
+                shard_reference(step.shard, before.uid if before is not None else ""),
+                written,
+                added=len(step.nodes - had),
+                removed=len(had - step.nodes),
+            )
+            if written.result.is_done:
+                self._now_in(step.shard, step.nodes)
+                if step.is_last:
+                    del wanted[step.shard]
+                continue
+            is_done = False
+            del wanted[step.shard]
+            if written.is_absent:
+                self._reports.kind_missing()
+                return False
+            if written.result is Result.CONFLICT:
+                # Decided anew at once, on what is there now.
+                self._dirty.add(step.shard)
+                self._wake.set()
+        return is_done
+
+    async def _retire(self, configured: frozenset[str]) -> bool:
+        """Delete shards of ours that the configuration no longer has, when they may go. Whether any is left."""
+        going = [shard for shard in self._book if shard.ours and shard.name not in configured]
+        self._retirement.only(going)
+        left = False
+        for shard in going:
+            if shard.desired or self._stopping.is_set() or not await self._retirement.may_go(shard):
+                left = True
+                continue
+            written = await self._writer.delete(shard)
+            self._reports.written(shard_reference(shard.name, shard.uid), written)
+            if written.result.is_done:
+                self._now_in(shard.name, None)
+            else:
+                left = True
+        return left

@@ -1,0 +1,167 @@
+"""Writes of one NodeShard each: made, changed in what it desires, or deleted.
+
+Only the spec is written; the status is the scheduler's. Each write names the object by UID and resourceVersion, so one
+that was overtaken by anybody's is refused, and is decided anew on what is there then. What is learnt goes into the book
+at once: the watch may tell of it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agent_scheduler.kube.create import create_once, delete_once
+from agent_scheduler.kube.errors import Failure, FailureClass, classify
+from agent_scheduler.kube.patch import patch_once, send
+from agent_scheduler.kube.paths import segment
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard
+
+from .book import OWNER, OWNER_LABEL, Book, Shard, shard_of
+
+#: Bytes that the names of one shard may take. etcd refuses objects beyond 1.5 MiB by default, and the status names the
+#: same nodes a second time.
+MAX_BYTES = 700_000
+#: Seconds that one write is tried again for. After that the rest has its turn, and what is wanted may be another.
+PATIENCE = 30.0
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(NodeShard).decode
+
+
+class Result(Enum):
+    """What became of a write. The values are labels of a metric."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    #: Somebody else wrote it, or it went, or came, since it was looked at.
+    CONFLICT = "conflict"
+    FAILED = "failed"
+    #: Nothing was sent.
+    TOO_LARGE = "too_large"
+
+    @property
+    def is_done(self) -> bool:
+        return self in (Result.CREATED, Result.UPDATED, Result.DELETED)
+
+
+class Written(NamedTuple):
+    result: Result
+    #: Why not, where it was not.
+    problem: str = ""
+    #: Whether the API server has no such kind.
+    is_absent: bool = False
+
+
+class Writer:
+    """Makes the requests. Nothing raises for what network or server do."""
+
+    def __init__(self, transport: Transport, book: Book, *, timing: Timing) -> None:
+        self._transport = transport
+        self._book = book
+        self._timing = timing
+
+    async def put(self, name: str, nodes: frozenset[str]) -> Written:
+        """See that shard `name`, which is ours or is not there, desires `nodes`, written in the order of names."""
+        ordered = sorted(nodes)
+        size = len(_encode(ordered))
+        if size > MAX_BYTES:
+            return Written(
+                Result.TOO_LARGE,
+                f"the names of its {len(ordered)} nodes take {size} bytes; allowed: {MAX_BYTES}, since the store "
+                "of the API server refuses larger objects; give it a node-limit, or divide the nodes among more shards",
+            )
+        known = self._book.get(name)
+        if known is None:
+            return await self._create(name, ordered, nodes)
+        return await self._update(known, ordered, nodes)
+
+    async def delete(self, shard: Shard) -> Written:
+        failure = await delete_once(
+            self._transport, _path(shard.name), shard.uid, wanted=self._patience(), timing=self._timing
+        )
+        if failure is not None:
+            return self._failed(failure)
+        self._book.delete(shard)
+        return Written(Result.DELETED)
+
+    async def _create(self, name: str, ordered: list[str], nodes: frozenset[str]) -> Written:
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": name, "labels": {OWNER_LABEL: OWNER}},
+            "spec": {"nodesDesired": ordered},
+        }
+        made = await create_once(
+            self._transport,
+            NODE_SHARDS,
+            segment(name),
+            _encode(body),
+            wanted=self._patience(),
+            timing=self._timing,
+        )
+        if made.found:
+            self._learn(made.found)
+        if made.failure is None:
+            return Written(Result.CREATED)
+        if not made.found and made.failure.kind is FailureClass.GONE:
+            self._book.doubt(name, nodes)
+        return self._failed(made.failure)
+
+    async def _update(self, shard: Shard, ordered: list[str], nodes: frozenset[str]) -> Written:
+        body = {
+            "metadata": {"uid": shard.uid, "resourceVersion": shard.resource_version},
+            "spec": {"nodesDesired": ordered},
+        }
+        patched = await patch_once(
+            self._transport, _path(shard.name), _encode(body), wanted=self._patience(), timing=self._timing
+        )
+        if patched.failure is None:
+            self._book.set(
+                msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
+            )
+            return Written(Result.UPDATED)
+        if patched.is_open:
+            self._book.doubt(shard.name, nodes)
+        if patched.failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND):
+            await self._look(shard)
+        return self._failed(patched.failure)
+
+    async def _look(self, shard: Shard) -> None:
+        """Learn what there is, which the watch may take a while to tell."""
+        answer = await send(self._transport, "GET", _path(shard.name))
+        if not isinstance(answer, Response):
+            return
+        failure = classify(answer)
+        if failure is None:
+            self._learn(answer.body)
+        elif failure.kind is FailureClass.NOT_FOUND:
+            self._book.delete(shard)
+
+    def _learn(self, found: bytes | dict[str, Any]) -> None:
+        try:
+            shard = _decode(found) if isinstance(found, bytes) else msgspec.convert(found, NodeShard)
+        except msgspec.MsgspecError:
+            # The watch reports what it cannot read, too.
+            return
+        self._book.set(shard_of(shard))
+
+    def _failed(self, failure: Failure) -> Written:
+        if failure.kind is FailureClass.CONFLICT:
+            return Written(Result.CONFLICT, str(failure))
+        if failure.kind is FailureClass.GONE:
+            return Written(Result.FAILED, f"it did not succeed within {PATIENCE:g} s")
+        return Written(Result.FAILED, str(failure), failure.kind is FailureClass.NOT_FOUND)
+
+    def _patience(self) -> Callable[[], bool]:
+        ends = self._timing.clock() + PATIENCE
+        return lambda: self._timing.clock() < ends
+
+
+def _path(name: str) -> str:
+    return f"{NODE_SHARDS}/{segment(name)}"

@@ -1,0 +1,1 @@
+"""`agent-scheduler controllers`: a process of its own for controllers, with leader election, health and metrics."""

@@ -1,0 +1,139 @@
+"""The flags of `agent-scheduler controllers`, and what they say.
+
+What is the same as for `agent-scheduler run` has the same flags; those of the sharding controller are Volcano's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.checks import check_election, check_serving
+from agent_scheduler.config.codec import decode, suggest
+from agent_scheduler.config.errors import Invalid
+from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, LOCK_NAMESPACE, Flag, given
+from agent_scheduler.config.load import own_namespace
+from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Section, Serving
+from agent_scheduler.controllers.sharding.controller import ControllerSettings
+from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+#: What `--enable` takes.
+CONTROLLERS = ("sharding",)
+
+LEASE = "agent-scheduler-controllers"
+PORT = 10252
+
+_BY_NAME = {flag.names[0]: flag for flag in FLAGS}
+#: Flags that a scheduler has, too; where the default is another, with words that say so.
+_SHARED: Mapping[Flag, str] = {
+    **{
+        _BY_NAME[name]: _BY_NAME[name].help
+        for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format")
+    },
+    _BY_NAME["--port"]: f"port of the HTTP server; 0: none (default: {PORT})",
+    LEADER_ELECT: "work only while holding a lease, so that replicas take over from one another (default: yes)",
+    LOCK_NAMESPACE: LOCK_NAMESPACE.help,
+    **{flag: flag.help for flag in ELECTION_DETAILS},
+    _BY_NAME["--leader-elect-resource-name"]: f"name of the lease (default: {LEASE})",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllersSettings:
+    """Everything, with nothing left open."""
+
+    enabled: tuple[str, ...]
+    kubeconfig: str
+    election: LeaderElection
+    serving: Serving
+    logging: Logging
+    sharding: ControllerSettings
+    #: What was said and is deprecated or has no effect: for the log.
+    warnings: tuple[str, ...] = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--enable",
+        metavar="NAME,...",
+        action="append",
+        help=f"controllers to run: {', '.join(CONTROLLERS)}; at least one",
+    )
+    add_sharding_arguments(parser)
+    parser.add_argument(
+        "--authorize-metrics",
+        action="store_true",
+        help="give metrics and configuration only to tokens that the API server accepts and authorizes",
+    )
+    parser.add_argument(
+        "--no-leader-elect",
+        dest=LEADER_ELECT.dest,
+        action="store_const",
+        const="false",
+        help="work without a lease",
+    )
+    for flag, text in _SHARED.items():
+        options: dict[str, Any] = {"nargs": "?", "const": "true"} if flag is LEADER_ELECT else {}
+        parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=text, **options)
+
+
+def settings_of(
+    args: argparse.Namespace, *, namespace: Callable[[], str] = own_namespace
+) -> ControllersSettings:
+    """What the flags say. `namespace`: that of leases, if no flag says it. Raises ConfigurationError."""
+    enabled = _enabled(args.enable or [])
+    values = given(args)
+    election = _section(values, LeaderElection, {"leaderElect": True, "resourceName": LEASE})
+    if not election.leader_elect:
+        for flag in ELECTION_DETAILS:
+            if flag in values:
+                raise ConfigurationError(
+                    f"{flag.names[0]}: does nothing without leader election; leave it out"
+                )
+    own = namespace()
+    if not election.resource_namespace:
+        election = msgspec.structs.replace(election, resource_namespace=own)
+    serving = _section(values, Serving, {"port": PORT, "authorizeMetrics": args.authorize_metrics})
+    _checked(values, lambda: check_election(election))
+    _checked(values, lambda: check_serving(serving))
+    sharding, warnings = sharding_settings(args, namespace=own)
+    return ControllersSettings(
+        enabled=enabled,
+        kubeconfig=_section(values, ClientConnection, {}).kubeconfig,
+        election=election,
+        serving=serving,
+        logging=_section(values, Logging, {}),
+        sharding=sharding,
+        warnings=warnings,
+    )
+
+
+def _enabled(lists: list[str]) -> tuple[str, ...]:
+    names = [name for each in lists for name in (piece.strip() for piece in each.split(",")) if name]
+    for name in names:
+        if name not in CONTROLLERS:
+            raise ConfigurationError(f"--enable: unknown controller {name!r}; {suggest(name, CONTROLLERS)}")
+    if not names:
+        raise ConfigurationError(f"--enable: no controller is named; allowed: {', '.join(CONTROLLERS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _section(values: Mapping[Flag, object], section: type[SectionT], defaults: Mapping[str, Any]) -> SectionT:
+    said = {flag.key: value for flag, value in values.items() if flag.section is section}
+    return decode({**defaults, **said}, section)
+
+
+def _checked(values: Mapping[Flag, object], check: Callable[[], None]) -> None:
+    try:
+        check()
+    except Invalid as error:
+        names = {flag.path: flag.names[0] for flag in FLAGS}
+        place = names.get(tuple(str(step) for step in error.path), str(error.path))
+        raise ConfigurationError(f"{place}: {error.message}") from None

@@ -1,0 +1,174 @@
+"""Writes of one shard against an embedded cluster: what is learnt where somebody was first, or nobody answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agent_scheduler.controllers.sharding.book import Book, Shard, shard_of
+from agent_scheduler.controllers.sharding.handover import Step, next_step
+from agent_scheduler.controllers.sharding.watching import read_shard
+from agent_scheduler.controllers.sharding.writes import Result, Writer
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
+from agent_scheduler.objects.shard import NODE_SHARDS
+from tests.embedded import EmbeddedCluster, embedded_cluster
+
+from .world import MERGE, install_kind, shard_manifest
+
+
+class Faulty:
+    """The cluster's transport, on which requests of some methods get no answer, carried out or not."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._transport = cluster.transport
+        self.lost: dict[str, bool] = {}
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        carried_out = self.lost.get(method)
+        if carried_out is not False:
+            answer = await self._transport.request(method, path, **more)
+        if carried_out is None:
+            return answer
+        raise OutcomeUnknown(f"{method}: no answer")
+
+
+class World:
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self.faults = Faulty(cluster)
+        self.book = Book()
+        self.now = 0.0
+        timing = Timing(clock=lambda: self.now, sleep=self.sleep)
+        self.writer = Writer(self.faults, self.book, timing=timing)  # type: ignore[arg-type]
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def read(self, name: str) -> Shard:
+        answer = await self.cluster.call("GET", f"{NODE_SHARDS}/{name}")
+        assert answer.status == 200
+        return shard_of(read_shard(answer.body))
+
+    async def change(self, name: str, change: Any, *, status: bool = False) -> None:
+        path = f"{NODE_SHARDS}/{name}" + ("/status" if status else "")
+        await self.cluster.ask("PATCH", path, change, content_type=MERGE)
+
+
+@pytest.fixture
+async def it() -> AsyncIterator[World]:
+    async with embedded_cluster() as cluster:
+        await install_kind(cluster)
+        yield World(cluster)
+
+
+async def test_a_shard_is_made_changed_and_deleted_and_the_book_knows_at_once(it: World) -> None:
+    assert (await it.writer.put("s", frozenset({"b", "a"}))).result is Result.CREATED
+    made = it.book.get("s")
+    assert made == await it.read("s")
+    assert made is not None
+    assert (made.ours, made.desired) == (True, {"a", "b"})
+    assert (await it.writer.put("s", frozenset({"c"}))).result is Result.UPDATED
+    changed = it.book.get("s")
+    assert changed == await it.read("s")
+    assert changed is not None
+    assert (await it.writer.delete(changed)).result is Result.DELETED
+    assert it.book.get("s") is None
+
+
+async def test_names_are_written_in_their_order(it: World) -> None:
+    await it.writer.put("s", frozenset(f"n{number}" for number in range(50)))
+    found = await it.cluster.ask("GET", f"{NODE_SHARDS}/s")
+    assert found["spec"]["nodesDesired"] == sorted(f"n{number}" for number in range(50))
+
+
+async def test_a_write_that_was_overtaken_is_refused_and_shows_what_is_there(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+    await it.change("s", {"spec": {"nodesDesired": ["x"]}})
+    written = await it.writer.put("s", frozenset({"b"}))
+    assert written.result is Result.CONFLICT
+    assert it.book.get("s") == await it.read("s")
+    assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
+    assert (await it.read("s")).desired == {"b"}
+
+
+async def test_a_shard_that_somebody_else_made_first_is_seen_and_not_written(it: World) -> None:
+    await it.cluster.ask("POST", NODE_SHARDS, shard_manifest("s", ["x"], ours=False))
+    written = await it.writer.put("s", frozenset({"a"}))
+    assert written.result is Result.CONFLICT
+    found = it.book.get("s")
+    assert found is not None
+    assert (found.ours, found.desired) == (False, {"x"})
+    assert (await it.read("s")).desired == {"x"}
+
+
+async def test_a_shard_that_went_meanwhile_is_forgotten(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+    await it.cluster.ask("DELETE", f"{NODE_SHARDS}/s")
+    written = await it.writer.put("s", frozenset({"b"}))
+    assert written.result in (Result.CONFLICT, Result.FAILED)
+    assert it.book.get("s") is None
+    assert (await it.writer.put("s", frozenset({"b"}))).result is Result.CREATED
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+async def test_a_write_whose_answer_was_lost_is_looked_for_and_sent_again(
+    it: World, carried_out: bool
+) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+
+    async def sleep(seconds: float) -> None:
+        it.now += seconds
+        it.faults.lost.clear()
+
+    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.faults.lost["PATCH"] = carried_out
+    assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
+    assert it.book.get("s") == await it.read("s")
+    assert (await it.read("s")).desired == {"b"}
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
+    it: World, method: str
+) -> None:
+    if method == "PATCH":
+        await it.writer.put("s", frozenset())
+    it.faults.lost.update({method: False, "GET": False})
+    written = await it.writer.put("s", frozenset({"n"}))
+    assert written.result is Result.FAILED
+    assert written.problem == "it did not succeed within 30 s"
+    held = {shard.name: shard.desired for shard in it.book}
+    assert next_step({"other": frozenset({"n"})}, held, it.book.doubted) == Step("other", frozenset(), False)
+    # It is known again once the shard has been written, or has been seen to be another.
+    it.faults.lost.clear()
+    assert (await it.writer.put("s", frozenset({"m"}))).result.is_done
+    assert it.book.doubted == {}
+
+
+async def test_without_the_kind_a_write_says_so(it: World) -> None:
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeshards.shard.volcano.sh"
+    await it.cluster.ask("DELETE", crd)
+    written = await it.writer.put("s", frozenset({"n"}))
+    assert (written.result, written.is_absent) == (Result.FAILED, True)
+
+
+async def test_an_older_version_changes_nothing(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+    old = it.book.get("s")
+    assert old is not None
+    await it.writer.put("s", frozenset({"b"}))
+    new = it.book.get("s")
+    assert not it.book.set(old)
+    assert it.book.get("s") == new
+
+
+async def test_a_new_status_is_no_news(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+    await it.change("s", {"status": {"nodesInUse": ["a"]}}, status=True)
+    assert not it.book.set(await it.read("s"))
+    found = it.book.get("s")
+    assert found is not None
+    assert found.used
