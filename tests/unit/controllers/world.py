@@ -106,9 +106,13 @@ class World:
             endpoint=Endpoint(self.cluster.server.url),
             identity=f"c{len(self.processes)}",
         )
+        self.take(process)
+        return process
+
+    def take(self, process: ControllersProcess) -> None:
+        """Run it until the end of the world."""
         self.processes.append(process)
         self._running.append(asyncio.create_task(process.run(signals=False)))
-        return process
 
     async def stop(self, process: ControllersProcess) -> int:
         """Its exit code."""
