@@ -98,13 +98,13 @@ async def faulty(tmp_path: Path) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
         async def begin(*rules: Rule, seed: int = 1) -> Faulty:
-            return await stack.enter_async_context(_running(tmp_path, rules, seed))
+            return await stack.enter_async_context(faulty_cluster(tmp_path, rules, seed))
 
         yield begin
 
 
 @asynccontextmanager
-async def _running(folder: Path, rules: Sequence[Rule], seed: int) -> AsyncIterator[Faulty]:
+async def faulty_cluster(folder: Path, rules: Sequence[Rule], seed: int) -> AsyncIterator[Faulty]:
     plan, kubeconfig = folder / "faults.json", folder / "kubeconfig"
     plan.write_text(json.dumps({"seed": seed, "rules": rules}))
     served = ["--port", "0", "--nodes", "0", "--no-kubelets", "--tls", "--token", _TOKEN]
