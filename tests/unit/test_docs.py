@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 
@@ -14,11 +15,20 @@ from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.foreign import FOREIGN
 from agent_scheduler.config.reload import CHANGEABLE
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
+from agent_scheduler.config.sharding import load_sharding
+from agent_scheduler.config.sharding_schema import ShardingFile
+from agent_scheduler.controlling import command as controlling
 from agent_scheduler.engine.plugins import args
+from agent_scheduler.engine.shards.settings import POLICIES
+from agent_scheduler.shardmap import command as shardmap
 from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.process import ProcessMetrics
+from agent_scheduler.telemetry.sharding import ShardingMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+#: The metrics of each kind of process.
+PROCESSES = (Metrics, ShardingMetrics)
 
 
 def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:
@@ -41,15 +51,24 @@ def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> N
         for cells in rows("metrics.md", 4)
     }
     exposed = {
-        name: (family.type, family.label_names) for name, family in Metrics(version="1").families.made.items()
+        name: (family.type, family.label_names)
+        for metrics in PROCESSES
+        for name, family in metrics(version="1").families.made.items()
     }
     assert documented == exposed
+
+
+def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
+    """What two processes have in common has one meaning, and so one type and one set of labels."""
+    common = set(ProcessMetrics(version="1").families.made)
+    scheduler, sharding = (set(metrics(version="1").families.made) for metrics in PROCESSES)
+    assert scheduler & sharding == common
 
 
 def test_metrics_that_the_page_asks_to_alert_on_exist() -> None:
     text = (DOCS / "metrics.md").read_text().split("## What to alert on")[1].split("## Not here")[0]
     names = set(re.findall(r"\b((?:agent_scheduler|scheduler|leader)_[a-z_]+)", text))
-    made = set(Metrics(version="1").families.made)
+    made = {name for metrics in PROCESSES for name in metrics(version="1").families.made}
     assert names
     assert {name.removesuffix("_bucket") for name in names} <= made
 
@@ -98,6 +117,30 @@ def test_every_flag_and_gate_is_documented() -> None:
             assert f"`{name}`" in text
     for gate in FEATURE_GATES:
         assert f"`{gate}`" in text
+
+
+def test_every_flag_of_controllers_and_shards_is_documented() -> None:
+    text = (DOCS / "sharding.md").read_text()
+    for add in (controlling.add_arguments, shardmap.add_arguments):
+        parser = argparse.ArgumentParser(add_help=False)
+        add(parser)
+        for name in (name for action in parser._actions for name in action.option_strings):
+            assert f"`{name}" in text, name
+
+
+def test_every_setting_of_a_sharding_file_is_documented_with_its_default_and_no_other() -> None:
+    documented = {cells[0].strip("`") for cells in rows("sharding.md", 3, section="## Planning shards")}
+    ours = settings(ShardingFile)
+    arguments = {f"{name}: {key}" for name, cls in POLICIES.items() for key in fields(cls)}
+    assert documented == ours | arguments
+
+
+def test_the_sharding_files_that_the_page_shows_are_accepted() -> None:
+    text = (DOCS / "sharding.md").read_text().split("## Planning shards", 1)[1]
+    blocks = re.findall(r"```yaml\n(schedulerConfigs:.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        assert load_sharding(block, source="docs/sharding.md").warnings == ()
 
 
 def test_settings_that_may_change_while_it_runs_are_documented_and_no_other() -> None:

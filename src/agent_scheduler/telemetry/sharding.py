@@ -32,33 +32,35 @@ class ShardingMetrics(ProcessMetrics):
     def __init__(self, *, version: str) -> None:
         super().__init__(version=version)
         make = self.families
-        self.shard_plan_duration_seconds = make.histogram(
-            "agent_scheduler_shard_plan_duration_seconds",
+        self.sharding_plan_duration_seconds = make.histogram(
+            "agent_scheduler_sharding_plan_duration_seconds",
             "Duration of deciding which node is in which shard.",
             bounds=_PLAN_SECONDS,
         )
-        self.shard_nodes = make.gauge(
-            "agent_scheduler_shard_nodes", "Nodes that a shard is to have, by the last plan.", "shard"
+        self.sharding_nodes = make.gauge(
+            "agent_scheduler_sharding_nodes", "Nodes that a shard is to have, by the last plan.", "shard"
         )
-        self.shard_nodes_short = make.gauge(
-            "agent_scheduler_shard_nodes_short", "Nodes that a shard lacks of its minimum.", "shard"
+        self.sharding_nodes_short = make.gauge(
+            "agent_scheduler_sharding_nodes_short", "Nodes that a shard lacks of its minimum.", "shard"
         )
-        self.shard_nodes_unassigned = make.gauge(
-            "agent_scheduler_shard_nodes_unassigned", "Nodes that no shard is to have, by the last plan."
+        self.sharding_nodes_unassigned = make.gauge(
+            "agent_scheduler_sharding_nodes_unassigned", "Nodes that no shard is to have, by the last plan."
         )
-        self.shard_moves_total = make.counter(
-            "agent_scheduler_shard_moves_total",
+        self.sharding_moves_total = make.counter(
+            "agent_scheduler_sharding_moves_total",
             "Nodes that writes of a shard have added to it and removed from it.",
             "shard",
             "change",
         )
-        self.shard_writes_total = make.counter(
-            "agent_scheduler_shard_writes_total", "Writes of a NodeShard, by what became of them.", "result"
+        self.sharding_writes_total = make.counter(
+            "agent_scheduler_sharding_writes_total",
+            "Writes of a NodeShard, by what became of them.",
+            "result",
         )
         for result in WRITES:
-            self.shard_writes_total.labels(result)
-        self.shards_foreign = make.gauge(
-            "agent_scheduler_shards_foreign",
+            self.sharding_writes_total.labels(result)
+        self.sharding_foreign_shards = make.gauge(
+            "agent_scheduler_sharding_foreign_shards",
             "NodeShards that have the name of a configured shard and belong to somebody else.",
         )
 
@@ -77,7 +79,7 @@ class ShardingMetrics(ProcessMetrics):
             made = plan()
             return {} if made is None else {"": len(made.unassigned)}
 
-        self.shard_nodes.read_from(counts)
-        self.shard_nodes_short.read_from(short)
-        self.shard_nodes_unassigned.read_from(unassigned)
-        self.shards_foreign.read_from(lambda: {"": foreign()})
+        self.sharding_nodes.read_from(counts)
+        self.sharding_nodes_short.read_from(short)
+        self.sharding_nodes_unassigned.read_from(unassigned)
+        self.sharding_foreign_shards.read_from(lambda: {"": foreign()})

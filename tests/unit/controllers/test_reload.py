@@ -59,7 +59,7 @@ async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_
         await refused(it, 1)
         await asyncio.sleep(0.2)
         assert await it.specs() == {"a": ["n000"], "b": ["n001", "gone"]}
-        assert it.metric("agent_scheduler_shard_writes_total") == 0
+        assert it.metric("agent_scheduler_sharding_writes_total") == 0
         # It is no fault that lasts.
         await it.configure(limits(a=2, b=1))
         await it.until_counts(a=2, b=1)

@@ -117,14 +117,14 @@ async def test_what_is_as_it_should_be_is_not_written_again() -> None:
         it.start(configs=BY_CPU, period=0.05)
         await it.until_counts(low=4, high=0)
         versions = {name: (await it.shard(name))["metadata"]["resourceVersion"] for name in ("low", "high")}  # type: ignore[index]
-        planned = it.metric("agent_scheduler_shard_plan_duration_seconds_count")
-        await until(lambda: it.metric("agent_scheduler_shard_plan_duration_seconds_count") >= planned + 3)
+        planned = it.metric("agent_scheduler_sharding_plan_duration_seconds_count")
+        await until(lambda: it.metric("agent_scheduler_sharding_plan_duration_seconds_count") >= planned + 3)
         for name, version in versions.items():
             shard = await it.shard(name)
             assert shard is not None
             assert shard["metadata"]["resourceVersion"] == version
-        assert it.metric("agent_scheduler_shard_writes_total", result="created") == 2
-        assert it.metric("agent_scheduler_shard_writes_total") == 2
+        assert it.metric("agent_scheduler_sharding_writes_total", result="created") == 2
+        assert it.metric("agent_scheduler_sharding_writes_total") == 2
 
 
 async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_put_back() -> None:
@@ -209,10 +209,10 @@ async def test_a_foreign_shard_with_a_configured_name_is_told_of_and_taken_over_
         assert event["regarding"]["name"] == "low"
         assert event["type"] == "Warning"
         await it.until_specs(low=["n000"], high=[])
-        await until(lambda: it.metric("agent_scheduler_shards_foreign") == 1)
+        await until(lambda: it.metric("agent_scheduler_sharding_foreign_shards") == 1)
         await it.change_shard("low", {"metadata": {"labels": {OWNER_LABEL: OWNER}}})
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
-        await until(lambda: it.metric("agent_scheduler_shards_foreign") == 0)
+        await until(lambda: it.metric("agent_scheduler_sharding_foreign_shards") == 0)
 
 
 async def test_a_shard_whose_label_is_taken_off_is_somebody_elses_from_then_on() -> None:
@@ -243,7 +243,7 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
         await it.until_counts(a=2)
         states = [s["spec"]["nodesDesired"] for s in it.shards.history if s["metadata"]["name"] == "b"]
         assert states[-1] == []
-        assert it.metric("agent_scheduler_shard_writes_total", result="deleted") == 1
+        assert it.metric("agent_scheduler_sharding_writes_total", result="deleted") == 1
 
 
 async def lease(it: World, shard: str, holder: str, *, seconds: int) -> None:
@@ -284,7 +284,7 @@ async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
         event = await it.until_event("ShardTooLarge")
         assert "the names of its 6 nodes take 51 bytes; allowed: 40" in event["note"]
         await it.until_counts(low=5, high=0)
-        assert it.metric("agent_scheduler_shard_writes_total", result="too_large") >= 1
+        assert it.metric("agent_scheduler_sharding_writes_total", result="too_large") >= 1
         await it.delete_node("n000")
         await it.delete_node("n001")
         await it.until_counts(low=4, high=0)
@@ -316,9 +316,9 @@ async def test_of_two_processes_one_writes_and_the_other_follows_it() -> None:
         it.start(configs=BY_CPU, elect=True)
         await it.add_node("new")
         await it.until_counts(low=3, high=0)
-        assert it.metric("agent_scheduler_shard_writes_total", of=1) == 0
+        assert it.metric("agent_scheduler_sharding_writes_total", of=1) == 0
         assert await it.stop(first) == 0
         await it.add_node("newer")
         await it.until_counts(low=4, high=0)
-        assert it.metric("agent_scheduler_shard_writes_total", of=1, result="updated") >= 1
-        assert it.metric("agent_scheduler_shard_writes_total", of=1, result="created") == 0
+        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="updated") >= 1
+        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="created") == 0

@@ -89,7 +89,7 @@ class Reports:
     # ---- plans
 
     def planned(self, seconds: float, short: dict[str, int]) -> None:
-        self._metrics.shard_plan_duration_seconds.observe(seconds)
+        self._metrics.sharding_plan_duration_seconds.observe(seconds)
         if short != self._short:
             for shard, lacking in short.items():
                 if self._short.get(shard) != lacking:
@@ -118,10 +118,10 @@ class Reports:
     def written(self, about: ObjectReference, written: Written, *, added: int = 0, removed: int = 0) -> None:
         """`about` is the shard as it was before, without a UID if it was not there."""
         name, result = about.name, written.result
-        self._metrics.shard_writes_total.labels(result.value).inc()
+        self._metrics.sharding_writes_total.labels(result.value).inc()
         if result.is_done:
-            self._metrics.shard_moves_total.labels(name, "added").inc(added)
-            self._metrics.shard_moves_total.labels(name, "removed").inc(removed)
+            self._metrics.sharding_moves_total.labels(name, "added").inc(added)
+            self._metrics.sharding_moves_total.labels(name, "removed").inc(removed)
             self._log.info(f"shard {result.value}", shard=name, added=added, removed=removed)
         elif result is not Result.CONFLICT:
             held = self._once.admit(f"{name} {result.value} {written.problem[:60]}")
