@@ -1,0 +1,82 @@
+"""The filter that keeps pods within the scheduler's shard, and whom a change of the shard wakes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
+from agent_scheduler.engine.podclass import PodClasses
+from agent_scheduler.engine.queueing.events import NODE_ADD, NODE_SHARD_UPDATE
+from agent_scheduler.engine.queueing.hints import HintMap, QueueingHint
+from agent_scheduler.engine.shards.membership import Membership
+from agent_scheduler.engine.snapshot import Snapshot
+
+from ..world import node, pod_json, read_pod
+
+
+def shard(*nodes: str) -> tuple[NodeShard, Membership]:
+    membership = Membership()
+    membership.set(frozenset(nodes))
+    return NodeShard(membership), membership
+
+
+def test_nodes_of_the_shard_pass_and_no_other() -> None:
+    plugin, _ = shard("n1", "n3", "not-there")
+    ledger = Ledger()
+    for name in ("n0", "n1", "n2", "n3"):
+        ledger.set_node(node(name))
+    ledger.remove_node("n3")
+    rows = np.arange(4, dtype=np.intp)
+    assert plugin.feasible(plugin, ledger.columns, rows).tolist() == [False, True, False, False]
+    assert plugin.feasible_row(plugin, ledger.columns, 1)
+    assert plugin.reasons(plugin, ledger.columns, rows[2:]) == {REASON: 2}
+    assert not plugin.curable(plugin, ledger.columns, rows).any(), "nobody is evicted outside the shard"
+
+
+def test_a_node_that_joins_or_leaves_is_seen_as_one_that_has_changed() -> None:
+    plugin, membership = shard("n0")
+    ledger = Ledger()
+    for name in ("n0", "n1"):
+        ledger.set_node(node(name))
+    snapshot = Snapshot(ledger)
+    before, respecified = list(ledger.columns.version), snapshot.respecified.end
+    joined, left, other = membership.set(frozenset({"n1"}))
+    assert (joined, left) == ({"n1"}, {"n0"}) and not other
+    ledger.respecify([*joined, *left, "unknown"])
+    snapshot.refresh()
+    assert all(now > then for now, then in zip(ledger.columns.version[:2], before[:2], strict=True))
+    assert snapshot.respecified.since(respecified) is not None
+    assert plugin.feasible(plugin, snapshot.columns, np.arange(2)).tolist() == [False, True]
+
+
+def test_nodes_that_join_wake_the_pods_that_they_are_large_enough_for() -> None:
+    plugin, _ = shard("n0")
+    hint = _hint(plugin, NODE_SHARD_UPDATE)
+    small, large = (read_pod(pod_json(requests={"cpu": cpu}), PodClasses()) for cpu in ("1", "8"))
+    joined = [node("n1", cpu="4"), node("n2", cpu="2")]
+    assert hint(small, None, joined) is QueueingHint.QUEUE
+    assert hint(large, None, joined) is QueueingHint.SKIP
+    assert hint(large, None, [*joined, node("n3", cpu="8")]) is QueueingHint.QUEUE
+
+
+def test_extended_resources_are_left_to_others_and_many_nodes_wake_all() -> None:
+    plugin, _ = shard("n0")
+    hint = _hint(plugin, NODE_SHARD_UPDATE)
+    gpu = read_pod(pod_json(requests={"example.com/gpu": "1"}), PodClasses())
+    assert hint(gpu, None, [node("n1")]) is QueueingHint.QUEUE
+    large = read_pod(pod_json(requests={"cpu": "8"}), PodClasses())
+    assert hint(large, None, [node(f"n{number}") for number in range(17)]) is QueueingHint.QUEUE
+
+
+def test_another_state_of_affairs_wakes_all_and_a_new_node_only_if_it_is_of_the_shard() -> None:
+    plugin, _ = shard("n0")
+    pod = read_pod(pod_json(requests={"cpu": "64"}), PodClasses())
+    assert _hint(plugin, NODE_SHARD_UPDATE)(pod, None, None) is QueueingHint.QUEUE
+    assert _hint(plugin, NODE_ADD)(pod, None, node("n0")) is QueueingHint.QUEUE
+    assert _hint(plugin, NODE_ADD)(pod, None, node("n1")) is QueueingHint.SKIP
+
+
+def _hint(plugin: NodeShard, event):  # type: ignore[no-untyped-def]
+    (found,) = HintMap({"NodeShard": plugin.events_to_register()}).lookup(event)["NodeShard"]
+    return found.hint_fn
