@@ -109,28 +109,12 @@ class Process:
         self.process.wait()
 
 
-class Scheduler(Process):
-    """`agent-scheduler run`, with its HTTP server on a free port."""
+class Served(Process):
+    """A command with an HTTP server, on a free port unless one is given."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        folder: Path,
-        kubeconfig: Path,
-        config: Mapping[str, Any] | None = None,
-        flags: Sequence[str] = (),
-        port: int | None = None,
-    ) -> None:
-        """`config`: settings of a configuration file; apiVersion and kind are added."""
+    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path, port: int | None = None) -> None:
         self.port = port or free_port()
-        arguments = ["run", "--kubeconfig", str(kubeconfig), "--port", str(self.port), *flags]
-        if config is not None:
-            file = folder / f"{name}.yaml"
-            document = {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration", **config}
-            file.write_text(yaml.safe_dump(document))
-            arguments += ["--config", str(file)]
-        super().__init__(name, arguments, folder=folder)
+        super().__init__(name, [*arguments, "--port", str(self.port)], folder=folder)
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of one page; (0, why) while nobody answers."""
@@ -148,11 +132,6 @@ class Scheduler(Process):
         assert status == 200, (path, status, text)
         return json.loads(text)
 
-    def waiting(self, namespace: str) -> dict[str, dict[str, Any]]:
-        """Pods in the queue by full name, as /debug/queue shows them."""
-        page = self.json(f"/debug/queue?namespace={namespace}&limit=1000")
-        return {item["key"].partition("/")[2]: item for item in page["items"]}
-
     def metric(self, name: str, **labels: str) -> float:
         """Sum of the samples called `name` that have `labels`."""
         status, text = self.get("/metrics")
@@ -164,13 +143,41 @@ class Scheduler(Process):
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
-    def rescued(self) -> float:
-        """Pods that were bound although no event had woken them: a hint missed something. 0 when nobody answers."""
-        up = self.get("/metrics")[0] == 200
-        return self.metric("scheduler_pod_scheduled_after_flush_total") if up else 0
-
     def is_ready(self) -> bool:
         return self.get("/readyz")[0] == 200
 
     async def ready(self) -> None:
         await self.until(self.is_ready, "readyness")
+
+
+class Scheduler(Served):
+    """`agent-scheduler run`, with its HTTP server on a free port."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        folder: Path,
+        kubeconfig: Path,
+        config: Mapping[str, Any] | None = None,
+        flags: Sequence[str] = (),
+        port: int | None = None,
+    ) -> None:
+        """`config`: settings of a configuration file; apiVersion and kind are added."""
+        arguments = ["run", "--kubeconfig", str(kubeconfig), *flags]
+        if config is not None:
+            file = folder / f"{name}.yaml"
+            document = {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration", **config}
+            file.write_text(yaml.safe_dump(document))
+            arguments += ["--config", str(file)]
+        super().__init__(name, arguments, folder=folder, port=port)
+
+    def waiting(self, namespace: str) -> dict[str, dict[str, Any]]:
+        """Pods in the queue by full name, as /debug/queue shows them."""
+        page = self.json(f"/debug/queue?namespace={namespace}&limit=1000")
+        return {item["key"].partition("/")[2]: item for item in page["items"]}
+
+    def rescued(self) -> float:
+        """Pods that were bound although no event had woken them: a hint missed something. 0 when nobody answers."""
+        up = self.get("/metrics")[0] == 200
+        return self.metric("scheduler_pod_scheduled_after_flush_total") if up else 0

@@ -18,8 +18,9 @@ from agent_scheduler.controllers.sharding import retiring
 from agent_scheduler.controlling.flags import add_arguments, settings_of
 from agent_scheduler.controlling.process import ControllersProcess
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
+from tests.sharded import ROOT, limits
 
-from .world import ROOT, limits, world
+from .world import world
 
 FOLDER = ROOT / "config" / "controllers"
 DEFAULT = ROOT / "config" / "default"

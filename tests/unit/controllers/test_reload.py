@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.embedded import until
+from tests.sharded import CONFIG_MAP, NAME, NAMESPACE, limits
 
-from .world import CONFIG_MAP, NAME, NAMESPACE, World, limits, world
+from .world import World, world
 
 #: What the flags say in these tests: one shard of all nodes.
 ALL = "all:volcano:0.0:1.0:false:0:0"
@@ -118,7 +119,7 @@ async def test_a_config_map_that_is_deleted_stays_in_effect() -> None:
         await it.configure(limits(a=2, b=1))
         it.start(configs=ALL)
         await it.until_counts(a=2, b=1)
-        await it.cluster.ask("DELETE", CONFIG_MAP)
+        await it.ask("DELETE", CONFIG_MAP)
         await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="ConfigMap", type="deleted"))
         await it.add_node("new")
         await it.delete_node("n000")
@@ -144,7 +145,7 @@ async def test_another_config_map_of_the_namespace_is_nobodys() -> None:
     async with world() as it:
         await it.add_nodes(2)
         other = {"metadata": {"name": "other"}, "data": {"sharding.yaml": "schedulerConfigs: []"}}
-        await it.cluster.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", other)
+        await it.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", other)
         it.start(configs=ALL)
         await it.until_counts(all=2)
         assert it.metric("agent_scheduler_config_reloads_total") == 0

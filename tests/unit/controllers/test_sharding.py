@@ -11,8 +11,9 @@ from agent_scheduler.controllers.sharding import retiring, writes
 from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import until
+from tests.sharded import limits
 
-from .world import World, limits, world
+from .world import World, world
 
 #: Two shards by CPU, of any size: below 60 %, and from 70 % on.
 BY_CPU = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
@@ -45,7 +46,7 @@ async def test_a_node_moves_with_its_utilisation_and_back() -> None:
         await it.load("n002", "9")
         await it.until_specs(low=["n000", "n001"], high=["n002"])
         done = {"status": {"phase": "Succeeded"}}
-        await it.cluster.ask(
+        await it.ask(
             "PATCH",
             "/api/v1/namespaces/default/pods/on-n002/status",
             done,
@@ -74,7 +75,7 @@ async def test_a_node_that_is_cordoned_or_not_ready_leaves_and_comes_back() -> N
         await it.until_specs(low=["n000", "n002"], high=[])
         await it.change_node("n001", {"spec": {"unschedulable": None}})
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
-        await it.cluster.ask(
+        await it.ask(
             "PATCH",
             "/api/v1/nodes/n002/status",
             {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
@@ -133,7 +134,7 @@ async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_p
         it.start(configs=BY_CPU)
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         before = await it.shard("low")
-        await it.cluster.ask("DELETE", f"{NODE_SHARDS}/low")
+        await it.ask("DELETE", f"{NODE_SHARDS}/low")
         await until(lambda: it.shard("low"))
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         after = await it.shard("low")
@@ -168,7 +169,7 @@ async def test_without_the_trigger_changes_wait_for_the_period() -> None:
         await asyncio.sleep(0.1)
         await it.until_counts(low=2, high=0)
         # Any other reason to plan brings it, too.
-        await it.cluster.ask("DELETE", f"{NODE_SHARDS}/high")
+        await it.ask("DELETE", f"{NODE_SHARDS}/high")
         await it.until_counts(low=3, high=0)
 
 
@@ -193,7 +194,7 @@ async def test_a_foreign_shard_is_left_alone_and_keeps_its_nodes() -> None:
         await it.until_specs(low=["n000", "n003"], high=[], theirs=["n001", "n002"])
         await it.change_shard("theirs", {"spec": {"nodesDesired": ["n002", "n003"]}})
         await it.until_specs(low=["n000", "n001"], high=[], theirs=["n002", "n003"])
-        await it.cluster.ask("DELETE", f"{NODE_SHARDS}/theirs")
+        await it.ask("DELETE", f"{NODE_SHARDS}/theirs")
         await it.until_specs(low=["n000", "n001", "n002", "n003"], high=[])
         assert before is not None
         assert OWNER_LABEL not in (before["metadata"].get("labels") or {})
@@ -249,7 +250,7 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
 async def lease(it: World, shard: str, holder: str, *, seconds: int) -> None:
     body = {"metadata": {"name": f"nodeshard-{shard}"}, "spec": {"leaseDurationSeconds": seconds}}
     body["spec"]["holderIdentity"] = holder  # type: ignore[index]
-    await it.cluster.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", body)
+    await it.ask("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", body)
 
 
 async def test_a_shard_in_use_stays_while_its_scheduler_lives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,14 +294,14 @@ async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
 async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there() -> None:
     async with world() as it:
         crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        manifest = await it.cluster.ask("GET", f"{crd}/nodeshards.shard.volcano.sh")
-        await it.cluster.ask("DELETE", f"{crd}/nodeshards.shard.volcano.sh")
+        manifest = await it.ask("GET", f"{crd}/nodeshards.shard.volcano.sh")
+        await it.ask("DELETE", f"{crd}/nodeshards.shard.volcano.sh")
         await it.add_nodes(2)
         process = it.start(configs=BY_CPU)
         await until(lambda: process.sharding is not None and process.sharding.is_kind_missing)
         await asyncio.sleep(0.2)
         fresh: dict[str, Any] = {key: manifest[key] for key in ("apiVersion", "kind", "spec")}
-        await it.cluster.ask("POST", crd, {**fresh, "metadata": {"name": manifest["metadata"]["name"]}})
+        await it.ask("POST", crd, {**fresh, "metadata": {"name": manifest["metadata"]["name"]}})
         await it.until_counts(low=2, high=0)
         assert not process.sharding.is_kind_missing  # type: ignore[union-attr]
 

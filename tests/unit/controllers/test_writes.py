@@ -15,8 +15,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import EmbeddedCluster, embedded_cluster
-
-from .world import MERGE, install_kind, shard_manifest
+from tests.sharded import MERGE, ShardedCluster, shard_manifest
 
 
 class Faulty:
@@ -60,7 +59,7 @@ class World:
 @pytest.fixture
 async def it() -> AsyncIterator[World]:
     async with embedded_cluster() as cluster:
-        await install_kind(cluster)
+        await ShardedCluster(cluster.transport).prepare()
         yield World(cluster)
 
 

@@ -16,7 +16,8 @@ from agent_scheduler.cli import main
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shardmap.table import age, table
-from tests.unit.controllers.world import NAME, NAMESPACE, World, limits, world
+from tests.sharded import NAME, NAMESPACE, limits
+from tests.unit.controllers.world import World, world
 
 Capture = pytest.CaptureFixture[str]
 ALL = "all:volcano:0.0:1.0:false:0:0"
@@ -49,12 +50,12 @@ class Shell:
 
     async def run(self, *line: str) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
-        before = await self.it.cluster.call("GET", NODE_SHARDS)
+        before = await self.it.call("GET", NODE_SHARDS)
         code = await asyncio.to_thread(
             main,
             ["shards", "--kubeconfig", str(self._kubeconfig), "--sharding-lease-namespace", "default", *line],
         )
-        after = await self.it.cluster.call("GET", NODE_SHARDS)
+        after = await self.it.call("GET", NODE_SHARDS)
         assert items(before) == items(after)
         shown = self._capsys.readouterr()
         return code, shown.out, shown.err
@@ -74,7 +75,7 @@ async def shell(tmp_path: Path, capsys: Capture) -> AsyncIterator[Shell]:
 async def lease(it: World, shard: str, *, age: float, holder: str = "pod-a_1") -> None:
     renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-    await it.cluster.ask(
+    await it.ask(
         "POST",
         "/apis/coordination.k8s.io/v1/namespaces/default/leases",
         {"metadata": {"name": f"nodeshard-{shard}"}, "spec": spec},
@@ -240,7 +241,7 @@ async def test_a_cluster_that_does_not_answer_is_one_line(shell: Shell) -> None:
 
 async def test_a_cluster_without_the_kind_is_told_how_to_get_it(shell: Shell) -> None:
     crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeshards.shard.volcano.sh"
-    await shell.it.cluster.ask("DELETE", crd)
+    await shell.it.ask("DELETE", crd)
     for line in ((), ("--nodes",), ("plan",)):
         code, out, err = await shell.run(*line)
         assert (code, out) == (2, "")
