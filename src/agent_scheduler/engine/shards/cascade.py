@@ -18,7 +18,7 @@ from .policies import POINTS, Flags, Rows, Rules
 from .rates import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, NodeColumns, grown
 from .settings import PlanSettings
 from .specs import NO_SHARD
-from .stages import BudgetedStage, Ranked, Stage
+from .stages import BudgetedStage, Ranked, Stage, count
 
 #: In the place of a turn's number: none has the row.
 NO_TURN: Final = 2**15 - 1
@@ -94,6 +94,9 @@ class Cascade:
         #: By number.
         self.turns = tuple(right)
         self._shard_of = np.array([turn.shard for turn in right], dtype=np.int32)
+        #: [number] whether it is one of the settings; the last two are for others, and for no shard at -1.
+        self._is_ours: Flags = np.zeros(max(numbers) + 3, dtype=bool)
+        self._is_ours[list(numbers)] = True
         self._bonus = 2 * round(settings.stickiness.gain * POINTS) + 1
         self._may_be_given, self._may_stay = _treatments(settings)
         #: [row] the number of its turn; the number of its shard, if only because it stays there; bits.
@@ -153,28 +156,28 @@ class Cascade:
         """What each shard thinks of `rows`."""
         state = self._columns.state[rows]
         given = self._may_be_given[state]
-        kept = ~given & self._may_stay[state] & np.isin(spec, [shard.number for shard in self._shards])
-        self._there += int(np.count_nonzero(given)) - int(np.count_nonzero(self._given[rows]))
-        self._staying += int(np.count_nonzero(kept)) - int(np.count_nonzero(self._kept[rows]))
+        kept = self._may_stay[state] & ~given & self._is_ours[np.minimum(spec, self._is_ours.shape[0] - 2)]
+        self._there += count(given) - count(self._given[rows])
+        self._staying += count(kept) - count(self._kept[rows])
         self._given[rows], self._kept[rows] = given, kept
         places = self._columns.ordering.places[rows]
-        flags = np.where(given, GIVEN, 0).astype(np.uint8)
+        wanted, keeps = np.zeros((2, rows.shape[0]), dtype=bool)
         for shard in self._shards:
             own = spec == shard.number
             points = 2 * shard.rules.points(self._columns, rows) + self._bonus * own
             shard.ranked.order[rows] = ((_TOP - points) << PLACE_BITS) + places
             passes = shard.rules.passes(self._columns, rows, own)
             shard.passes[rows] = passes
-            flags[passes] |= WANTED
-            flags[passes & own] |= KEEPS
-        self.flags[rows] = flags
+            wanted |= passes
+            keeps |= passes & own
+        self.flags[rows] = WANTED * wanted + KEEPS * keeps + GIVEN * given
 
     def _choose(self, rows: Rows) -> Rows:
         """Have each shard take of those that its filters accept. Returns the rows that may be another's now."""
         there = left = self._there
-        owed, short = sum(shard.least(there) for shard in self._shards), 0
-        for turn, shard in enumerate(self._shards):
-            least = shard.least(there)
+        leasts = [shard.least(there) for shard in self._shards]
+        owed, short = sum(leasts), 0
+        for turn, (shard, least) in enumerate(zip(self._shards, leasts, strict=True)):
             owed -= least
             # Left for the minimums of others, but for what an own one may take before a later one.
             spare = max(left - short - owed, min(least, left - short))

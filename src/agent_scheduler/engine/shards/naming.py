@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,10 +24,12 @@ class NameOrder:
     Invariant, after `settle`: of two rows in use, the one with the lower place has the name that sorts first.
     """
 
-    __slots__ = ("_names", "places")
+    __slots__ = ("_names", "_step", "places")
 
     def __init__(self) -> None:
         self._names: SortedList = SortedList()
+        #: From a place to the next, when all were given.
+        self._step = 1
         #: [row] its place, below 2**PLACE_BITS.
         self.places: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
@@ -37,34 +39,33 @@ class NameOrder:
     def discard(self, name: str) -> None:
         self._names.discard(name)
 
-    def settle(self, fresh: Collection[str], row_of: Mapping[str, int]) -> bool:
-        """Give places to names that have none. Returns whether others' have changed, too."""
+    def settle(self, fresh: Collection[str], names: Sequence[str], row_of: Mapping[str, int]) -> bool:
+        """Give places to names that have none, of all those in `row_of`; `names` are by row. Returns whether others'
+        have changed, too."""
         if len(fresh) * _MANY > len(self._names):
-            self._names.update(fresh)
-            self._spread(row_of)
+            self._spread(names, row_of.values())
             return True
-        names, places = self._names, self.places
-        for name in fresh:
-            at = names.bisect_left(name)
-            before = places.item(row_of[names[at - 1]]) if at else -1
-            after = places.item(row_of[names[at]]) if at < len(names) else 1 << PLACE_BITS
-            # At the ends with the least of steps: names mostly come in their order.
-            step = max(1, 2 * _QUARTER // (len(names) + 1))
-            place = (before + after) // 2
-            if at == len(names):
-                place = min(place, before + step)
-            elif not at:
-                place = max(place, after - step)
-            names.add(name)
-            if place == before:
+        known, places = self._names, self.places
+        for name in sorted(fresh):
+            at = known.bisect_left(name)
+            before = places.item(row_of[known[at - 1]]) if at else -1
+            after = places.item(row_of[known[at]]) if at < len(known) else 1 << PLACE_BITS
+            # Names mostly come in their order, so more is left free after one than before it.
+            step = max(1, (after - before) // 8)
+            if at == len(known):
+                step = min(step, self._step)
+            place = before + step
+            known.add(name)
+            if place >= after:
                 # Those of `fresh` that are still to come get theirs here as well.
-                names.update(each for each in fresh if each not in names)
-                self._spread(row_of)
+                self._spread(names, row_of.values())
                 return True
             places[row_of[name]] = place
         return False
 
-    def _spread(self, row_of: Mapping[str, int]) -> None:
-        rows = np.fromiter((row_of[name] for name in self._names), np.intp, len(self._names))
-        step = max(1, 2 * _QUARTER // (len(rows) + 1))
-        self.places[rows] = _QUARTER + step * np.arange(len(rows), dtype=np.int64)
+    def _spread(self, names: Sequence[str], rows: Iterable[int]) -> None:
+        ordered = sorted(rows, key=names.__getitem__)
+        self._names = SortedList([names[row] for row in ordered])
+        self._step = max(1, 2 * _QUARTER // (len(ordered) + 1))
+        places = _QUARTER + self._step * np.arange(len(ordered), dtype=np.int64)
+        self.places[np.array(ordered, dtype=np.intp)] = places

@@ -109,7 +109,14 @@ class Plan:
 
     def _changed(self) -> frozenset[str]:
         rows = self._differing
-        numbers = {*np.unique(self._owner[rows]).tolist(), *np.unique(self._spec[rows]).tolist()} - {NO_SHARD}
+        if not rows.shape[0] and not self._also:
+            return frozenset()
+        # Numbers are small, and that of no shard is -1.
+        numbers = {
+            number - 1
+            for column in (self._owner, self._spec)
+            for number in np.flatnonzero(np.bincount(column[rows] + 1)).tolist()
+        } - {NO_SHARD}
         if self._also:
             # A shard that has the node, too, may be the one that should.
             numbers.clear()

@@ -29,7 +29,7 @@ from ..requests import Amounts
 from .cascade import Cascade
 from .facts import NodeFacts
 from .plan import Plan
-from .rates import NodeColumns
+from .rates import NodeColumns, rows_of
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
 
@@ -110,14 +110,11 @@ class Planner:
         that moves the line between those it takes and those it leaves."""
         self._specs.grow(self._columns.capacity)
         self._cascade.grow(self._columns.capacity)
-        respecced = np.array(sorted(self._respecced), dtype=np.intp)
         self._columns.look_at(self._respecced)
-        self._respecced.clear()
-        rows, spread = self._columns.refresh(lambda row: self._specs.column.item(row) != NO_SHARD)
-        if spread or self._fresh:
-            rows = np.arange(self._columns.size, dtype=np.intp)
-        elif respecced.shape[0]:
-            rows = np.union1d(rows, respecced)
+        changed, spread = self._columns.refresh(lambda row: self._specs.column.item(row) != NO_SHARD)
+        changed[rows_of(self._respecced)] = True
+        self._respecced = set()
+        rows = np.arange(self._columns.size) if spread or self._fresh else np.flatnonzero(changed)
         if self._last is None or self._fresh or rows.shape[0]:
             self._fresh = False
             self._cascade.update(rows, self._specs.column)

@@ -49,14 +49,20 @@ class NodeColumns:
         self._rates: dict[str, NDArray[np.int16]] = {}
         self._marks: dict[Mark, Flags] = {}
         self._nodes: list[NodeFacts | None] = []
-        #: UID -> row and requests.
-        self._pods: dict[str, tuple[int, Amounts]] = {}
+        #: The same memory, to be written one by one: `_used`, `offered` and `_marks`.
+        self._counters: list[tuple[str, memoryview]] = []
+        self._offers: list[tuple[str, memoryview]] = []
+        self._marking: list[tuple[Mark, memoryview]] = []
+        #: By UID, the row and the requests of a pod. Pairs of both would be a million more objects for the garbage
+        #: collector to go through.
+        self._pods: dict[str, int] = {}
+        self._requests: dict[str, Amounts] = {}
         #: [row] how many pods.
         self._crowd: list[int] = []
         #: Row -> names of the foreign shards that want it. Replaced, never changed: plans have it.
         self.foreign: dict[int, tuple[str, ...]] = {}
-        #: Rows whose node, and whose pods, may have changed since the last `refresh`.
-        self._respecified: set[int] = set()
+        #: Rows of which something has changed since the last `refresh`, and those whose rates may have.
+        self._changed: set[int] = set()
         self._loaded: set[int] = set()
 
     @property
@@ -98,51 +104,51 @@ class NodeColumns:
         row = self.row(node.name)
         if self._nodes[row] != node:
             self._nodes[row] = node
-            self._respecified.add(row)
+            self._read(row, node)
 
     def delete_node(self, name: str) -> None:
         row = self.row_of.get(name)
         if row is not None and self._nodes[row] is not None:
             self._nodes[row] = None
-            self._respecified.add(row)
+            self._read(row, None)
 
     def set_pod(self, uid: str, node: str, requests: Amounts) -> None:
-        known = self._pods.get(uid)
         row = self.row(node)
-        if known is not None:
-            if known[0] == row and known[1] == requests:
+        before = self._pods.get(uid)
+        if before is not None:
+            if before == row and self._requests[uid] == requests:
                 return
-            self._count(known[0], known[1], -1)
-        self._pods[uid] = (row, requests)
+            self._count(before, self._requests[uid], -1)
+        self._pods[uid] = row
+        self._requests[uid] = requests
         self._count(row, requests, 1)
 
     def delete_pod(self, uid: str) -> None:
-        known = self._pods.pop(uid, None)
-        if known is not None:
-            self._count(*known, -1)
+        row = self._pods.pop(uid, None)
+        if row is not None:
+            self._count(row, self._requests.pop(uid), -1)
 
     def _count(self, row: int, requests: Amounts, sign: int) -> None:
-        for resource, column in self._used.items():
+        for resource, counter in self._counters:
             amount = requests.get(resource)
             if amount:
-                column[row] += sign * amount
+                counter[row] += sign * amount
         self._crowd[row] += sign
         self._loaded.add(row)
 
     def set_foreign(self, shard: str, before: Collection[str], after: Collection[str]) -> None:
         """A foreign shard wants other nodes than before."""
         wanted = dict(self.foreign)
-        for name in before:
-            row = self.row_of[name]
+        gone, come = [self.row_of[name] for name in before], [self.row(name) for name in after]
+        for row in gone:
             others = tuple(each for each in wanted.pop(row) if each != shard)
             if others:
                 wanted[row] = others
-            self._respecified.add(row)
-        for name in after:
-            row = self.row(name)
+        for row in come:
             wanted[row] = tuple(sorted((*wanted.get(row, ()), shard)))
-            self._respecified.add(row)
         self.foreign = wanted
+        for row in (*gone, *come):
+            self._read(row, self._nodes[row])
 
     def look_at(self, rows: Iterable[int]) -> None:
         """Have `refresh` see whether these are still needed."""
@@ -158,66 +164,57 @@ class NodeColumns:
         self._marks = {mark: np.zeros(self.capacity, dtype=bool) for mark in marks}
         self._used = {resource: np.zeros(self.capacity, dtype=np.int64) for resource in wanted}
         for resource, column in self._used.items():
-            for row, requests in self._pods.values():
-                column[row] += requests.get(resource, 0)
-        self._respecified.update(self.row_of.values())
+            for uid, row in self._pods.items():
+                column[row] += self._requests[uid].get(resource, 0)
+        self._share_memory()
+        for row in self.row_of.values():
+            self._read(row, self._nodes[row])
+            self._loaded.add(row)
 
-    def refresh(self, held: Callable[[int], bool]) -> tuple[Rows, bool]:
+    def refresh(self, held: Callable[[int], bool]) -> tuple[Flags, bool]:
         """Work in what has changed. `held`: whether a row that no node, no pod and no foreign shard has is needed.
 
-        Returns the rows of which something that a plan looks at is another, and whether the places of all names are.
+        Returns [row] whether something of it that a plan looks at is another, and whether the places of all names are.
         """
         spread = self._settle()
-        respecified = sorted(self._respecified)
-        loaded = sorted(self._loaded | self._respecified)
-        self._respecified, self._loaded = set(), set()
-        changed: list[Rows] = []
-        if respecified:
-            changed.append(self._read(np.array(respecified, dtype=np.intp)))
-        if loaded:
-            changed.append(self._rate(np.array(loaded, dtype=np.intp)))
-        for row in loaded:
-            if (
-                self._nodes[row] is None
-                and not self._crowd[row]
-                and row not in self.foreign
-                and not held(row)
-            ):
-                self._release(row)
-        if not changed:
-            return np.zeros(0, dtype=np.intp), spread
-        return changed[0] if len(changed) == 1 else np.union1d(*changed), spread
+        changed = np.zeros(self.size, dtype=bool)
+        changed[rows_of(self._changed)] = True
+        self._changed = set()
+        if self._loaded:
+            rows = rows_of(self._loaded)
+            changed[rows] |= self._rate(rows)
+            self._loaded = set()
+            for row in rows[self.state[rows] == 0].tolist():
+                if not self._crowd[row] and not held(row):
+                    self._release(row)
+        return changed, spread
 
     def _settle(self) -> bool:
         fresh, self._unordered = self._unordered, []
-        return bool(fresh) and self.ordering.settle(fresh, self.row_of)
+        return bool(fresh) and self.ordering.settle(fresh, self.names, self.row_of)
 
-    def _read(self, rows: Rows) -> Rows:
-        """What the nodes say of themselves. Returns those of `rows` that have changed."""
-        nodes = [self._nodes[row] for row in rows.tolist()]
-        state = np.array([_state(node) for node in nodes], dtype=np.uint8)
-        if self.foreign:
-            state[[row in self.foreign for row in rows.tolist()]] |= FOREIGN
-        changed = self.state[rows] != state
-        self.state[rows] = state
-        for resource, column in self.offered.items():
-            amounts = np.array(
-                [0 if node is None else node.allocatable.get(resource, 0) for node in nodes], dtype=np.int64
-            )
-            changed |= column[rows] != amounts
-            column[rows] = amounts
-        for mark, flags in self._marks.items():
-            key, value = mark
-            marked = np.array(
-                [node is not None and node.labels.get(key) == value for node in nodes], dtype=bool
-            )
-            changed |= flags[rows] != marked
-            flags[rows] = marked
-        found: Rows = rows[changed]
-        return found
+    def _read(self, row: int, node: NodeFacts | None) -> None:
+        """What the node of a row says of itself."""
+        state, changed = _state(node) | (FOREIGN if row in self.foreign else 0), False
+        if self.state.item(row) != state:
+            self.state[row] = state
+            changed = True
+        for resource, offers in self._offers:
+            amount = 0 if node is None else node.allocatable.get(resource, 0)
+            if offers[row] != amount:
+                offers[row] = amount
+                changed = True
+        for (key, value), marking in self._marking:
+            marked = node is not None and node.labels.get(key) == value
+            if marking[row] != marked:
+                marking[row] = marked
+                changed = True
+        if changed:
+            self._changed.add(row)
+            self._loaded.add(row)
 
-    def _rate(self, rows: Rows) -> Rows:
-        """How much of the nodes is in use. Returns those of `rows` that have changed."""
+    def _rate(self, rows: Rows) -> Flags:
+        """How much of the nodes is in use. Returns of each of `rows` whether it has changed."""
         changed: Flags = np.zeros(rows.shape[0], dtype=bool)
         for resource, column in self._rates.items():
             offered = self.offered[resource][rows]
@@ -226,8 +223,7 @@ class NodeColumns:
             rates = np.where(offered > 0, (200 * used + offered) // np.maximum(2 * offered, 1), NO_RATE)
             changed |= column[rows] != rates
             column[rows] = rates
-        found: Rows = rows[changed]
-        return found
+        return changed
 
     def _release(self, row: int) -> None:
         name = self.names[row]
@@ -246,7 +242,18 @@ class NodeColumns:
             self._rates[resource] = grown(column, more, NO_RATE)
         for mark, flags in self._marks.items():
             self._marks[mark] = grown(flags, more)
+        self._share_memory()
         self.ordering.grow(more)
+
+    def _share_memory(self) -> None:
+        self._counters = [(resource, column.data) for resource, column in self._used.items()]
+        self._offers = [(resource, column.data) for resource, column in self.offered.items()]
+        self._marking = [(mark, flags.data) for mark, flags in self._marks.items()]
+
+
+def rows_of(rows: Collection[int]) -> Rows:
+    """As an index, in their order, in which memory is read faster."""
+    return np.sort(np.fromiter(rows, np.intp, len(rows)))
 
 
 def grown(column: NDArray[Any], capacity: int, filler: int = 0) -> NDArray[Any]:

@@ -66,26 +66,27 @@ class Specs:
         """What the spec of `shard` says now. `row_of` may make rows, and grow the columns. Returns the rows whose entry
         has changed."""
         number, before, after = self.number(shard), self.nodes(shard), frozenset(nodes)
-        joined, left = sorted(after - before), before - after
-        if not joined and not left:
-            return []
-        self._named[shard] = after
-        also = dict(self.also)
-        rows = []
-        for name in left:
-            row = row_of(name)
-            holders = {self.column.item(row), *also.get(row, ())} - {number}
-            self._choose(row, holders, also)
-            rows.append(row)
-        for name in joined:
-            row = row_of(name)
-            holders = {self.column.item(row), *also.get(row, ()), number} - {NO_SHARD}
-            self._choose(row, holders, also)
-            rows.append(row)
-        if not self._named[shard]:
-            del self._named[shard]
-        self.also = also
-        return rows
+        left, joined = [row_of(name) for name in before - after], [row_of(name) for name in after - before]
+        # Mostly no other shard names any of them, and there may be many.
+        alone = [row for row in left if row not in self.also] if self.also else left
+        self.column[alone] = NO_SHARD
+        here = self.column[joined]
+        free = np.array(joined, dtype=np.intp)[here == NO_SHARD]
+        self.column[free] = number
+        if self.also or free.shape[0] < len(joined):
+            also = dict(self.also)
+            for row in left:
+                if row in also:
+                    self._choose(row, {self.column.item(row), *also[row]} - {number}, also)
+            for row in joined:
+                if self.column.item(row) != number:
+                    self._choose(row, {self.column.item(row), *also.get(row, ()), number}, also)
+            self.also = also
+        if after:
+            self._named[shard] = after
+        else:
+            self._named.pop(shard, None)
+        return left + joined
 
     def _choose(self, row: int, holders: set[int], also: dict[int, frozenset[int]]) -> None:
         first = NO_SHARD

@@ -20,6 +20,11 @@ _BEYOND_ALL: Final = 2**63 - 1
 _SUM: Final = 2**62
 
 
+def count(flags: Flags) -> int:
+    """How many are set."""
+    return int(np.count_nonzero(flags))
+
+
 class Ranked:
     """The order of all rows for one shard: the lower, the sooner. No two rows in use have the same."""
 
@@ -64,9 +69,9 @@ class Stage:
         was, had = self._candidates[rows], self.taken[rows]
         has = candidates & (order[rows] <= self._line)
         self._candidates[rows], self.taken[rows] = candidates, has
-        gained = int(np.count_nonzero(has)) - int(np.count_nonzero(had))
+        gained = count(has) - count(had)
         self.count += gained
-        self._free += int(np.count_nonzero(candidates)) - int(np.count_nonzero(was)) - gained
+        self._free += count(candidates) - count(was) - gained
         changed: Rows = rows[has != had]
         allowed = self.count + self._free if most is None else min(most, self.count + self._free)
         if self.count != allowed:
@@ -75,7 +80,10 @@ class Stage:
                 if self.count < allowed
                 else self._leave(self.count - allowed)
             )
-            changed = moved if not changed.shape[0] else np.setxor1d(changed, moved)
+            # A row may have been taken for its own sake and left for the line's.
+            told = np.zeros(order.shape[0], dtype=bool)
+            told[rows] = True
+            changed = np.concatenate((rows[self.taken[rows] != had], moved[~told[moved]]))
         if not self._free:
             self._line = _BEYOND_ALL
         return changed
