@@ -88,6 +88,13 @@ BENCHMARKS = (
         quick=("--pods", "300", "--nodes", "30", "--runs", "1"),
     ),
     Benchmark(
+        name="shards",
+        module="bench.shards",
+        measures="1, 2 and 4 schedulers on one cluster, with shards and without: pods a second, and what is over a node's room",
+        limits="hard: no pod outside its shard, none over a node's room",
+        quick=("--pods", "400", "--schedulers", "2", "--runs", "1"),
+    ),
+    Benchmark(
         name="tight",
         module="bench.scheduling",
         measures="the same where 2,000 pods exactly fill 10 nodes and 8 workers race for them",
