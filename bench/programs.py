@@ -90,7 +90,7 @@ BENCHMARKS = (
     Benchmark(
         name="shards",
         module="bench.shards",
-        measures="1, 2 and 4 schedulers on one cluster, with shards and without: pods a second, and what is over a node's room",
+        measures="1, 2 and 4 schedulers on one cluster, with shards and without; pods over a node's room",
         limits="hard: no pod outside its shard, none over a node's room",
         quick=("--pods", "400", "--schedulers", "2", "--runs", "1"),
     ),

@@ -4,9 +4,9 @@
 
 Every scheduler is a process with pods of its own, equally many, and, but for the mode `none`, a NodeShard with an equal
 part of the nodes. All pods are there and all schedulers have seen them before the first may bind: each waits for a
-lease that is free at one moment for all. The clock runs from the first bind to the last. The pods take nine tenths of the
-cluster, and are packed, so that without shards all schedulers want the same nodes; the API server checks no capacity,
-and what is over a node's room a kubelet would refuse. CPU is read from the kernel.
+lease that is free at one moment for all. The clock runs from the first bind to the last. The pods take nine tenths of
+the cluster, and are packed, so that without shards all schedulers want the same nodes; the API server checks no
+capacity, and what is over a node's room a kubelet would refuse. CPU is read from the kernel.
 """
 
 from __future__ import annotations
