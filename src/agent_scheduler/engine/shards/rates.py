@@ -149,6 +149,9 @@ class NodeColumns:
         self.foreign = wanted
         for row in (*gone, *come):
             self._read(row, self._nodes[row])
+        # Plans tell who wants a row, even if it was wanted before.
+        self._changed.update(gone, come)
+        self._loaded.update(gone)
 
     def look_at(self, rows: Iterable[int]) -> None:
         """Have `refresh` see whether these are still needed."""
