@@ -50,7 +50,7 @@ from .holders import Holders
 
 _log = structlog.get_logger(__name__)
 
-#: Seconds between two looks at binds under way to nodes that leave, and at the leases of those who keep us waiting.
+#: Seconds between two looks at what is under way to nodes that leave, and at the leases of those who keep us waiting.
 _DRAIN: Final = 0.05
 _WAIT: Final = 2.0
 #: Seconds after which all is read again though nothing was told.
@@ -114,6 +114,8 @@ class Coordinator:
         self._held: Names = _NOBODY
         #: Those of them on which all pods are known that others have bound there.
         self._known: Names = _NOBODY
+        #: Those of them that leave as soon as nothing is under way there.
+        self._leaving: Names = _NOBODY
         #: The version of our shard that our last write made.
         self._version = ""
         #: Whether the server has the kind.
@@ -157,9 +159,18 @@ class Coordinator:
                 await self._timing.sleep(pause)
                 continue
             self.settled.set()
+            await self._wait(pause)
+
+    async def _wait(self, seconds: float) -> None:
+        """Until a shard changes, or fewer of the nodes that leave have something under way; at most so long."""
+        ends = self._timing.clock() + seconds
+        while (left := ends - self._timing.clock()) > 0:
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(min(left, _DRAIN) if self._leaving else left):
                     await self._changed.wait()
+                    return
+            if self._leaving and self._side.in_flight(self._leaving) != self._leaving:
+                return
 
     def _report(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -183,7 +194,7 @@ class Coordinator:
         own = shards.get(self._name)
         if own is None:
             # Nobody can see our claims any more, so we have none.
-            self._held = _NOBODY
+            self._held = self._leaving = _NOBODY
             missing = f"node shard {self._name} does not exist"
             self._use(
                 _NOBODY, missing if self._is_known else f"{missing}: the cluster has no NodeShards at all"
@@ -191,6 +202,7 @@ class Coordinator:
             return _RESYNC
         # A claim that somebody has erased does not stand, and has to be made anew.
         self._held &= own.in_use
+        self._leaving = _NOBODY
         others = await self._others(shards.values(), own.desired)
         allowed = share(self._name, own.desired, self._held, others)
         leaving = self._held - allowed
@@ -210,8 +222,7 @@ class Coordinator:
             self._observer.shard_write("withdrawn")
             # At a time of our own, so that two who withdrew do not come back together.
             return self._timing.rng() * _DRAIN
-        if self._held - own.desired:
-            return _DRAIN
+        self._leaving = self._held - own.desired
         return _WAIT if own.desired - self._held else _RESYNC
 
     async def _claim(self, joining: Names, allowed: Names, version: str) -> Names:
