@@ -21,7 +21,7 @@ from .mutant import Mutant, PatchError, check_difference, mutated
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What the tests need of the tree.
-_COPIED = ("src", "tests", "docs", "pyproject.toml")
+_COPIED = ("src", "tests", "docs", "config", "pyproject.toml")
 
 #: How much longer than one test a run of many may take.
 RUN_TIMEOUTS = 20
