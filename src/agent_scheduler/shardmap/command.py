@@ -26,8 +26,9 @@ from . import dryrun, picture, reading
 from .reading import Unreadable
 
 FAILED = 2
-#: That of the manifests.
-LEASE_NAMESPACE = "agent-scheduler"
+#: Where things are by config/controllers.
+NAMESPACE = "agent-scheduler"
+CONFIG_MAP = "agent-scheduler-sharding"
 OUTPUTS = ("table", "wide", "json")
 
 
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="plan by this sharding.yaml, not by the ConfigMap",
     )
-    add_sharding_source(parser, usual_lease_namespace=LEASE_NAMESPACE)
+    add_sharding_source(parser, namespace=NAMESPACE, config_map=CONFIG_MAP, usual_lease_namespace=NAMESPACE)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -88,7 +89,7 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
             return _json({"nodes": picture.plain_nodes(shards, nodes)})
         return picture.text_of_nodes(shards, nodes)
     holders = await reading.holders(
-        transport, args.sharding_lease_namespace or LEASE_NAMESPACE, [shard.name for shard in shards]
+        transport, args.sharding_lease_namespace or NAMESPACE, [shard.name for shard in shards]
     )
     if args.output == "json":
         return _json({"shards": picture.plain(shards, holders)})
@@ -128,7 +129,7 @@ async def _configured(transport: Transport, args: argparse.Namespace) -> Shardin
     namespace, name = args.sharding_configmap_namespace, args.sharding_configmap
     found = await reading.config_map(transport, namespace, name)
     if found is None:
-        return flags
+        return flags._replace(source=f"{flags.source}, for there is no ConfigMap {namespace}/{name}")
     source = f"ConfigMap {namespace}/{name}, {FILE}"
     return complete(
         read(found, source=source), flags.sync_period, event_trigger=flags.event_trigger, source=source

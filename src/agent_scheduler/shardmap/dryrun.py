@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from agent_scheduler.controllers.sharding.book import Shard, shard_of
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, without
 from agent_scheduler.controllers.sharding.watching import set_node, set_pod
+from agent_scheduler.controllers.sharding.writes import too_large
 from agent_scheduler.engine.nodeinfo import NodeInfo
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.shards.plan import Plan
@@ -48,7 +49,12 @@ class Outlook(NamedTuple):
             return "no longer configured: emptied, then deleted"
         lacking = self.plan.short.get(name, 0) if self.plan is not None else 0
         told = ["new"] if shard is None else []
-        return ", ".join([*told, *([f"{lacking} below its minimum"] if lacking else [])])
+        if lacking:
+            told.append(f"{lacking} below its minimum")
+        if self.plan is not None and name in self.plan.changed:
+            problem = too_large(self.plan.desired[name])
+            told += [f"not written: {problem}"] if problem else []
+        return ", ".join(told)
 
 
 def outlook(

@@ -149,3 +149,4 @@ async def test_another_config_map_of_the_namespace_is_nobodys() -> None:
         it.start(configs=ALL)
         await it.until_counts(all=2)
         assert it.metric("agent_scheduler_config_reloads_total") == 0
+        assert it.metric("agent_scheduler_config_last_reload_successful") == 1

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from agent_scheduler.cli import main
+from agent_scheduler.controllers.sharding import writes
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shardmap.table import age, table
@@ -21,6 +22,10 @@ from tests.unit.controllers.world import World, world
 
 Capture = pytest.CaptureFixture[str]
 ALL = "all:volcano:0.0:1.0:false:0:0"
+_PLACES = (
+    *("--sharding-lease-namespace", "default"),
+    *("--sharding-configmap-namespace", NAMESPACE, "--sharding-configmap", NAME),
+)
 
 
 def items(answer: Response) -> Any:
@@ -53,7 +58,7 @@ class Shell:
         before = await self.it.call("GET", NODE_SHARDS)
         code = await asyncio.to_thread(
             main,
-            ["shards", "--kubeconfig", str(self._kubeconfig), "--sharding-lease-namespace", "default", *line],
+            ["shards", "--kubeconfig", str(self._kubeconfig), *_PLACES, *line],
         )
         after = await self.it.call("GET", NODE_SHARDS)
         assert items(before) == items(after)
@@ -225,6 +230,21 @@ async def test_shards_that_are_all_somebody_elses_would_be_left_alone(shell: She
     assert code == 0
     assert "configured, and somebody else's: left alone" in out
     assert out.endswith("every configured shard belongs to somebody else: nothing would be written\n")
+
+
+async def test_without_a_config_map_the_dry_run_says_what_it_goes_by(shell: Shell) -> None:
+    code, out, _ = await shell.run("plan")
+    assert code == 0
+    head = f"by the default shards, for there is no ConfigMap {NAMESPACE}/{NAME}"
+    assert out.splitlines()[0] == head
+
+
+async def test_a_shard_that_would_be_too_large_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "MAX_BYTES", 20)
+    await shell.it.add_nodes(3)
+    code, out, _ = await shell.run("plan", "--scheduler-configs", ALL)
+    assert code == 0
+    assert "new, not written: the names of its 3 nodes take 22 bytes; allowed: 20" in out
 
 
 # ---- what goes wrong

@@ -52,10 +52,11 @@ class Effective:
         #: The ConfigMap, for events about it; as it was, if it is gone.
         self.about = ObjectReference("ConfigMap", namespace, name, "")
 
-    def start(self) -> None:
-        """All that there was at the start has been seen: without a ConfigMap, the flags hold."""
+    def start(self) -> bool:
+        """All that there was at the start has been seen: without a ConfigMap, the flags hold. Whether they do."""
         if self.settings is None and not self.problem:
             self.settings = self._flags
+        return self.settings is self._flags
 
     def take(self, found: ConfigMap) -> Taken:
         """The ConfigMap is as given now."""

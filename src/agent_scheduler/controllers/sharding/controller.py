@@ -118,7 +118,8 @@ class ShardingController:
     async def synced(self) -> None:
         """Returns once all that existed at the start has been seen."""
         await self._watches.synced()
-        self.effective.start()
+        if self.effective.start():
+            self._reports.started(self.effective)
 
     @property
     def is_synced(self) -> bool:
@@ -285,8 +286,8 @@ class ShardingController:
             if written.is_absent:
                 self._reports.kind_missing()
                 return False
-            if written.result is Result.CONFLICT:
-                # Decided anew at once, on what is there now.
+            if written.result is Result.CONFLICT and self._book.get(step.shard) is not before:
+                # Decided anew at once, on what is there now. If that cannot be read, there is nothing to decide on.
                 self._dirty.add(step.shard)
                 self._wake.set()
         return is_done

@@ -14,18 +14,21 @@ from .controller import CONFIG_MAP, NAMESPACE, ControllerSettings
 SYNC_PERIOD = "60s"
 
 
-def add_sharding_source(parser: argparse.ArgumentParser, *, usual_lease_namespace: str) -> None:
-    """Where settings of the sharding controller come from, and where its schedulers' leases are."""
+def add_sharding_source(
+    parser: argparse.ArgumentParser, *, namespace: str, config_map: str, usual_lease_namespace: str
+) -> None:
+    """Where settings of the sharding controller come from, and where its schedulers' leases are, with the defaults.
+    `usual_lease_namespace` says it in words."""
     parser.add_argument(
         "--sharding-configmap",
         metavar="NAME",
-        default=CONFIG_MAP,
+        default=config_map,
         help="ConfigMap with the key sharding.yaml (default: %(default)s)",
     )
     parser.add_argument(
         "--sharding-configmap-namespace",
         metavar="NAMESPACE",
-        default=NAMESPACE,
+        default=namespace,
         help="its namespace (default: %(default)s)",
     )
     parser.add_argument(
@@ -44,7 +47,10 @@ def add_sharding_source(parser: argparse.ArgumentParser, *, usual_lease_namespac
 def add_sharding_arguments(parser: argparse.ArgumentParser) -> None:
     """All of them."""
     add_sharding_source(
-        parser, usual_lease_namespace="the namespace that the process runs in, or kube-system"
+        parser,
+        namespace=NAMESPACE,
+        config_map=CONFIG_MAP,
+        usual_lease_namespace="the namespace that the process runs in, or kube-system",
     )
     parser.add_argument(
         "--sharding-fence-period",

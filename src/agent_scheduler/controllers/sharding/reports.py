@@ -59,6 +59,11 @@ class Reports:
 
     # ---- the configuration
 
+    def started(self, effective: Effective) -> None:
+        """There is no ConfigMap, so the flags hold."""
+        self._metrics.config_loaded(self._now())
+        self._log.info("no configuration", in_effect=_in_effect(effective))
+
     def configured(self, effective: Effective, taken: Taken) -> None:
         """A version of the ConfigMap was taken, or refused."""
         if taken.problem:

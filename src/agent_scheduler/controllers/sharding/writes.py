@@ -7,7 +7,7 @@ at once: the watch may tell of it later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -69,13 +69,9 @@ class Writer:
     async def put(self, name: str, nodes: frozenset[str]) -> Written:
         """See that shard `name`, which is ours or is not there, desires `nodes`, written in the order of names."""
         ordered = sorted(nodes)
-        size = len(_encode(ordered))
-        if size > MAX_BYTES:
-            return Written(
-                Result.TOO_LARGE,
-                f"the names of its {len(ordered)} nodes take {size} bytes; allowed: {MAX_BYTES}, since the store "
-                "of the API server refuses larger objects; give it a node-limit, or divide the nodes among more shards",
-            )
+        problem = too_large(ordered)
+        if problem:
+            return Written(Result.TOO_LARGE, problem)
         known = self._book.get(name)
         if known is None:
             return await self._create(name, ordered, nodes)
@@ -161,6 +157,18 @@ class Writer:
     def _patience(self) -> Callable[[], bool]:
         ends = self._timing.clock() + PATIENCE
         return lambda: self._timing.clock() < ends
+
+
+def too_large(nodes: Iterable[str]) -> str:
+    """Why these cannot all be in one shard; empty if they can."""
+    names = list(nodes)
+    size = len(_encode(names))
+    if size <= MAX_BYTES:
+        return ""
+    return (
+        f"the names of its {len(names)} nodes take {size} bytes; allowed: {MAX_BYTES}, since the store of the API "
+        "server refuses larger objects; give it a node-limit, or divide the nodes among more shards"
+    )
 
 
 def _path(name: str) -> str:
