@@ -39,7 +39,7 @@ from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
 from agent_scheduler.kube.paging import SLICE, collect
 from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.reflector import Reflector, WatchTimes
+from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import is_older
@@ -118,6 +118,10 @@ class Coordinator:
         self._leaving: Names = _NOBODY
         #: The version of our shard that our last write made.
         self._version = ""
+        #: The newest version of any shard that the watch has told of.
+        self._newest = ""
+        #: Lists in a row that were older than these.
+        self._refused = 0
         #: Whether the server has the kind.
         self._is_known = True
         #: The problem that was reported last.
@@ -139,9 +143,13 @@ class Coordinator:
             await self._follow()
 
     def _notice(self, changes: list[Change[NodeShard]]) -> None:
-        # Of what we wrote ourselves nothing has to be told.
-        if any(each.object.metadata.resource_version != self._version for each in changes):
-            self._changed.set()
+        for change in changes:
+            version = change.object.metadata.resource_version
+            if version != self._version:
+                # Of what we wrote ourselves nothing has to be told.
+                self._changed.set()
+            if is_older(self._newest, version) or not self._newest:
+                self._newest = version
 
     async def _follow(self) -> None:
         failures = 0
@@ -249,9 +257,10 @@ class Coordinator:
     # ---- the API server
 
     async def _read(self) -> dict[str, NodeShard]:
-        """All shards, by name, as they are now. Raises RequestFailed, for a state from before our last write, too."""
+        """All shards, by name, as they are now. Raises RequestFailed, for a state from before our last write, or from
+        before what the watch has told, too."""
         try:
-            _, shards, unread = await collect(
+            listed, shards, unread = await collect(
                 self._transport,
                 NODE_SHARDS,
                 self._decode,
@@ -272,12 +281,15 @@ class Coordinator:
                 FailureClass.UNKNOWN, message=f"a NodeShard cannot be read: {sorted(unread)[0]}"
             )
             raise RequestFailed(f"list {NODE_SHARDS}", problem)
-        found = {each.name: each for each in shards.values()}
-        own = found.get(self._name)
-        if own is not None and is_older(own.metadata.resource_version, self._version):
-            problem = Failure(FailureClass.TRANSIENT, message="the list is older than what was written")
+        if is_older(listed, self._version) or is_older(listed, self._newest):
+            self._refused += 1
+            if self._refused > STALE_LISTS_REFUSED:
+                # The store itself has gone back, as after a restore.
+                self._version, self._newest = "", listed
+            problem = Failure(FailureClass.TRANSIENT, message="the list is older than what is known")
             raise RequestFailed(f"list {NODE_SHARDS}", problem)
-        return found
+        self._refused = 0
+        return {each.name: each for each in shards.values()}
 
     async def _others(self, shards: Iterable[NodeShard], wanted: Names) -> list[Other]:
         """The other shards, with what is known of those that have to do with nodes which we want."""

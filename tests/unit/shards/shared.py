@@ -77,8 +77,8 @@ def decides_on(runtime: Runtime, *nodes: str) -> bool:
 
 
 @asynccontextmanager
-async def shared_cluster(nodes: int = 0, *, kind: bool = True) -> AsyncIterator[SharedCluster]:
-    async with embedded_cluster() as cluster:
+async def shared_cluster(nodes: int = 0, *, kind: bool = True, **server: Any) -> AsyncIterator[SharedCluster]:
+    async with embedded_cluster(**server) as cluster:
         if kind:
             await cluster.ask(
                 "POST",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from agent_scheduler.apiserver.errors import ApiError, conflict
+from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import until
+from tests.regressions.links import Tap
 
 from .shared import SharedCluster, decides_on, scheduler, shared_cluster
 
@@ -198,3 +203,75 @@ async def _placed(shared: SharedCluster, number: int) -> bool:
 
 async def _is(shared: SharedCluster, shard: str, nodes: str) -> bool:
     return await shared.in_use(shard) == nodes
+
+
+# ---- a server that fails
+
+
+def _status_writes(request: Request) -> bool:
+    return request.method == "PATCH" and request.path.endswith("/nodeshards/a/status")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Disturbance(error=conflict("nodeshards", "shard.volcano.sh", "a", "modified")),
+        Disturbance(drop=True),
+        Disturbance(lose=True),
+        Disturbance(error=ApiError(500, "InternalError", "no"), commits=True),
+    ],
+    ids=["conflict", "lost before", "lost after", "failed after"],
+)
+async def test_a_status_is_written_again_until_it_is_known_to_stand(fault: Disturbance) -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        tap.harm = lambda request: (
+            fault if _status_writes(request) and tap.count(_status_writes) <= 2 else None
+        )
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await until(lambda: shared.uses("a", "n0"))
+
+
+async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        tap.harm = lambda request: Disturbance(behind=1) if _lists_shards(request) else None
+        await shared.desire("a", ["n0", "n1"])
+        before = tap.count(_lists_shards)
+        await until(lambda: tap.count(_lists_shards) > before + 2)
+        assert decides_on(runtime, "n0")
+        tap.harm = lambda request: None
+        await until(lambda: decides_on(runtime, "n0", "n1"))
+
+
+def _lists_shards(request: Request) -> bool:
+    return request.method == "GET" and request.path == NODE_SHARDS and not request.flag("watch")
+
+
+async def test_a_store_that_was_restored_from_a_backup_is_believed_in_the_end() -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        assert runtime.coordinator is not None
+        runtime.coordinator._newest = "1000000"
+        await shared.desire("a", ["n1"])
+        await until(lambda: decides_on(runtime, "n1"))
+
+
+async def test_what_is_told_already_is_not_told_again() -> None:
+    tap = Tap()
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        written = tap.count(_status_writes)
+        for number in range(3):
+            seen = tap.count(_lists_shards)
+            change = {"metadata": {"labels": {"number": str(number)}}}
+            merge = "application/merge-patch+json"
+            await shared.cluster.ask("PATCH", f"{NODE_SHARDS}/a", change, content_type=merge)
+            await until(lambda seen=seen: tap.count(_lists_shards) > seen)
+        assert tap.count(_status_writes) == written

@@ -1,0 +1,82 @@
+"""Decisions within a shard: what the profiles and views of a shard choose, and from which nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.engine.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.refusals import Refusal
+from agent_scheduler.engine.shards.membership import Membership
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.fastpath.shard import within
+from tests.unit.engine.world import World, node
+
+NAME = "agent-scheduler"
+
+
+class Sharded:
+    """A world of nodes, some of which are in the shard, and a profile of either base for these alone."""
+
+    def __init__(self, world: World, *mine: str, base: str = "agent") -> None:
+        self.world = world
+        self.membership = Membership()
+        self.membership.set(frozenset(mine))
+        profile = build_profile(ProfileSpec(scheduler_name=NAME, base=base))
+        self._snapshot = Snapshot(world.ledger)
+        self._views = ClassViews(within(self.membership, {NAME: profile})[NAME], self._snapshot)
+
+    def use(self, *mine: str) -> None:
+        joined, left, _ = self.membership.set(frozenset(mine))
+        self.world.ledger.respecify(joined | left)
+
+    def decide(self, **pod: object) -> list[str] | str:
+        """The candidates' nodes, best first, or why there are none."""
+        self._snapshot.refresh()
+        view = self._views.of(self.world.pod(**pod).cls)
+        found = decide(view, self._snapshot.columns, candidates=3)
+        if isinstance(found, Refusal):
+            return found.message
+        assert isinstance(found, Placement)
+        return [each.node_name for each in found.candidates]
+
+
+@pytest.mark.parametrize("base", ["agent", "default-scheduler"])
+def test_of_the_shards_nodes_the_better_ones_come_first(base: str) -> None:
+    world = World(*(node(f"n{number}", cpu=str(number)) for number in range(1, 5)))
+    sharded = Sharded(world, "n1", "n4", base=base)
+    best = sharded.decide(requests={"cpu": "500m"})
+    assert sorted(best) == ["n1", "n4"]
+    # The default profile spreads: the node with more room is the better one.
+    assert best[0] == ("n4" if base == "default-scheduler" else "n1")
+
+
+def test_outside_of_the_shard_is_a_reason_like_others() -> None:
+    sharded = Sharded(World(node("n1")))
+    assert sharded.decide() == "0/1 nodes are available: 1 node isn't in scheduler node shard."
+    sharded = Sharded(World(node("n1", cpu="1"), node("n2")), "n1")
+    assert sharded.decide(requests={"cpu": "2"}) == (
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node isn't in scheduler node shard."
+    )
+
+
+def test_one_node_of_a_thousand_is_found_wherever_it_is() -> None:
+    """Volcano's soft mode looks at a sample of the cluster, and a small shard may not be in it."""
+    world = World(*(node(f"n{number:03d}") for number in range(1000)))
+    sharded = Sharded(world)
+    for mine in ("n000", "n500", "n999"):
+        sharded.use(mine)
+        assert sharded.decide(requests={"cpu": "1"}) == [mine]
+
+
+def test_kept_answers_follow_the_shard() -> None:
+    world = World(*(node(f"n{number}") for number in range(40)))
+    sharded = Sharded(world, *(f"n{number}" for number in range(40)))
+    for mine in (["n3"], ["n3", "n4"], [f"n{number}" for number in range(20, 40)], [], ["n0"]):
+        sharded.use(*mine)
+        for pod in ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "2"}}):
+            best = sharded.decide(**pod)
+            if mine:
+                assert len(best) == min(3, len(mine)) and set(best) <= set(mine)
+            else:
+                assert best == "0/40 nodes are available: 40 node isn't in scheduler node shard."
