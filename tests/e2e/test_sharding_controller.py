@@ -21,7 +21,7 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import until
-from tests.sharded import ShardedCluster, limits
+from tests.sharded import NAME, NAMESPACE, ShardedCluster, limits
 
 from .conftest import VARIABLE
 from .processes import PROGRAM, Process, Served
@@ -97,6 +97,7 @@ class Divided(ShardedCluster):
 async def divided(folder: Path, *, faults: list[dict[str, Any]] | None = None) -> AsyncIterator[Divided]:
     """A cluster without nodes. In the end nothing has failed, and every controller ends in order."""
     kubeconfig, arguments = folder / "kubeconfig", ["--port", "0", "--nodes", "0", "--no-kubelets"]
+    arguments += ["--tls", "--token", "e2e-token"]
     if faults is not None:
         plan = folder / "faults.yaml"
         plan.write_text(yaml.safe_dump({"seed": 5, "rules": faults}))
@@ -160,7 +161,8 @@ async def test_shards_follow_the_cluster_and_the_configuration(tmp_path: Path) -
         # The commands show the same.
         told = json.loads(await it.command("shards", "-o", "json"))["shards"]
         assert {each["name"]: each["desired"] for each in told} == specs
-        assert "no node would move" in await it.command("shards", "plan")
+        places = ("--sharding-configmap-namespace", NAMESPACE, "--sharding-configmap", NAME)
+        assert "no node would move" in await it.command("shards", "plan", *places)
         assert [line.split()[0] for line in (await it.command("shards", "--nodes")).splitlines()] == [
             *("NODE", *now, "unready")
         ]

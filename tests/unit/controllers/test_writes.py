@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.controllers.sharding.book import Book, Shard, shard_of
+from agent_scheduler.controllers.sharding.book import OWNER_LABEL, Book, Shard, shard_of
 from agent_scheduler.controllers.sharding.handover import Step, next_step
 from agent_scheduler.controllers.sharding.watching import read_shard
 from agent_scheduler.controllers.sharding.writes import Result, Writer
@@ -101,6 +101,39 @@ async def test_a_shard_that_somebody_else_made_first_is_seen_and_not_written(it:
     assert found is not None
     assert (found.ours, found.desired) == (False, {"x"})
     assert (await it.read("s")).desired == {"x"}
+
+
+async def test_a_shard_whose_label_was_taken_off_is_not_written(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+    await it.change("s", {"metadata": {"labels": {OWNER_LABEL: None}}})
+    # Seen by nobody yet, and then known.
+    for _ in range(2):
+        assert (await it.writer.put("s", frozenset({"b"}))).result is Result.CONFLICT
+    assert (await it.read("s")).desired == {"a"}
+
+
+async def test_a_shard_that_has_changed_is_not_deleted(it: World) -> None:
+    await it.writer.put("s", frozenset())
+    seen = it.book.get("s")
+    assert seen is not None
+    await it.change("s", {"status": {"nodesInUse": ["n"]}}, status=True)
+    assert (await it.writer.delete(seen)).result is Result.CONFLICT
+    now = it.book.get("s")
+    assert now == await it.read("s")
+    assert now is not None
+    assert now.used
+    assert (await it.writer.delete(now)).result is Result.DELETED
+    # Gone already is as good.
+    assert (await it.writer.delete(now)).result is Result.DELETED
+
+
+async def test_a_deletion_without_an_answer_is_left_for_later(it: World) -> None:
+    await it.writer.put("s", frozenset())
+    seen = it.book.get("s")
+    assert seen is not None
+    it.faults.lost["DELETE"] = False
+    assert (await it.writer.delete(seen)).result is Result.FAILED
+    assert it.book.get("s") == seen
 
 
 async def test_a_shard_that_went_meanwhile_is_forgotten(it: World) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.create import create_once, delete_once
+from agent_scheduler.kube.create import create_once
 from agent_scheduler.kube.errors import Failure, FailureClass, classify
 from agent_scheduler.kube.patch import patch_once, send
 from agent_scheduler.kube.paths import segment
@@ -67,7 +67,7 @@ class Writer:
         self._timing = timing
 
     async def put(self, name: str, nodes: frozenset[str]) -> Written:
-        """See that shard `name`, which is ours or is not there, desires `nodes`, written in the order of names."""
+        """See that shard `name`, if it is ours or is not there, desires `nodes`, written in the order of names."""
         ordered = sorted(nodes)
         problem = too_large(ordered)
         if problem:
@@ -75,16 +75,22 @@ class Writer:
         known = self._book.get(name)
         if known is None:
             return await self._create(name, ordered, nodes)
+        if not known.ours:
+            return Written(Result.CONFLICT, "it has come to belong to somebody else")
         return await self._update(known, ordered, nodes)
 
     async def delete(self, shard: Shard) -> Written:
-        failure = await delete_once(
-            self._transport, _path(shard.name), shard.uid, wanted=self._patience(), timing=self._timing
-        )
-        if failure is not None:
-            return self._failed(failure)
-        self._book.delete(shard)
-        return Written(Result.DELETED)
+        """Delete it as it is known, or not at all: its scheduler may use nodes by now, or it may be somebody else's."""
+        preconditions = {"uid": shard.uid, "resourceVersion": shard.resource_version}
+        body = _encode({"preconditions": preconditions})
+        answer = await send(self._transport, "DELETE", _path(shard.name), body)
+        failure = classify(answer) if isinstance(answer, Response) else answer
+        if failure is None or failure.kind is FailureClass.NOT_FOUND:
+            self._book.delete(shard)
+            return Written(Result.DELETED)
+        if failure.kind is FailureClass.CONFLICT:
+            await self._look(shard)
+        return self._failed(failure)
 
     async def _create(self, name: str, ordered: list[str], nodes: frozenset[str]) -> Written:
         body = {
