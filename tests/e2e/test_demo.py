@@ -71,7 +71,8 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert len(children) == 2
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        # A busy machine takes its time.
+        assert process.wait(60) == 130
         for child in children:
             with pytest.raises(ProcessLookupError):
                 os.kill(int(child), 0)
