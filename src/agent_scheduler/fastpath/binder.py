@@ -36,6 +36,7 @@ from .at_once import raising
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
 from .feed import Entry, Feed
+from .neighbours import NO_GUESTS, Ending, Guests
 from .prebind import PreBind, Reserved, Unavailable
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
@@ -126,6 +127,7 @@ class Binder:
         observer: BinderObserver,
         nominations: Nominations | None = None,
         prebind: PreBind | None = None,
+        guests: Guests = NO_GUESTS,
     ) -> None:
         """Without `prebind`, pods are bound whatever their claims are. `concurrency`: binds that may be under way at a
         time; the most, if it `adapts` to what the server can do."""
@@ -144,6 +146,7 @@ class Binder:
         self._observer = observer
         self._nominations = nominations
         self._prebind = prebind
+        self._guests = guests
         self._results: deque[ScheduleResult] = deque()
         #: Those accepted, with their nodes, whose bind is not under way.
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
@@ -225,12 +228,12 @@ class Binder:
         entry, pod = result.entry, result.pod
         cluster = self._cluster
         if not cluster.waits(pod.uid):
-            cluster.queue.done(pod.uid)
+            self._drop(pod)
             return
         if cluster.pods[pod.uid].cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
             # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
             # about it: the decision was about another class.
-            cluster.queue.requeue_urgent(entry)
+            self._failures.outdated(entry)
             return
         try:
             choice = self._choose(result)
@@ -242,8 +245,7 @@ class Binder:
             self._failures.error(entry, pod, problem, started=result.started)
             return
         if choice is None:
-            self._failures.history.outraced(pod.uid, started=result.started)
-            cluster.queue.requeue_urgent(entry)
+            self._failures.outraced(entry, pod, started=result.started)
             return
         cluster.ledger.assume(pod, choice.candidate.row)
         self._messenger.binding(pod)
@@ -454,13 +456,13 @@ class Binder:
                 if seen is not None and seen.node_name == node_name:
                     self._scheduled(result, node_name)
                 else:
-                    cluster.queue.done(pod.uid)
+                    self._drop(pod)
             case (
                 BindOutcome.BOUND_ELSEWHERE | BindOutcome.RECREATED | BindOutcome.DELETING | BindOutcome.GONE
             ):
                 cluster.forget(pod)
                 cluster.queue.delete(pod.uid)
-                cluster.queue.done(pod.uid)
+                self._drop(pod)
                 self._observer.attempted(pod.scheduler_name, "error", result.started)
             case BindOutcome.GATED:
                 cluster.forget(pod)
@@ -474,11 +476,17 @@ class Binder:
         if self._prebind is not None and result.cls.reserves:
             self._prebind.bound(pod)
 
+    def _drop(self, pod: PodInfo) -> None:
+        """It waits no longer, or not here."""
+        if not self._guests.ended(pod.uid, Ending.GONE):
+            self._cluster.queue.done(pod.uid)
+
     def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
         entry, pod = result.entry, result.pod
         queue = self._cluster.queue
-        queue.scheduled(entry)
-        queue.done(pod.uid)
+        if not self._guests.ended(pod.uid, Ending.BOUND):
+            queue.scheduled(entry)
+            queue.done(pod.uid)
         self._observer.attempted(pod.scheduler_name, "scheduled", result.started)
         self._failures.history.scheduled(pod.uid, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)

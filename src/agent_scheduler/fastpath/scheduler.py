@@ -43,8 +43,11 @@ from .cluster import Cluster, ClusterObserver
 from .explaining import Explainer
 from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
+from .guests import Guests
 from .history import History
+from .lending import Lending, LendingObserver
 from .messenger import KubeMessenger
+from .neighbours import NO_GUESTS, Neighbours
 from .prebind import PreBind
 from .preemption import Gate, Preemption, PreemptionObserver
 from .resource_claims import ResourceClaims
@@ -66,6 +69,7 @@ class FastPathObserver(
     ClusterObserver,
     PreemptionObserver,
     picture.PictureObserver,
+    LendingObserver,
     Protocol,
 ):
     """Everything that the fast path reports about itself."""
@@ -88,7 +92,9 @@ class FastPath:
         observer: FastPathObserver,
         recorder: QueueRecorder | None = None,
         timing: Timing = REAL,
+        neighbours: Neighbours | None = None,
     ) -> None:
+        """`neighbours`: where other processes have a part of the pods and the nodes."""
         self.settings = settings
         self._calls = Calls(
             transport, rate=settings.binds, policy=lambda: self.settings.bind_policy, timing=timing
@@ -127,6 +133,8 @@ class FastPath:
         devices = self._devices = Devices(self.ledger.touch)
         #: Which nodes may be used, where they are shared.
         self._membership = Membership()
+        #: Which of these are this process's, where it has neighbours.
+        self._mine = Membership()
         profiles = self._seeing(settings.profiles)
         self._profiles: Mapping[str, Profile] = profiles
         self._feed = Feed()
@@ -153,8 +161,17 @@ class FastPath:
             observer=observer,
             settled=self._settled,
         )
+        self.guests = (
+            None
+            if neighbours is None
+            else Guests(neighbours, self._mine, cluster=self.cluster, timing=timing)
+        )
         failures = FailureHandler(
-            queue=self.queue, messenger=messenger, observer=observer, history=self.history
+            queue=self.queue,
+            messenger=messenger,
+            observer=observer,
+            history=self.history,
+            guests=NO_GUESTS if self.guests is None else self.guests,
         )
         self.storage = Storage(self.cluster.catalogue, self.queue)
         self.claims = ResourceClaims(devices, self.queue)
@@ -210,9 +227,30 @@ class FastPath:
             observer=observer,
             nominations=nominations,
             prebind=prebind,
+            guests=NO_GUESTS if self.guests is None else self.guests,
+        )
+        self.lending = (
+            None
+            if neighbours is None
+            else Lending(
+                neighbours,
+                self._mine,
+                cluster=self.cluster,
+                feed=self._feed,
+                failures=failures,
+                messenger=messenger,
+                observer=observer,
+                room=self.binder.has_room,
+            )
         )
         #: None where all nodes are this scheduler's.
-        self.shard = None if settings.sharding is ShardingMode.NONE else self._make_shard(settings.sharding)
+        self.shard = (
+            None
+            if settings.sharding is ShardingMode.NONE
+            else self._make_shard(settings.sharding, self._membership)
+        )
+        #: None where all of these are this process's.
+        self.part = None if neighbours is None else self._make_shard(ShardingMode.HARD, self._mine)
         views = self._views(profiles)
         self._workers = [
             Worker(
@@ -229,10 +267,19 @@ class FastPath:
                 preemption=self.preemption,
                 deallocate=prebind.deallocate,
                 shard=self.shard,
+                lending=self.lending,
             )
             for index in range(settings.workers)
         ]
-        self._pool = WorkerPool(self._workers, feed=self._feed, binder=self.binder, clock=timing.clock)
+        if self.guests is not None:
+            self.guests.attach(decide=self._workers[0].on, binder=self.binder)
+        self._pool = WorkerPool(
+            self._workers,
+            feed=self._feed,
+            binder=self.binder,
+            clock=timing.clock,
+            room=None if self.lending is None else self.lending.has_room,
+        )
         self._classes = PodClasses()
         kinds = [
             picture.nodes(self.cluster, self._classes),
@@ -268,20 +315,23 @@ class FastPath:
         if self.cluster.owners.schedulers:
             self._picture.also(picture.owners(self.cluster))
 
-    def _make_shard(self, mode: ShardingMode) -> Shard:
+    def _make_shard(self, mode: ShardingMode, membership: Membership) -> Shard:
         return Shard(
             mode,
-            self._membership,
+            membership,
             ledger=self.ledger,
             queue=self.queue,
             caught_up=lambda version: self._picture.catch_up("Pod", version),
         )
 
     def _views(self, profiles: Mapping[str, Profile]) -> Views:
-        """Those of the shard first, where other nodes are the second choice."""
+        """Those of the shard first, where other nodes are the second choice; of each those of this process first, where
+        it has neighbours."""
         chosen = [profiles]
         if self.settings.sharding is ShardingMode.SOFT:
             chosen.insert(0, within(self._membership, profiles))
+        if self.part is not None:
+            chosen = [each for whole in chosen for each in (within(self._mine, whole), whole)]
         return tuple(
             {name: ClassViews(profile, self.snapshot) for name, profile in each.items()} for each in chosen
         )
@@ -379,6 +429,8 @@ class FastPath:
             ]
             if self._events is not None:
                 service.append(tasks.create_task(self._events.run()))
+            if self.guests is not None:
+                service.append(tasks.create_task(self.guests.run()))
             await tasks.create_task(self._pool.run())
             await self.binder.drained()
             await self._status.drain(self._grace)
@@ -393,6 +445,8 @@ class FastPath:
     def stop(self, *, grace: float) -> None:
         """Take no new pod; `schedule` returns when all binds under way have ended."""
         self._grace = grace
+        if self.guests is not None:
+            self.guests.close()
         self.queue.close()
 
     async def _flush(self) -> None:

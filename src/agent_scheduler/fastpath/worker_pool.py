@@ -31,8 +31,16 @@ class WorkerPool:
     """The workers of one binder, which take pods from one feed."""
 
     def __init__(
-        self, workers: Sequence[Worker], *, feed: Feed, binder: Binder, clock: Callable[[], float]
+        self,
+        workers: Sequence[Worker],
+        *,
+        feed: Feed,
+        binder: Binder,
+        clock: Callable[[], float],
+        room: Callable[[], bool] | None = None,
     ) -> None:
+        """`room`: whether another pod may be decided on; if not given, what the binder says."""
+        self._room = room or binder.has_room
         #: Whose turn it is. Pods that come one at a time go to one after the other.
         self._workers = itertools.cycle(workers)
         self._in_a_round = len(workers)
@@ -43,7 +51,7 @@ class WorkerPool:
 
     async def run(self) -> None:
         """Until the queue is closed, or cancelled."""
-        while (entry := await self._feed.pop(self._binder.has_room)) is not None:
+        while (entry := await self._feed.pop(self._room)) is not None:
             self._turn(entry)
             self._binder.send()
             await asyncio.sleep(0)
@@ -59,7 +67,7 @@ class WorkerPool:
     def _round(self, entry: Entry | None) -> bool:
         """Whether there was a pod for each worker; `entry` is the first's, where it has been popped already."""
         for place in range(self._in_a_round):
-            entry = entry or self._feed.next(self._binder.has_room)
+            entry = entry or self._feed.next(self._room)
             if entry is None:
                 if place:
                     self._binder.judge()

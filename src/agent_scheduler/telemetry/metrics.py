@@ -252,6 +252,12 @@ class Metrics(ProcessMetrics):
             "result",
         )
 
+        self.lent_pods_total = make.counter(
+            "agent_scheduler_lent_pods_total",
+            "Pods that another process of the host was to bind, by what became of that.",
+            "result",
+        )
+
     def features(self, gates: Mapping[str, bool]) -> None:
         """What every feature gate is. They all are where kube-scheduler's are: on, and still to be switched off."""
         for name, enabled in gates.items():

@@ -134,6 +134,7 @@ class FastPathObserver:
         self._refused = metrics.revalidations_total.labels("refused")
         self._status_writes = _ByWord(metrics.status_writes_total)
         self._events = _ByWord(metrics.events_total)
+        self._loans = _ByWord(metrics.lent_pods_total)
         self._preemptions = metrics.preemption_attempts_total.labels()
         self._victims = metrics.preemption_victims.labels()
         self._evictions_failed = metrics.evictions_failed_total.labels()
@@ -281,6 +282,10 @@ class FastPathObserver:
         ]
         known += new
         return new
+
+    def lent(self, ending: str) -> None:
+        """A pod that was lent to another process has come to an end."""
+        self._loans[ending].inc()
 
     def status_write(self, what: str) -> None:
         """A status writer's count."""
