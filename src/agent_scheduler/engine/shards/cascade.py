@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from .naming import PLACE_BITS
-from .policies import POINTS, Flags, Rows, Rules
+from .policies import POINTS, Flags, Nodes, Rows, Rules
 from .rates import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, NodeColumns, grown
 from .settings import PlanSettings
 from .specs import NO_SHARD
@@ -160,13 +160,14 @@ class Cascade:
         self._there += count(given) - count(self._given[rows])
         self._staying += count(kept) - count(self._kept[rows])
         self._given[rows], self._kept[rows] = given, kept
-        places = self._columns.ordering.places[rows]
+        nodes = Nodes(self._columns, rows)
+        base = (_TOP << PLACE_BITS) + self._columns.ordering.places[rows]
         wanted, keeps = np.zeros((2, rows.shape[0]), dtype=bool)
         for shard in self._shards:
             own = spec == shard.number
-            points = 2 * shard.rules.points(self._columns, rows) + self._bonus * own
-            shard.ranked.order[rows] = ((_TOP - points) << PLACE_BITS) + places
-            passes = shard.rules.passes(self._columns, rows, own)
+            points = 2 * shard.rules.points(nodes) + self._bonus * own
+            shard.ranked.order[rows] = base - (points << PLACE_BITS)
+            passes = shard.rules.passes(nodes, own)
             shard.passes[rows] = passes
             wanted |= passes
             keeps |= passes & own

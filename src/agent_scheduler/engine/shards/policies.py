@@ -45,13 +45,38 @@ _DECIMALS: Final = 9
 
 
 class Columns(Protocol):
-    """What policies read."""
+    """What is known of all nodes."""
 
     def rate(self, resource: str) -> NDArray[np.int16]:
         """[row] hundredths of what is allocatable that are requested, 0 to 100, or `NO_RATE`."""
 
     def marked(self, mark: Mark) -> Flags:
         """[row] whether the node has it."""
+
+
+class Nodes:
+    """What policies read: some rows of `columns`, each column picked out once."""
+
+    __slots__ = ("_columns", "_marked", "_rates", "_rows", "count")
+
+    def __init__(self, columns: Columns, rows: Rows) -> None:
+        self._columns = columns
+        self._rows = rows
+        self.count = rows.shape[0]
+        self._rates: dict[str, NDArray[np.int16]] = {}
+        self._marked: dict[Mark, Flags] = {}
+
+    def rate(self, resource: str) -> NDArray[np.int16]:
+        found = self._rates.get(resource)
+        if found is None:
+            found = self._rates[resource] = self._columns.rate(resource)[self._rows]
+        return found
+
+    def marked(self, mark: Mark) -> Flags:
+        found = self._marked.get(mark)
+        if found is None:
+            found = self._marked[mark] = self._columns.marked(mark)[self._rows]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +110,33 @@ class AllocationRate:
     def __init__(self, args: AllocationRateArgs, margin: float) -> None:
         self._scales = {resource: _Scale.of(bounds, margin) for resource, bounds in args.ranges.items()}
 
-    def passes(self, columns: Columns, rows: Rows, own: Flags) -> Flags:
-        """`own`: of each of `rows` whether it is in the shard."""
-        passed, judged = np.ones(rows.shape[0], dtype=bool), np.zeros(rows.shape[0], dtype=bool)
+    def passes(self, nodes: Nodes, own: Flags) -> Flags:
+        """Of each node; `own`: whether it is in the shard."""
+        passed: Flags | None = None
+        judged: Flags | None = None
         for resource, scale in self._scales.items():
-            rates = columns.rate(resource)[rows]
-            passed &= scale.inside[rates] | (own & scale.near[rates])
-            judged |= rates != NO_RATE
+            rates = nodes.rate(resource)
+            inside: Flags = scale.inside[rates] | (own & scale.near[rates])
+            known: Flags = rates != NO_RATE
+            passed = inside if passed is None else passed & inside
+            judged = known if judged is None else judged | known
+        assert passed is not None
+        assert judged is not None
         return passed & judged
 
-    def scores(self, columns: Columns, rows: Rows) -> Floats:
+    def scores(self, nodes: Nodes) -> Floats:
         """0 to 1."""
-        total, judged = np.zeros(rows.shape[0]), np.zeros(rows.shape[0])
-        for resource, scale in self._scales.items():
-            rates = columns.rate(resource)[rows]
-            total += scale.position[rates]
-            judged += rates != NO_RATE
-        return total / np.maximum(judged, 1.0)
+        scales = list(self._scales.items())
+        resource, scale = scales[0]
+        total: Floats = scale.position[nodes.rate(resource)]
+        if len(scales) == 1:
+            return total
+        judged = (nodes.rate(resource) != NO_RATE).astype(np.float64)
+        for resource, scale in scales[1:]:
+            total += scale.position[nodes.rate(resource)]
+            judged += nodes.rate(resource) != NO_RATE
+        mean: Floats = total / np.maximum(judged, 1.0)
+        return mean
 
 
 class Warmup:
@@ -110,9 +145,9 @@ class Warmup:
     def __init__(self, mark: Mark) -> None:
         self._mark = mark
 
-    def scores(self, columns: Columns, rows: Rows) -> Floats:
+    def scores(self, nodes: Nodes) -> Floats:
         """0 or 1."""
-        return columns.marked(self._mark)[rows].astype(np.float64)
+        return nodes.marked(self._mark).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +187,8 @@ class Limits:
         )
 
 
-Scores = Callable[[Columns, Rows], Floats]
-Passes = Callable[[Columns, Rows, Flags], Flags]
+Scores = Callable[[Nodes], Floats]
+Passes = Callable[[Nodes, Flags], Flags]
 
 
 class Rules:
@@ -183,19 +218,19 @@ class Rules:
                     self.limits = self.limits.and_also(args)
         self.resources.update(self.limits.budget or ())
 
-    def passes(self, columns: Columns, rows: Rows, own: Flags) -> Flags:
-        """Of each of `rows` whether all filters accept it; `own`: whether it is in the shard."""
-        passed = np.ones(rows.shape[0], dtype=bool)
+    def passes(self, nodes: Nodes, own: Flags) -> Flags:
+        """Of each node whether all filters accept it; `own`: whether it is in the shard."""
+        passed: Flags | None = None
         for each in self._filters:
-            passed &= each(columns, rows, own)
-        return passed
+            passed = each(nodes, own) if passed is None else passed & each(nodes, own)
+        return np.ones(nodes.count, dtype=bool) if passed is None else passed
 
-    def points(self, columns: Columns, rows: Rows) -> Ints:
-        """Of each of `rows`, 0 to `POINTS`."""
+    def points(self, nodes: Nodes) -> Ints:
+        """Of each node, 0 to `POINTS`."""
         weights = sum(weight for weight, _ in self._scorers)
-        total = np.zeros(rows.shape[0])
-        if weights:
-            for weight, scores in self._scorers:
-                total += weight * scores(columns, rows)
-            total *= POINTS / weights
-        return np.rint(total).astype(np.int64)
+        if not weights:
+            return np.zeros(nodes.count, dtype=np.int64)
+        total = np.zeros(nodes.count)
+        for weight, scores in self._scorers:
+            total += weight * scores(nodes)
+        return np.rint(total * (POINTS / weights)).astype(np.int64)
