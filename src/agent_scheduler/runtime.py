@@ -16,14 +16,15 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agent_scheduler.config import Configuration, Reloader, Source, to_dict
 from agent_scheduler.fastpath.explaining import UNKNOWN
+from agent_scheduler.fastpath.neighbours import Neighbours
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
@@ -31,15 +32,15 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
+from agent_scheduler.kube.lease import LeadershipOverrun, boottime
 from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.leading import coordinator_of, leases_of
 from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, NotReady, Sources, tls_context
 from agent_scheduler.shards.coordinator import Coordinator
-from agent_scheduler.shards.holders import Holders, lease_name
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger, set_level
 from agent_scheduler.telemetry.looplag import LoopLag
@@ -52,6 +53,16 @@ _OTHER_CONNECTIONS = 8
 
 #: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
 _BIND_SHARE = 0.7
+
+
+class Part(Neighbours, Protocol):
+    """What a process is told that has a part of the pods and the nodes, and its way to those that have the others."""
+
+    def may_write(self) -> bool:
+        """Asked before every write."""
+
+    async def work(self, fast_path: FastPath, schedule: Callable[[], Awaitable[None]]) -> None:
+        """`schedule`, which ends when the process is to end, on what is this process's now. The picture is synced."""
 
 
 class Runtime:
@@ -67,6 +78,7 @@ class Runtime:
         transport: Transport | None = None,
         timing: Timing | None = None,
         identity: str = "",
+        part: Part | None = None,
     ) -> None:
         """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. `endpoint`
         None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
@@ -74,10 +86,14 @@ class Runtime:
         With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
         the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
 
+        With a `part` this is one of several processes that do the work of one, and somebody else holds the leases,
+        follows the NodeShard, serves and reloads.
+
         Raises KubeConfigError.
         """
         self._configuration = configuration
         self._source = source
+        self._part = part
         kubeconfig = configuration.client_connection.kubeconfig
         self._transport = transport
         if endpoint is None and transport is None:
@@ -156,12 +172,14 @@ class Runtime:
                 )
             stack.push_async_callback(transport.close)
             leases = self.leases = self._make_leases(transport)
-            writing: Transport = (
-                FencedTransport(transport, lambda: leases.held) if leases.names else transport
-            )
+            writing: Transport = transport
+            if self._part is not None:
+                writing = FencedTransport(transport, self._part.may_write)
+            elif leases.names:
+                writing = FencedTransport(transport, lambda: leases.held)
             fast_path = self.fast_path = self._fast_path(writing)
             coordinator = self.coordinator = self._make_coordinator(fast_path, writing)
-            if configuration.serving.port:
+            if configuration.serving.port and self._part is None:
                 server = self._make_server(fast_path, transport)
                 await server.start()
                 stack.push_async_callback(server.stop)
@@ -225,6 +243,9 @@ class Runtime:
             finally:
                 self._scheduling = False
 
+        if self._part is not None:
+            await self._part.work(fast_path, schedule)
+            return
         if not self.leases.names:
             await schedule()
             return
@@ -278,6 +299,7 @@ class Runtime:
             observer=self._observer,
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
+            neighbours=self._part,
         )
         metrics.read_queue(fast_path.queue.pending, kept=fast_path.queue.kept_in_flight)
         metrics.read_cache(
@@ -295,12 +317,13 @@ class Runtime:
         return Reloader(
             self._source,
             self._configuration,
-            apply=self._apply,
+            apply=self.apply,
             observer=ReloadReports(self.metrics, now=lambda: self._timing.now().timestamp()),
             sleep=self._timing.sleep,
         )
 
-    def _apply(self, configuration: Configuration) -> None:
+    def apply(self, configuration: Configuration) -> None:
+        """Go on by another configuration, between cycles. Raises having changed nothing."""
         settings = settings_of(configuration, identity=self._identity)
         assert self.fast_path is not None, "the file is looked at while the fast path is there"
         self.fast_path.reconfigure(settings)
@@ -310,52 +333,27 @@ class Runtime:
         self._configuration, self._settings = configuration, settings
 
     def _make_leases(self, transport: Transport) -> Leases:
-        election, sharding = self._configuration.leader_election, self._configuration.sharding
-        electors = {}
-        if election.leader_elect:
-            electors[election.resource_name] = self._elector(
-                transport, election.resource_namespace, election.resource_name
-            )
-        if sharding.mode != "none":
-            name = lease_name(sharding.name)
-            electors[name] = self._elector(transport, sharding.lease_namespace, name)
-        return Leases(electors, identity=self._identity)
-
-    def _elector(self, transport: Transport, namespace: str, name: str) -> LeaderElector:
-        election = self._configuration.leader_election
-        return LeaderElector(
+        if self._part is not None:
+            # Held by whoever started this process and tells it what it may do.
+            return Leases({}, identity=self._identity)
+        return leases_of(
+            self._configuration,
             transport,
-            LeaseConfig(
-                namespace=namespace,
-                name=name,
-                identity=self._identity,
-                lease_duration=int(election.lease_duration),
-                renew_deadline=election.renew_deadline,
-                retry_period=election.retry_period,
-                request_timeout=min(5.0, election.renew_deadline / 2),
-            ),
+            identity=self._identity,
             timing=self._lease_timing,
-            now=self._lease_timing.now,
-            on_new_leader=lambda identity: self._log.info("leader", identity=identity, lease=name),
+            on_new_leader=lambda lease, identity: self._log.info("leader", identity=identity, lease=lease),
         )
 
     def _make_coordinator(self, fast_path: FastPath, transport: Transport) -> Coordinator | None:
-        if fast_path.shard is None:
+        if fast_path.shard is None or self._part is not None:
             return None
-        sharding = self._configuration.sharding
-        return Coordinator(
+        return coordinator_of(
+            self._configuration,
             transport,
-            shard=sharding.name,
             side=fast_path.shard,
-            holders=Holders(
-                transport,
-                namespace=sharding.lease_namespace,
-                lease_duration=self._configuration.leader_election.lease_duration,
-                fence=sharding.fence_period,
-                timing=self._lease_timing,
-            ),
             observer=ShardReports(self.metrics),
             timing=self._timing,
+            lease_timing=self._lease_timing,
             times=self._settings.watch_times,
         )
 

@@ -120,7 +120,12 @@ class LeaderElector:
     @property
     def leading(self) -> bool:
         """Whether a write that is started now is ours to make."""
-        return self._held and self._timing.clock() < self._started + self._config.renew_deadline
+        return self._timing.clock() < self.until
+
+    @property
+    def until(self) -> float:
+        """When our right to write ends unless the lease is renewed, on the clock of the timing."""
+        return self._started + self._config.renew_deadline if self._held else float("-inf")
 
     @property
     def leader(self) -> str:

@@ -29,6 +29,11 @@ class Leases:
         return all(elector.leading for elector in self._electors.values())
 
     @property
+    def until(self) -> float:
+        """When our right to write ends unless they are renewed, on their clock; infinite where there are none."""
+        return min((elector.until for elector in self._electors.values()), default=float("inf"))
+
+    @property
     def leader(self) -> str:
         """Who holds the first lease that we do not, as last seen; "" for nobody, or if we hold all."""
         return next((each.leader for each in self._electors.values() if not each.leading), "")

@@ -1,0 +1,80 @@
+"""What a process has to hold to schedule, as its configuration says: leases, and the nodes of its NodeShard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent_scheduler.config import Configuration
+from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
+from agent_scheduler.kube.leases import Leases
+from agent_scheduler.kube.reflector import WatchTimes
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
+from agent_scheduler.shards.holders import Holders, lease_name
+
+
+def leases_of(
+    configuration: Configuration,
+    transport: Transport,
+    *,
+    identity: str,
+    timing: Timing,
+    on_new_leader: Callable[[str, str], None],
+) -> Leases:
+    """Those without which nothing may be written; none where the process is meant to be alone. The clock of `timing`
+    has to go on while the machine sleeps. `on_new_leader` is told a lease and its holder."""
+    election, sharding = configuration.leader_election, configuration.sharding
+    wanted = []
+    if election.leader_elect:
+        wanted.append((election.resource_namespace, election.resource_name))
+    if sharding.mode != "none":
+        wanted.append((sharding.lease_namespace, lease_name(sharding.name)))
+
+    def elector(namespace: str, name: str) -> LeaderElector:
+        return LeaderElector(
+            transport,
+            LeaseConfig(
+                namespace=namespace,
+                name=name,
+                identity=identity,
+                lease_duration=int(election.lease_duration),
+                renew_deadline=election.renew_deadline,
+                retry_period=election.retry_period,
+                request_timeout=min(5.0, election.renew_deadline / 2),
+            ),
+            timing=timing,
+            now=timing.now,
+            on_new_leader=lambda holder: on_new_leader(name, holder),
+        )
+
+    return Leases({name: elector(namespace, name) for namespace, name in wanted}, identity=identity)
+
+
+def coordinator_of(
+    configuration: Configuration,
+    transport: Transport,
+    *,
+    side: Side,
+    observer: ShardObserver,
+    timing: Timing,
+    lease_timing: Timing,
+    times: WatchTimes,
+) -> Coordinator:
+    """Of the scheduler's NodeShard. `lease_timing`: as the `timing` of `leases_of`."""
+    sharding = configuration.sharding
+    return Coordinator(
+        transport,
+        shard=sharding.name,
+        side=side,
+        holders=Holders(
+            transport,
+            namespace=sharding.lease_namespace,
+            lease_duration=configuration.leader_election.lease_duration,
+            fence=sharding.fence_period,
+            timing=lease_timing,
+        ),
+        observer=observer,
+        timing=timing,
+        times=times,
+    )
