@@ -19,7 +19,7 @@ class NodeFacts(Struct, frozen=True, gc=False, kw_only=True):
 
     name: str
     labels: Mapping[str, str] = {}
-    #: In the ledger's units (`engine.requests`).
+    #: In the ledger's units, each at most its `NODE_LIMIT` (`engine.requests`).
     allocatable: Amounts = {}
     #: Whether its spec says unschedulable.
     cordoned: bool = False
