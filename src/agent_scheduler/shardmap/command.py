@@ -16,6 +16,7 @@ from pathlib import Path
 from agent_scheduler.config import ConfigurationError
 from agent_scheduler.config.sharding import FILE, load_sharding
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete, read
+from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
 from agent_scheduler.controllers.sharding.flags import add_sharding_source, sharding_flags
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
@@ -26,9 +27,9 @@ from . import dryrun, picture, reading
 from .reading import Unreadable
 
 FAILED = 2
-#: Where things are by config/controllers.
-NAMESPACE = "agent-scheduler"
-CONFIG_MAP = "agent-scheduler-sharding"
+#: Namespace and name of the ConfigMap, as config/controllers has them, and as Volcano and the controller by itself do;
+#: the first that is there is taken where no flag says which.
+PLACES = (("agent-scheduler", "agent-scheduler-sharding"), (NAMESPACE, CONFIG_MAP))
 OUTPUTS = ("table", "wide", "json")
 
 
@@ -50,7 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="plan by this sharding.yaml, not by the ConfigMap",
     )
-    add_sharding_source(parser, namespace=NAMESPACE, config_map=CONFIG_MAP, usual_lease_namespace=NAMESPACE)
+    add_sharding_source(
+        parser,
+        usual_place=" or ".join(f"{name} in {namespace}" for namespace, name in PLACES),
+        usual_lease_namespace="any",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -89,7 +94,7 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
             return _json({"nodes": picture.plain_nodes(shards, nodes)})
         return picture.text_of_nodes(shards, nodes)
     holders = await reading.holders(
-        transport, args.sharding_lease_namespace or NAMESPACE, [shard.name for shard in shards]
+        transport, args.sharding_lease_namespace, [shard.name for shard in shards]
     )
     if args.output == "json":
         return _json({"shards": picture.plain(shards, holders)})
@@ -126,10 +131,16 @@ def _of_file(args: argparse.Namespace) -> ShardingSettings:
 async def _configured(transport: Transport, args: argparse.Namespace) -> ShardingSettings:
     """As a controller that starts now would have it. Raises ConfigurationError and Unreadable."""
     flags, _ = sharding_flags(args)
-    namespace, name = args.sharding_configmap_namespace, args.sharding_configmap
-    found = await reading.config_map(transport, namespace, name)
-    if found is None:
-        return flags._replace(source=f"{flags.source}, for there is no ConfigMap {namespace}/{name}")
+    places: tuple[tuple[str, str], ...] = PLACES
+    if args.sharding_configmap_namespace or args.sharding_configmap:
+        places = ((args.sharding_configmap_namespace or NAMESPACE, args.sharding_configmap or CONFIG_MAP),)
+    for namespace, name in places:
+        found = await reading.config_map(transport, namespace, name)
+        if found is not None:
+            break
+    else:
+        missing = " or ".join("/".join(place) for place in places)
+        return flags._replace(source=f"{flags.source}, for there is no ConfigMap {missing}")
     source = f"ConfigMap {namespace}/{name}, {FILE}"
     return complete(
         read(found, source=source), flags.sync_period, event_trigger=flags.event_trigger, source=source

@@ -22,11 +22,10 @@ from agent_scheduler.controllers.sharding.watching import (
 )
 from agent_scheduler.engine.nodeinfo import NodeInfo
 from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.kube.errors import FailureClass, RequestFailed, classify
+from agent_scheduler.kube.errors import FailureClass, RequestFailed
 from agent_scheduler.kube.paging import SLICE, collect
-from agent_scheduler.kube.patch import send
 from agent_scheduler.kube.paths import segment
-from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Decode, Object
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard
@@ -92,26 +91,22 @@ async def config_map(transport: Transport, namespace: str, name: str) -> ConfigM
     return found[0] if found else None
 
 
-async def holders(transport: Transport, namespace: str, names: list[str]) -> Mapping[str, Holder]:
-    """By shard."""
+async def holders(transport: Transport, namespace: str | None, names: list[str]) -> Mapping[str, Holder]:
+    """By shard. `namespace` None: wherever the leases are."""
     found = await asyncio.gather(*(_holder(transport, namespace, name) for name in names))
     return dict(zip(names, found, strict=True))
 
 
-async def _holder(transport: Transport, namespace: str, shard: str) -> Holder:
+async def _holder(transport: Transport, namespace: str | None, shard: str) -> Holder:
     name = lease_name(shard)
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
-    answer = await send(transport, "GET", path)
-    failure = classify(answer) if isinstance(answer, Response) else answer
-    if failure is not None and failure.kind is FailureClass.NOT_FOUND:
-        return Holder()
-    problem: object = failure
-    if isinstance(answer, Response) and failure is None:
-        try:
-            return Holder(_decode_lease(answer.body))
-        except msgspec.MsgspecError as error:
-            problem = error
-    return Holder(problem=f"lease {namespace}/{name}: {problem}")
+    place = "" if namespace is None else f"/namespaces/{segment(namespace)}"
+    path, selector = f"/apis/coordination.k8s.io/v1{place}/leases", {"fieldSelector": f"metadata.name={name}"}
+    try:
+        found = await _all(transport, path, _decode_lease, selector)
+    except (RequestFailed, Unreadable) as error:
+        return Holder(problem=f"lease {name}: {error}")
+    # Where schedulers of one shard are in several namespaces, each has its own; the last to renew tells most.
+    return Holder(max(found, key=lambda lease: lease.spec.renew_time or "", default=None))
 
 
 async def _all(

@@ -205,5 +205,6 @@ def test_kustomize_builds_it() -> None:
     built = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     found = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built.stdout)}
-    assert ("CustomResourceDefinition", "nodeshards.shard.volcano.sh") in found
+    # To remove the controller must not remove what schedulers have claimed.
+    assert ("CustomResourceDefinition", "nodeshards.shard.volcano.sh") not in found
     assert ("ConfigMap", "agent-scheduler-sharding") in found

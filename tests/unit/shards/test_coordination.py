@@ -205,6 +205,24 @@ async def _is(shared: SharedCluster, shard: str, nodes: str) -> bool:
     return await shared.in_use(shard) == nodes
 
 
+async def test_a_claim_that_another_made_at_the_same_time_is_withdrawn() -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("volcano", [])
+        await shared.desire("a", [])
+        await until(lambda: shared.uses("a", ""))
+        # Ours is carried out, and its answer comes only after the other one has been.
+        tap.harm = lambda request: Disturbance(late=0.5) if _status_writes(request) else None
+        await shared.desire("a", ["n0", "n1"])
+        await until(lambda: _is(shared, "a", "n0 n1"))
+        await shared.write_status("volcano", nodesInUse=["n0"])
+        await until(lambda: decides_on(runtime, "n1"))
+        await until(lambda: _is(shared, "a", "n1"))
+        assert decides_on(runtime, "n1")
+        samples = runtime.metrics.exposition()[0].decode()
+        assert 'agent_scheduler_shard_writes_total{result="withdrawn"} 1' in samples
+
+
 # ---- a server that fails
 
 

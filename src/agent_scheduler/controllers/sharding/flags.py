@@ -15,22 +15,16 @@ SYNC_PERIOD = "60s"
 
 
 def add_sharding_source(
-    parser: argparse.ArgumentParser, *, namespace: str, config_map: str, usual_lease_namespace: str
+    parser: argparse.ArgumentParser, *, usual_place: str, usual_lease_namespace: str
 ) -> None:
-    """Where settings of the sharding controller come from, and where its schedulers' leases are, with the defaults.
-    `usual_lease_namespace` says it in words."""
+    """Where settings of the sharding controller come from, and where its schedulers' leases are. `usual_place` and
+    `usual_lease_namespace` say in words where they are if no flag does."""
     parser.add_argument(
         "--sharding-configmap",
         metavar="NAME",
-        default=config_map,
-        help="ConfigMap with the key sharding.yaml (default: %(default)s)",
+        help=f"ConfigMap with the key sharding.yaml (default: {usual_place})",
     )
-    parser.add_argument(
-        "--sharding-configmap-namespace",
-        metavar="NAMESPACE",
-        default=namespace,
-        help="its namespace (default: %(default)s)",
-    )
+    parser.add_argument("--sharding-configmap-namespace", metavar="NAMESPACE", help="its namespace")
     parser.add_argument(
         "--scheduler-configs",
         metavar="CONFIGS",
@@ -48,8 +42,7 @@ def add_sharding_arguments(parser: argparse.ArgumentParser) -> None:
     """All of them."""
     add_sharding_source(
         parser,
-        namespace=NAMESPACE,
-        config_map=CONFIG_MAP,
+        usual_place=f"{CONFIG_MAP} in {NAMESPACE}",
         usual_lease_namespace="the namespace that the process runs in, or kube-system",
     )
     parser.add_argument(
@@ -102,8 +95,8 @@ def sharding_settings(
     )
     settings = ControllerSettings(
         flags=flags,
-        namespace=_name("--sharding-configmap-namespace", args.sharding_configmap_namespace),
-        config_map=_name("--sharding-configmap", args.sharding_configmap),
+        namespace=_given("--sharding-configmap-namespace", args.sharding_configmap_namespace, NAMESPACE),
+        config_map=_given("--sharding-configmap", args.sharding_configmap, CONFIG_MAP),
         lease_namespace=_name("--sharding-lease-namespace", args.sharding_lease_namespace or namespace),
         fence=_duration("--sharding-fence-period", args.sharding_fence_period),
     )
@@ -126,6 +119,10 @@ def _truth(flag: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ConfigurationError(f"{flag}: found {text!r}; allowed: true, false")
     return text.lower() == "true"
+
+
+def _given(flag: str, text: str | None, usual: str) -> str:
+    return usual if text is None else _name(flag, text)
 
 
 def _name(flag: str, text: str) -> str:
