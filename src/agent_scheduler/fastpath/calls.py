@@ -28,13 +28,21 @@ class Calls:
     """Owner of the budgets. No call raises for what network or server do."""
 
     def __init__(
-        self, transport: Transport, *, rate: RateLimit, policy: Callable[[], BindPolicy], timing: Timing
+        self,
+        transport: Transport,
+        *,
+        rate: RateLimit,
+        policy: Callable[[], BindPolicy],
+        timing: Timing,
+        may_bind_to: Callable[[str], bool] = lambda _node: True,
     ) -> None:
-        """`rate`: of binds, whose number at a time is the binder's."""
+        """`rate`: of binds, whose number at a time is the binder's. `may_bind_to`: whether a bind to a node may be sent
+        now; asked before each."""
         self._transport = transport
         self._start = start_of(transport)
         self._policy = policy
         self._timing = timing
+        self._may_bind_to = may_bind_to
         self._binds = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
         claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
         #: About claims, and about volumes: as their namesakes in `kube`.
@@ -56,6 +64,7 @@ class Calls:
             uid=pod.uid,
             node=node_name,
             ended=ended,
+            allowed=partial(self._may_bind_to, node_name),
             budget=self._binds,
             policy=self._policy(),
             timing=self._timing,
@@ -72,6 +81,7 @@ class Calls:
             node=node_name,
             begun=begun,
             doubt=doubt,
+            allowed=partial(self._may_bind_to, node_name),
             budget=self._binds,
             policy=self._policy(),
             timing=self._timing,

@@ -97,7 +97,11 @@ class FastPath:
         """`neighbours`: where other processes have a part of the pods and the nodes."""
         self.settings = settings
         self._calls = Calls(
-            transport, rate=settings.binds, policy=lambda: self.settings.bind_policy, timing=timing
+            transport,
+            rate=settings.binds,
+            policy=lambda: self.settings.bind_policy,
+            timing=timing,
+            may_bind_to=lambda node_name: self.shard is None or self.shard.may_bind_to(node_name),
         )
         self._observer = observer
         self._timing = timing

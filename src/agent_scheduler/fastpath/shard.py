@@ -45,6 +45,8 @@ class Shard:
         self._ledger = ledger
         self._queue = queue
         self._caught_up = caught_up
+        #: Owner: the coordinator.
+        self._held: Names = frozenset()
 
     @property
     def unready(self) -> str:
@@ -60,6 +62,13 @@ class Shard:
             there = [node for name in sorted(joined) if (node := self._ledger.node(name)) is not None]
             if other or there:
                 self._queue.move_all(NODE_SHARD_UPDATE, None, None if other else there)
+
+    def hold(self, nodes: Names) -> None:
+        self._held = nodes
+
+    def may_bind_to(self, node_name: str) -> bool:
+        """Whether a bind may be sent there now, decided as it may be."""
+        return self.mode is not ShardingMode.HARD or node_name in self._held
 
     def in_flight(self, nodes: Names) -> Names:
         return self._ledger.assumed_on(nodes)

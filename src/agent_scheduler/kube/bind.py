@@ -146,15 +146,16 @@ def begin(
     uid: str,
     node: str,
     ended: Callable[[BindResult | Begun], None],
+    allowed: Callable[[], bool] = lambda: True,
     budget: Budget = UNLIMITED,
     policy: BindPolicy = DEFAULT_POLICY,
     timing: Timing = REAL,
 ) -> bool:
-    """Sends the bind at once and without a task, if it can be; False: nothing was sent, and `bind` is the way.
+    """Sends the bind at once and without a task, if it can and may be; False: nothing was sent, and `bind` is the way.
 
     `ended` is told once: of a pod that is bound, or what `bind` has to go on from.
     """
-    if not budget.is_unlimited:
+    if not budget.is_unlimited or not allowed():
         return False
     began = timing.clock()
 
@@ -181,6 +182,7 @@ async def bind(
     annotations: Mapping[str, str] | None = None,
     begun: Begun | None = None,
     doubt: Doubt | None = None,
+    allowed: Callable[[], bool] = lambda: True,
     budget: Budget = UNLIMITED,
     policy: BindPolicy = DEFAULT_POLICY,
     timing: Timing = REAL,
@@ -189,9 +191,10 @@ async def bind(
     """Binds the pod and does not return before the outcome is known or `policy.deadline` has passed.
 
     `begun` is a bind that `begin` has sent, from which this goes on. `doubt` is what an earlier call for this pod and
-    node left open, and the outcome covers that call, too: the pod is asked before anything is sent. `count(what)` is
-    told of: post, get, retry. A caller that cancels this learns nothing: it must treat the pod as after UNKNOWN. Raises
-    nothing for what the network or the server does.
+    node left open, and the outcome covers that call, too: the pod is asked before anything is sent. `allowed` is asked
+    before each POST; one that may not be sent ends the call, as UNAVAILABLE unless an earlier one is in doubt.
+    `count(what)` is told of: post, get, retry. A caller that cancels this learns nothing: it must treat the pod as
+    after UNKNOWN. Raises nothing for what the network or the server does.
     """
     attempt = _Bind(
         transport,
@@ -201,6 +204,7 @@ async def bind(
         node=node,
         begun=begun,
         doubt=doubt,
+        allowed=allowed,
         budget=budget,
         policy=policy,
         timing=timing,
@@ -232,6 +236,9 @@ async def is_pending(
 _IN_DOUBT = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
 
 
+_NOT_ALLOWED = Failure(FailureClass.TRANSIENT, message="the node may no longer be used")
+
+
 def _may_go_on(failure: Failure) -> bool:
     """Whether the server may carry out a request after it failed so. Not after an answer of its own: the request has
     ended, and a GET from then on, which reads etcd with a quorum, sees what came of it. 504 is said by a server, or by
@@ -252,6 +259,7 @@ class _Bind:
     node: str
     begun: Begun | None
     doubt: Doubt | None
+    allowed: Callable[[], bool]
     budget: Budget
     policy: BindPolicy
     timing: Timing
@@ -282,6 +290,8 @@ class _Bind:
                 if failure is None:
                     return self._result(BindOutcome.BOUND, node=self.node)
             self.failure = failure
+            if failure is _NOT_ALLOWED:
+                return self._if_settled(self._result(BindOutcome.UNAVAILABLE))
             if _may_go_on(failure):
                 self.settles = self.timing.clock() + self.policy.settles
             if failure.kind in _IN_DOUBT:
@@ -336,6 +346,8 @@ class _Bind:
     async def _exchange(self, method: str) -> Response | Failure:
         posting = method == "POST"
         async with self.budget.request():
+            if posting and not self.allowed():
+                return _NOT_ALLOWED
             if self.began is None:
                 self.began = self.timing.clock()
             self.count(method.lower())

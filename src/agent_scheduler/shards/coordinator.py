@@ -11,7 +11,8 @@ Writes name the version they were made for, so that none which was thought lost 
 Invariants:
 - a node is used only while a claim to it stands that was published, and read back beside everybody else's;
 - a claim is given back only when nothing of ours is under way to the node: no decision that could still bind there, no
-  bind that waits, is on the wire, or got no answer.
+  bind that waits, is on the wire, or got no answer;
+- what an earlier scheduler of this shard has claimed is kept while a request of its may still be carried out.
 """
 
 from __future__ import annotations
@@ -61,11 +62,14 @@ _NOBODY: Final[Names] = frozenset()
 
 
 class Side(Protocol):
-    """What a scheduler does for its coordinator. The first two are synchronous: no cycle comes between them."""
+    """What a scheduler does for its coordinator. The first three are synchronous: no cycle comes between them."""
 
     def use(self, nodes: Names, unready: str) -> None:
         """Decide on these nodes from the next cycle on; what was decided for others is no longer good. `unready`: why
         there is no shard to speak of, else empty."""
+
+    def hold(self, nodes: Names) -> None:
+        """Claims to these stand, and to no others: to a node without one nothing may be sent, whatever was decided."""
 
     def in_flight(self, nodes: Names) -> Names:
         """Those of `nodes` to which something is under way."""
@@ -92,15 +96,18 @@ class Coordinator:
         shard: str,
         side: Side,
         holders: Holders,
+        fence: float,
         observer: ShardObserver,
         timing: Timing,
         times: WatchTimes | None = None,
     ) -> None:
+        """`fence`: seconds for which a request may be carried out after whoever sent it has lost its lease."""
         self._transport = transport
         self._name = shard
         self._path = f"{NODE_SHARDS}/{quote(shard, safe='')}/status"
         self._side = side
         self._holders = holders
+        self._fence = fence
         self._observer = observer
         self._timing = timing
         self._times = times or WatchTimes()
@@ -112,7 +119,11 @@ class Coordinator:
         # Owner of all below: the task in `run`.
         #: Nodes on which something of ours may be under way. Invariant: published, and nobody else's.
         self._held: Names = _NOBODY
-        #: Those of them on which all pods are known that others have bound there.
+        #: What an earlier scheduler of this shard had claimed when we came; None until that is known. At
+        #: `_inherited_until` nothing is left of it.
+        self._inherited: Names | None = None
+        self._inherited_until = 0.0
+        #: Those that are held on which all pods are known that others have bound there.
         self._known: Names = _NOBODY
         #: Those of them that leave as soon as nothing is under way there.
         self._leaving: Names = _NOBODY
@@ -191,8 +202,8 @@ class Coordinator:
         self._use(_NOBODY, "this scheduler is ending")
         own = (await self._read()).get(self._name)
         if own is not None:
-            self._held = self._side.in_flight(self._held)
-            await self._publish(own, self._held)
+            self._hold(self._side.in_flight(self._held))
+            await self._publish(own, self._held | self._inherits(own))
 
     # ---- one look at the shards, and what follows from it
 
@@ -202,17 +213,19 @@ class Coordinator:
         own = shards.get(self._name)
         if own is None:
             # Nobody can see our claims any more, so we have none.
-            self._held = self._leaving = _NOBODY
+            self._hold(_NOBODY)
+            self._leaving = self._inherited = _NOBODY
             missing = f"node shard {self._name} does not exist"
             self._use(
                 _NOBODY, missing if self._is_known else f"{missing}: the cluster has no NodeShards at all"
             )
             return _RESYNC
         # A claim that somebody has erased does not stand, and has to be made anew.
-        self._held &= own.in_use
+        self._hold(self._held & own.in_use)
         self._leaving = _NOBODY
-        others = await self._others(shards.values(), own.desired)
-        allowed = share(self._name, own.desired, self._held, others)
+        others = await self._others(shards.values(), own.desired | own.in_use)
+        kept = self._inherited = self._inherits(own) - claimed(others)
+        allowed = share(self._name, own.desired, self._held | kept, others)
         leaving = self._held - allowed
         # No await from here on until it is known what is under way to those that leave.
         self._known &= self._held
@@ -222,16 +235,29 @@ class Coordinator:
             if own.desired
             else "",
         )
-        self._held = (self._held & allowed) | self._side.in_flight(leaving)
+        self._hold((self._held & allowed) | self._side.in_flight(leaving))
         joining = allowed - self._held
-        version = await self._publish(own, self._held | joining)
+        version = await self._publish(own, self._held | joining | kept)
         lost = joining - await self._claim(joining, allowed, version) if joining else _NOBODY
         if lost:
             self._observer.shard_write("withdrawn")
             # At a time of our own, so that two who withdrew do not come back together.
             return self._timing.rng() * _DRAIN
         self._leaving = self._held - own.desired
-        return _WAIT if own.desired - self._held else _RESYNC
+        pause = _WAIT if own.desired - self._held else _RESYNC
+        return min(pause, self._inherited_until - self._timing.clock()) if kept - own.desired else pause
+
+    def _inherits(self, own: NodeShard) -> Names:
+        """What an earlier scheduler of this shard has claimed, while something of it may still be under way."""
+        now = self._timing.clock()
+        if self._inherited is None:
+            # It stopped writing before we could have its lease.
+            self._inherited, self._inherited_until = own.in_use, now + self._fence
+        return self._inherited & own.in_use if now < self._inherited_until else _NOBODY
+
+    def _hold(self, nodes: Names) -> None:
+        self._held = nodes
+        self._side.hold(nodes)
 
     async def _claim(self, joining: Names, allowed: Names, version: str) -> Names:
         """Those of `joining` to which nobody else has a claim, now that ours stand in `version`. They are used, beside
@@ -241,7 +267,7 @@ class Coordinator:
         if own is None:
             return _NOBODY
         gained = (joining & own.in_use) - claimed(await self._others(shards.values(), joining))
-        self._held |= gained
+        self._hold(self._held | gained)
         if gained:
             # Who had them before may have bound pods there that our watch has not told of.
             await self._side.catch_up(version)

@@ -396,3 +396,22 @@ async def test_what_a_real_server_answered_is_understood(name: str) -> None:
     answer = Answer(recorded["status"], recorded["body"])
     result, _, _ = await bound([answer], [state] if state else None)
     assert result.outcome is outcome
+
+
+async def test_a_bind_that_may_not_be_sent_is_not_sent() -> None:
+    result, requests, _ = await bound([CREATED], allowed=lambda: False)
+    assert (result.outcome, result.attempts, requests) == (BindOutcome.UNAVAILABLE, 0, [])
+    async with connected(Server([CREATED])) as (server, transport):
+        told: list[BindResult | Begun] = []
+        whom = {"namespace": "t", "name": "p", "uid": "u", "node": "n1"}
+        assert not begin(starting(transport), ended=told.append, allowed=lambda: False, **whom)
+        assert (server.requests, told) == ([], [])
+
+
+async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> None:
+    may = [True, False]
+    result, requests, time = await bound([Reset()], allowed=lambda: may.pop(0))
+    assert methods(requests) == ["POST", "GET"]
+    assert result.outcome is BindOutcome.UNKNOWN
+    assert result.doubt is not None and result.doubt.settles > time.now
+    assert result.doubt.then is not None and result.doubt.then.outcome is BindOutcome.UNAVAILABLE

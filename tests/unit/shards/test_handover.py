@@ -166,3 +166,52 @@ async def _adding(shared: SharedCluster, shard: str, nodes: list[str]) -> bool:
 
 async def _placed(shared: SharedCluster, number: int) -> bool:
     return len(await shared.cluster.placed()) == number
+
+
+async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_the_fence() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("a", ["n1"])
+        await shared.desire("b", ["n0"])
+        # As the one before left it, which had been told to give n0 up and died: a bind of its may still come.
+        await shared.write_status("a", nodesInUse=["n0"])
+        async with scheduler(shared, "a", fence="1h") as a, scheduler(shared, "b") as b:
+            await until(lambda: decides_on(a, "n1"))
+            await until(lambda: _removing(shared, "a", ["n0"]))
+            await until(lambda: _adding(shared, "b", ["n0"]))
+            assert await shared.in_use("a") == "n0 n1"
+            assert decides_on(b)
+        # Neither does it give back at its own end what is not its own to give.
+        assert await shared.in_use("a") == "n0"
+
+
+async def test_what_a_dead_scheduler_had_claimed_is_given_back_after_the_fence() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("a", ["n1"])
+        await shared.write_status("a", nodesInUse=["n0"])
+        async with scheduler(shared, "a", fence="500ms"):
+            await until(lambda: shared.uses("a", "n1"))
+
+
+async def test_a_successor_keeps_the_nodes_that_are_still_desired_though_others_desire_them_first() -> None:
+    async with shared_cluster(1) as shared:
+        await shared.desire("a", ["n0"])
+        await shared.desire("b", ["n0"])
+        await shared.write_status("b", nodesInUse=["n0"])
+        async with scheduler(shared, "a") as a, scheduler(shared, "b", fence="1h") as b:
+            await until(lambda: decides_on(b, "n0"))
+            await until(lambda: _adding(shared, "a", ["n0"]))
+            assert decides_on(a)
+
+
+async def test_a_decision_for_a_node_whose_claim_is_gone_is_not_sent() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        shard = path_of(a).shard
+        assert shard is not None and shard.may_bind_to("n0")
+        await shared.delete("a")
+        await until(lambda: not shard.may_bind_to("n0"))
+        await shared.cluster.add_pod("p", scheduler="a")
+        (pod,) = await until(lambda: list(path_of(a).cluster.pods.values()))
+        answer = await path_of(a)._calls.bind(pod, "n0")
+        assert (answer.outcome, answer.attempts) == (BindOutcome.UNAVAILABLE, 0)
