@@ -244,10 +244,11 @@ class Coordinator:
             # At a time of our own, so that two who withdrew do not come back together.
             return self._timing.rng() * _DRAIN
         self._leaving = self._held - own.desired
+        wanted = own.desired - self._held
         # Of those without a lease only a change of their shards can tell anything, and that wakes us.
-        missing = own.desired - self._held
         waits = any(
-            each.liveness is Liveness.ALIVE and missing & (each.in_use | each.desired) for each in others
+            each.liveness is Liveness.ALIVE and not wanted.isdisjoint(each.in_use | each.desired)
+            for each in others
         )
         pause = _WAIT if waits else _RESYNC
         return min(pause, self._inherited_until - self._timing.clock()) if kept - own.desired else pause
