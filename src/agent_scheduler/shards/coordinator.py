@@ -36,7 +36,7 @@ from agent_scheduler.engine.shards.claims import (
     status,
     tells_the_same,
 )
-from agent_scheduler.kube.changes import Change
+from agent_scheduler.kube.changes import DELETED, Change
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
 from agent_scheduler.kube.paging import SLICE, collect
 from agent_scheduler.kube.patch import patch_once
@@ -125,7 +125,9 @@ class Coordinator:
         self._inherited_until = 0.0
         #: Those that are held on which all pods are known that others have bound there.
         self._known: Names = _NOBODY
-        #: Those of them that leave as soon as nothing is under way there.
+        #: Those of them that decisions are made on.
+        self._used: Names = _NOBODY
+        #: Those that are held and leave as soon as nothing is under way there.
         self._leaving: Names = _NOBODY
         #: The version of our shard that our last write made.
         self._version = ""
@@ -156,6 +158,8 @@ class Coordinator:
     def _notice(self, changes: list[Change[NodeShard]]) -> None:
         for change in changes:
             version = change.object.metadata.resource_version
+            if change.object.name == self._name and not is_older(version, self._version):
+                self._lose(self._held - (_NOBODY if change.type is DELETED else change.object.in_use))
             if version != self._version:
                 # Of what we wrote ourselves nothing has to be told.
                 self._changed.set()
@@ -224,8 +228,10 @@ class Coordinator:
         self._hold(self._held & own.in_use)
         self._leaving = _NOBODY
         others = await self._others(shards.values(), own.desired | own.in_use)
-        kept = self._inherited = self._inherits(own) - claimed(others)
-        allowed = share(self._name, own.desired, self._held | kept, others)
+        taken = claimed(others)
+        kept = self._inherited = self._inherits(own) - taken
+        # Claims that stand and were about to be given back are ours before they are anybody's.
+        allowed = share(self._name, own.desired, self._held | (own.in_use - taken), others)
         leaving = self._held - allowed
         # No await from here on until it is known what is under way to those that leave.
         self._known &= self._held
@@ -253,6 +259,12 @@ class Coordinator:
         pause = _WAIT if waits else _RESYNC
         return min(pause, self._inherited_until - self._timing.clock()) if kept - own.desired else pause
 
+    def _lose(self, nodes: Names) -> None:
+        """Our claims to these were erased: stop at once, whatever is being waited for, as others may claim them now."""
+        if nodes:
+            self._hold(self._held - nodes)
+            self._use(self._used - nodes, f"the claims of node shard {self._name} were erased")
+
     def _inherits(self, own: NodeShard) -> Names:
         """What an earlier scheduler of this shard has claimed, while something of it may still be under way."""
         now = self._timing.clock()
@@ -277,13 +289,14 @@ class Coordinator:
         if gained:
             # Who had them before may have bound pods there that our watch has not told of.
             await self._side.catch_up(version)
-            self._known |= gained
+            self._known |= gained & self._held
             # That may have taken long. Where the shards have changed since, they are looked at before.
             if not self._changed.is_set():
-                self._use(self._known & allowed, "")
+                self._use(self._known & self._held & allowed, "")
         return gained
 
     def _use(self, nodes: Names, unready: str) -> None:
+        self._used = nodes
         self._side.use(nodes, "" if nodes else unready)
 
     # ---- the API server

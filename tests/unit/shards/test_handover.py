@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from agent_scheduler.apiserver.requests import Disturbance
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
 from agent_scheduler.runtime import Runtime
 from tests.embedded import until
-from tests.regressions.links import watching_through_a_relay
+from tests.regressions.links import Tap, watching_through_a_relay
 from tests.regressions.stages import HeldBinds, HeldResults
 
 from .shared import SharedCluster, decides_on, scheduler, shared_cluster
@@ -119,6 +120,49 @@ async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_si
         condition = await until(lambda: shared.cluster.condition("second"))
         assert "Insufficient cpu" in condition["message"]
         assert await shared.cluster.placed() == {"first": "n0"}
+
+
+async def test_a_shard_that_is_deleted_while_pods_are_caught_up_with_ends_the_use_of_its_nodes() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        side = path_of(a).shard
+        assert side is not None
+        waiting = asyncio.Event()
+
+        async def never(_version: str) -> None:
+            waiting.set()
+            await asyncio.Event().wait()
+
+        side.catch_up = never  # type: ignore[method-assign]
+        await shared.desire("a", ["n0", "n1"])
+        await asyncio.wait_for(waiting.wait(), 10)
+        await shared.delete("a")
+        await until(lambda: decides_on(a))
+        assert not side.may_bind_to("n0")
+
+
+async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stays() -> None:
+    """Though another that is first by name desires it, too."""
+    tap = Tap()
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a"), scheduler(shared, "b") as b:
+        await shared.desire("b", ["n0"])
+        await until(lambda: decides_on(b, "n0"))
+        await shared.desire("a", [])
+        await until(lambda: shared.uses("a", ""))
+        # What gives the claim back is refused, as the shard has changed meanwhile.
+        tap.harm = lambda request: (
+            Disturbance(delay=0.5)
+            if request.method == "PATCH" and request.path.endswith("/b/status")
+            else None
+        )
+        await shared.desire("b", [])
+        await until(lambda: path_of(b).shard and decides_on(b))
+        await shared.desire("b", ["n0"])
+        await shared.desire("a", ["n0"])
+        tap.harm = lambda _: None
+        await until(lambda: decides_on(b, "n0"))
+        assert await shared.in_use("b") == "n0" and await shared.in_use("a") == ""
 
 
 async def test_in_a_soft_shard_pods_are_evicted_in_the_shard_before_they_are_elsewhere() -> None:
