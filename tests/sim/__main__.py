@@ -12,12 +12,13 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from .faults import KINDS
 from .many import Summary, run_many
 from .scenarios import SCENARIOS
-from .states import WANTED
+from .states import WANTED, WANTED_OF_SHARDS
 from .world import Options, Verdict, run, shrink
 
 
@@ -69,11 +70,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     until = time.monotonic() + args.minutes * 60 if args.minutes else None
-    summary = run_many((Options(seed=seed, **common) for seed in seeds), jobs=args.jobs, until=until)
-    print(summary.text(WANTED))
+    summary = run_many(_worlds(seeds, common, mixed=bool(args.minutes)), jobs=args.jobs, until=until)
+    print(summary.text((*WANTED, *WANTED_OF_SHARDS)))
     for verdict in summary.failed[:3]:
         _report(verdict, shrinks=not args.no_shrink)
     return 1 if summary.failed else 0
+
+
+def _worlds(seeds: Iterable[int], common: dict[str, Any], *, mixed: bool) -> Iterator[Options]:
+    """`mixed`: where no scenario was asked for, each third world is `sharded`, which no seed draws."""
+    for seed in seeds:
+        shared = mixed and not common["scenario"] and seed % 3 == 0
+        yield Options(seed=seed, **{**common, "scenario": "sharded" if shared else common["scenario"]})
 
 
 def _one(options: Options, *, shrinks: bool) -> int:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from agent_scheduler.config import Configuration, Source
 
 from .rules import OPTIONAL
+from .shard_load import FENCE, LEASE_NAMESPACE
 
 if TYPE_CHECKING:
     from .scenarios import Shape
 
 FILE = "scheduler.yaml"
-#: The schedulerName of a profile that comes and goes, and those of all that there ever are.
+#: The schedulerName of a world's only scheduler, and of a profile that comes and goes.
+ALONE = "agent-scheduler"
 OTHER = "agent-other"
-OURS = ("agent-scheduler", OTHER)
 #: What a running process cannot take over, each for a reason of its own.
 _UNUSABLE: tuple[Callable[[str], str], ...] = (
     lambda text: text + "profiles: [{schedulerName: x}]\n",
@@ -35,8 +36,13 @@ _UNUSABLE: tuple[Callable[[str], str], ...] = (
 )
 
 
+def names_of(scheduler: str) -> tuple[str, str]:
+    """The schedulerNames of all profiles that a scheduler ever has."""
+    return (scheduler, OTHER if scheduler == ALONE else f"{scheduler}-other")
+
+
 class File:
-    """What it says, and what it said when it was last valid."""
+    """What it says, and what it said when it was last valid; for the only scheduler. The files of several are alike."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -54,23 +60,39 @@ class File:
     def restore(self) -> None:
         self.text = self.valid
 
-    def source(self) -> _Source:
-        return _Source(self)
+    def source(self, scheduler: str) -> _Source:
+        return _Source(self, scheduler)
+
+    def of(self, scheduler: str, text: str) -> str:
+        """What the file of a scheduler says when that of the only one says `text`."""
+        if scheduler == ALONE or self._shape.shards is None:
+            return text
+        for mine, its in zip(names_of(ALONE), names_of(scheduler), strict=True):
+            text = text.replace(f"schedulerName: {mine}", f"schedulerName: {its}")
+        sharding = (
+            f"sharding: {{mode: {self._shape.shards.modes[scheduler]}, name: {scheduler}, "
+            f"leaseNamespace: {LEASE_NAMESPACE}, fencePeriod: {FENCE:g}s}}\n"
+        )
+        return text.replace("serving:", f"{sharding}serving:", 1)
 
 
 class _Source(Source):
     """The file as one process reads it."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, scheduler: str) -> None:
         super().__init__(argparse.Namespace(config=FILE), environ={})
         self._text = file
+        self._scheduler = scheduler
 
     def text(self) -> str:
-        return self._text.text
+        return self._text.of(self._scheduler, self._text.text)
+
+    def valid(self) -> str:
+        return self._text.of(self._scheduler, self._text.valid)
 
     def start(self) -> Configuration:
         """What a process begins with."""
-        return self.load(self._text.valid)
+        return self.load(self.valid())
 
 
 def ask_for_more(shape: Shape, rng: random.Random) -> None:
@@ -79,7 +101,7 @@ def ask_for_more(shape: Shape, rng: random.Random) -> None:
         spec = pod["spec"]
         chance = rng.random()
         if chance < 0.15:
-            spec["schedulerName"] = OTHER
+            _, spec["schedulerName"] = names_of(spec["schedulerName"])
         elif chance < 0.3 and "volumes" not in spec:
             spec["nodeSelector"] = {"example.com/there": "is-none"}
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 class Kind:
     """`where` it strikes: bind, write, any request, list, watch, cluster or process.
 
-    `number` is its place in docs/reliability.md.
+    `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some.
     """
 
     number: int
@@ -80,6 +80,14 @@ KINDS: dict[str, Kind] = {
         42, "cluster", "a driver publishes a pool anew, incomplete for a while, or less of it"
     ),
     "class_changed": Kind(43, "cluster", "a DeviceClass goes, or selects nothing, and comes back"),
+    # Shards.
+    "shards_changed": Kind(
+        33,
+        "shards",
+        "nodes move between shards, are swapped, desired twice or by nobody; a shard goes and comes back",
+    ),
+    "shard_written": Kind(44, "shards", "409: a NodeShard was written by others just before"),
+    "owner_gone": Kind(45, "shards", "a scheduler ends or stands still, and comes back late or never"),
 }
 
 
@@ -119,6 +127,9 @@ class Plan:
         self.calm_at = max(self.calm_at, until)
 
 
+#: What can go wrong only where nodes are shared.
+OF_SHARDS = tuple(name for name, kind in KINDS.items() if kind.where == "shards")
+
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
     ("lost_after", "lost_before", "slow", "held_back", "unfair"),
@@ -137,15 +148,22 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 
 
-def draw(rng: random.Random, *, only: Collection[str] = (), likely: Collection[str] = ()) -> list[str]:
-    """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more."""
+def draw(
+    rng: random.Random, *, only: Collection[str] = (), likely: Collection[str] = (), shards: bool = False
+) -> list[str]:
+    """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
+
+    `shards`: the world has some, and what can go wrong with these is likely, too.
+    """
     if only:
         return [name for name in KINDS if name in only]
     if rng.random() < 0.4:
         found = set(rng.choice(THEMES))
     else:
         wanted = rng.choice((0.0, 0.1, 0.2, 0.35, 0.6))
-        found = {name for name in KINDS if rng.random() < wanted}
+        found = {name for name in KINDS if name not in OF_SHARDS and rng.random() < wanted}
     if found:
         found.update(name for name in likely if rng.random() < 0.5)
+    if shards:
+        found.update(name for name in OF_SHARDS if rng.random() < 0.7)
     return [name for name in KINDS if name in found]

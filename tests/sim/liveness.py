@@ -11,12 +11,16 @@ L8  preemption ends: no pod waits that would fit if lesser ones left, none is no
     though nothing else has happened to the node
 L9  the configuration in effect is what the file says, and every worker works
 L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
+L11 every hand-over of nodes ends (`shard_rest`)
+
+Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
+come back are nobody's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +28,11 @@ import orjson
 
 from agent_scheduler.config import Configuration, load_text, to_dict
 
+from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .rules import Rules, fits, rules_of
+from .shard_rest import check_still, until_handed_over
 from .states import samples
 from .volumes import has_its_volumes
 
@@ -46,6 +52,9 @@ _REST = 30.0
 _FLUSHED = 345.0
 #: Requests of all processes in a rest of `_REST` seconds, besides the lease's; and each pod that waits.
 _QUIET, _QUIET_A_POD = 10, 4
+#: More of them for each shard that waits for a node which another one uses: it looks every two seconds whether that one
+#: still lives.
+_QUIET_A_SHARD = 32
 
 
 @cache
@@ -53,14 +62,24 @@ def _read(text: str) -> Configuration:
     return load_text(text)
 
 
-def rules(world: World) -> Rules:
-    """Those of the last configuration."""
-    return rules_of(_read(world.file.valid))
+def rules(world: World, scheduler: str = ALONE) -> Rules:
+    """Those of the last configuration. Schedulers differ in their names alone."""
+    return rules_of(_read(world.file.source(scheduler).valid()))
 
 
-def waiting(world: World) -> list[dict[str, Any]]:
-    """Pods of ours that have no node, no gate and no end."""
-    names = rules(world).names
+def _names(world: World) -> dict[str, str]:
+    """schedulerName -> the scheduler whose pods have it, if that lives."""
+    return {
+        name: scheduler
+        for scheduler in world.shape.schedulers
+        if world.shards is None or world.shards.lives(scheduler)
+        for name in rules(world, scheduler).names
+    }
+
+
+def waiting(world: World, names: Container[str] | None = None) -> list[dict[str, Any]]:
+    """Pods of ours, or of those `names`, that have no node, no gate and no end."""
+    names = _names(world) if names is None else names
     pods = (orjson.loads(record.data) for record in world.store.tables[PODS].scan(""))
     return [
         pod
@@ -95,11 +114,17 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):
             placed.setdefault(pod["spec"].get("nodeName", ""), []).append(without_extended(pod))
     found = []
+    schedulers = _names(world)
     for pod in waits:
+        ours = None
+        if world.shards is not None:
+            ours = world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
         if not everybody and pod["spec"].get("preemptionPolicy") == "Never":
             continue
         for node in nodes:
             name = node["metadata"]["name"]
+            if ours is not None and name not in ours:
+                continue
             there = [each for each in placed[name] if everybody or _priority(each) >= _priority(pod)]
             if not fits(without_extended(pod), node, there, by) or not has_its_volumes(world, pod, node):
                 continue
@@ -129,6 +154,11 @@ async def _until_none(
 
 async def come_to_rest(world: World) -> None:
     """Wait until all that fits is bound; then watch the rest."""
+    owners = None
+    if world.shards is not None:
+        owners = await until_handed_over(world, world.shards)
+        if owners is None:
+            return
     if not await _until_none(world, late, BOUND_WITHIN, "L1"):
         return
     # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
@@ -149,7 +179,7 @@ async def come_to_rest(world: World) -> None:
             break
         await asyncio.sleep(5.0)
     for pod in waiting(world):
-        if not is_gated(world, pod) and not _says_why(pod):
+        if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
             condition = _condition(pod)
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
     _check_claims(world)
@@ -160,6 +190,8 @@ async def come_to_rest(world: World) -> None:
         _check_preemption(world, process)
         _check_configuration(world, process)
     _check_workers(world)
+    if world.shards is not None and owners is not None:
+        check_still(world, world.shards, owners)
 
 
 async def _rest(world: World) -> None:
@@ -171,7 +203,10 @@ async def _rest(world: World) -> None:
         sent = world.requests
         await asyncio.sleep(_REST)
         now, left = world.requests - sent, waiting(world)
-        if now <= _QUIET + _QUIET_A_POD * len(left):
+        most = _QUIET + _QUIET_A_POD * len(left)
+        if world.shards is not None:
+            most += _QUIET_A_SHARD * world.shards.waiting()
+        if now <= most:
             break
     else:
         world.safety.violated("L3", f"{now} requests in {_REST:g} s of rest, with {len(left)} pods waiting")
@@ -200,6 +235,15 @@ def _says_why(pod: dict[str, Any]) -> bool:
     return condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
 
 
+def _has_no_shard(world: World, pod: dict[str, Any]) -> bool:
+    """Whether the pod says that there are no nodes for it to go to, and there are none; or there were none when a
+    request was sent that was carried out after later ones."""
+    if world.shards is None or _condition(pod).get("reason") != "NodeShardNotReady":
+        return False
+    late = world.plan.fired["failed"] + world.plan.fired["slow"]
+    return bool(late) or not world.shards.open_to(_names(world)[pod["spec"]["schedulerName"]])
+
+
 def _leader(process: Process) -> FastPath | None:
     """What decides in the process, if that may write."""
     fast_path = process.fast_path
@@ -213,7 +257,7 @@ def _check_metrics(world: World, process: Process) -> None:
         return
     world.safety.checked["L5"] += 1
     seen = samples(process)
-    waits = waiting(world)
+    waits = waiting(world, rules(world, process.scheduler).names)
     # Those whose claims have gone since they were refused are not behind the gate.
     gated = sum(is_gated(world, pod) for pod in waits)
     told = sum(
@@ -280,7 +324,7 @@ def _check_configuration(world: World, process: Process) -> None:
     if runtime is None or process.transport is None or process.transport.closed:
         return
     world.safety.checked["L9"] += 1
-    if to_dict(runtime._configuration) != to_dict(_read(world.file.valid)):
+    if to_dict(runtime._configuration) != to_dict(_read(world.file.source(process.scheduler).valid())):
         world.safety.violated("L9", f"{process.identity} does not go by what the file says")
 
 

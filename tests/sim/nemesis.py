@@ -49,6 +49,8 @@ class Nemesis:
                     act()
             if world.device_nemesis is not None:
                 world.device_nemesis.strike()
+            if world.shard_nemesis is not None:
+                world.shard_nemesis.strike()
             for process in world.processes:
                 self._strike(process)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 from agent_scheduler.apiserver import requests
@@ -29,6 +29,9 @@ from agent_scheduler.kube.transport import (
     TransportError,
     split_lines,
 )
+
+from .exchange import LONGEST, Exchange, refusal
+from .shard_map import PATH as SHARD_PATH
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -63,6 +66,8 @@ def verb_of(method: str, path: str) -> str:
         return "volume"
     if "/resourceclaims" in plain and method != "GET":
         return "claim"
+    if plain.startswith(SHARD_PATH) and method != "GET":
+        return "shard"
     if method == "GET":
         return "list" if plain in ("/api/v1/pods", "/api/v1/nodes") else "get"
     if method == "DELETE":
@@ -84,6 +89,10 @@ class SimTransport:
         self.streams = 0
         self.under_way = 0
         self._outage_ends = 0.0
+        #: Those under way that no task waits for.
+        self._started: dict[
+            asyncio.Future[Response], tuple[Callable[[asyncio.Future[Response]], None], asyncio.TimerHandle]
+        ] = {}
 
     # -- requests
 
@@ -132,6 +141,7 @@ class SimTransport:
         def over(_: asyncio.Future[Response]) -> None:
             self.under_way -= 1
             patience.cancel()
+            del self._started[answer]
             error = answer.exception()
             # Nobody is told in a process that is dead.
             if not self.closed:
@@ -139,6 +149,7 @@ class SimTransport:
 
         patience = asyncio.get_running_loop().call_later(timeout, expire)
         answer.add_done_callback(over)
+        self._started[answer] = over, patience
         return True
 
     def _send(
@@ -169,10 +180,15 @@ class SimTransport:
         before, after = self._latencies(fate, timeout)
         if fate in ("lost_before", "lost_after"):
             world.plan.lasts(loop.time() + timeout)
-        if fate in ("lost_before", "lost_after", "slow", "failed") and verb == "bind":
+        if fate in ("lost_before", "lost_after", "slow", "hangs", "failed") and verb == "bind":
             # Nobody can say before whether it was carried out.
             world.plan.lasts(loop.time() + timeout + DEFAULT_POLICY.settles)
-        exchange = _Exchange(self, answer, asked, fate, after=after)
+        sent = None
+        if verb == "bind" and world.shard_safety is not None:
+            sent = world.shard_safety.sent(self._process, path, body or b"")
+        exchange = Exchange(
+            world, self._process, self, answer, asked, verb=verb, fate=fate, after=after, sent=sent
+        )
         loop.call_later(before, exchange.arrive, context=world.context)
         return answer
 
@@ -203,6 +219,12 @@ class SimTransport:
 
     def _fate(self, method: str, verb: str) -> str:
         """What goes wrong with this request, if anything."""
+        nemesis = self._world.shard_nemesis
+        if nemesis is not None and (
+            (verb == "bind" and nemesis.bind_hangs(self._process))
+            or (verb == "shard" and nemesis.status_hangs(self._process))
+        ):
+            return "hangs"
         if verb == "lease" and self._world.plan.enabled("lease"):
             for name in ("failed", "lost_before", "lost_after", "slow"):
                 if self._strikes("lease", 12.0):
@@ -217,14 +239,22 @@ class SimTransport:
             names = ["recreated", "gone", "deleting", "denied", *names]
         elif verb in ("status", "event", "volume"):
             names.insert(0, "denied")
+        elif verb == "shard":
+            names = ["shard_written", "denied", *names]
         elif verb == "claim":
             names = [*(["claim_taken"] if method == "PATCH" else []), "denied", *names]
         share = 3.0 if verb == "evict" else 1.0
-        shares = {"claim_taken": 2.0}
+        shares = {"claim_taken": 2.0, "shard_written": 2.0}
+        if verb == "shard":
+            # There are few of them.
+            share = 3.0
         return next((name for name in names if self._strikes(name, shares.get(name, share))), "")
 
     def _latencies(self, fate: str, timeout: float) -> tuple[float, float]:
         before, after = self._rng.uniform(0.0002, 0.004), self._rng.uniform(0.0002, 0.004)
+        if fate == "hangs":
+            before = self._rng.uniform(1.0, LONGEST)
+            self._world.plan.lasts(self._world.loop.time() + before)
         if fate == "slow":
             if self._rng.random() < 0.5:
                 before = self._rng.uniform(0.1, 1.5) * timeout
@@ -257,10 +287,10 @@ class SimTransport:
         world.requests += 1
         await asyncio.sleep(self._rng.uniform(0.0005, 0.01))
         if self._strikes("failed"):
-            raise StreamRefused(_answer(503, {"kind": "Status", "code": 503, "reason": "ServiceUnavailable"}))
+            raise StreamRefused(refusal(503, {"kind": "Status", "code": 503, "reason": "ServiceUnavailable"}))
         if self._strikes("gone_on_connect", 3.0):
             world.trace(name, f"watch {path} is answered 410")
-            raise StreamRefused(_answer(410, _GONE))
+            raise StreamRefused(refusal(410, _GONE))
         target, _, query = path.partition("?")
         result = world.context.copy().run(world.api.handle, requests.Request("GET", target, query))
         if not isinstance(result, Stream):
@@ -345,98 +375,11 @@ class SimTransport:
 
     async def close(self) -> None:
         self.closed = True
-
-
-class _Exchange:
-    """One request on the server's side, where nothing of the client's matters."""
-
-    def __init__(
-        self,
-        transport: SimTransport,
-        answer: asyncio.Future[Response],
-        asked: requests.Request,
-        fate: str,
-        *,
-        after: float,
-    ) -> None:
-        self._transport = transport
-        self._answer = answer
-        self._asked = asked
-        self._fate = fate
-        self._after = after
-
-    def arrive(self) -> None:
-        world = self._transport._world
-        process, asked, fate = self._transport._process, self._asked, self._fate
-        refused: Response | None = None
-        if fate == "lost_before":
-            self._lose(world.rng.random() < 0.5)
-            return
-        if fate == "throttled":
-            refused = Response(
-                429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', _retry_after(1)
-            )
-        elif fate == "failed":
-            world.nemesis.after_failure(process)
-            refused = self._fail()
-        elif fate == "denied":
-            refused = _answer(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
-        elif fate == "claim_taken":
-            assert world.device_nemesis is not None, "there are claims"
-            world.device_nemesis.claim_taken(asked)
-        elif fate and fate not in ("lost_after", "slow"):
-            world.nemesis.before_write(fate, asked)
-        response = refused or self._carry_out()
-        if fate == "lost_after":
-            self._lose(world.rng.random() < 0.5)
-            return
-        world.loop.call_later(self._after, self._deliver, response)
-
-    def _carry_out(self) -> Response:
-        world, process, asked = self._transport._world, self._transport._process, self._asked
-        with world.safety.acting(process, self._transport):
-            result = world.api.handle(asked)
-        assert isinstance(result, requests.Response)
-        world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
-        if asked.path.endswith("/binding") and result.status == 201:
-            world.nemesis.after_bind(process)
-        if "/resourceclaims/" in asked.path and asked.method == "PATCH" and world.device_nemesis is not None:
-            if result.status == 409:
-                world.states.reached("claim written after another")
-            elif result.status == 200:
-                world.device_nemesis.after_claim_write(process)
-        headers = [(name.encode(), value.encode()) for name, value in result.headers]
-        return Response(result.status, result.body, Headers(headers))
-
-    def _fail(self) -> Response:
-        """An answer that says nothing of what was done: nothing, all of it, or it is still being done."""
-        world = self._transport._world
-        chance = world.rng.random()
-        if chance < 0.2:
-            late = world.rng.uniform(0.01, 40.0)
-            world.plan.lasts(world.loop.time() + late)
-            world.loop.call_later(late, self._carry_out, context=world.context)
-            return _answer(504, {"kind": "Status", "reason": "Timeout"})
-        if chance < 0.4:
-            self._carry_out()
-        return _answer(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
-
-    def _deliver(self, response: Response) -> None:
-        if not self._answer.done():
-            if self._transport.closed:
-                self._answer.set_exception(OutcomeUnknown("the connection was closed"))
-            else:
-                self._answer.set_result(response)
-
-    def _lose(self, reset: bool) -> None:
-        """The client sees a reset, or nothing until its patience ends."""
-        if reset and not self._answer.done():
-            self._answer.set_exception(OutcomeUnknown("the connection was reset"))
-
-
-def _answer(status: int, body: dict[str, Any]) -> Response:
-    return Response(status, json.dumps(body).encode(), Headers([]))
-
-
-def _retry_after(seconds: int) -> Headers:
-    return Headers([(b"Retry-After", str(seconds).encode())])
+        # Of those that have been answered it is about to be told.
+        waiting = [answer for answer in self._started if not answer.done()]
+        for answer in waiting:
+            over, patience = self._started.pop(answer)
+            answer.remove_done_callback(over)
+            answer.cancel()
+            patience.cancel()
+            self.under_way -= 1

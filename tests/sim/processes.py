@@ -17,6 +17,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.runtime import Runtime
 
+from .configuring import names_of
 from .loop import PROCESS
 from .network import SimTransport
 from .rules import Rules, rules_of
@@ -43,13 +44,23 @@ class _Runtime(Runtime):
 
 
 class Process:
-    """One replica's pod: its runtime comes and goes. `identity` is that of the runtime which runs now."""
+    """One replica's pod: its runtime comes and goes. `identity` is that of the runtime which runs now, and `leases` are
+    the namespaces and names of those that it has to hold to write anything."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, scheduler: str) -> None:
         self.world = world
         self.name = name
+        self.scheduler = scheduler
+        #: The schedulerNames of its pods.
+        self.names = names_of(scheduler)
         self.identity = name
-        self._elects = world.file.source().start().leader_election.leader_elect
+        configuration = world.file.source(scheduler).start()
+        election, sharding = configuration.leader_election, configuration.sharding
+        self.leases: list[tuple[str, str]] = []
+        if election.leader_elect:
+            self.leases.append((election.resource_namespace, election.resource_name))
+        if sharding.mode != "none":
+            self.leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
         self._starts = 0
         self._clock_jump = 0.0
         self.runtime: Runtime | None = None
@@ -68,7 +79,17 @@ class Process:
 
     @property
     def elects(self) -> bool:
-        return self._elects
+        return bool(self.leases)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it runs, or will soon."""
+        return self._wanted.is_set()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether what runs now was asked to end."""
+        return self._asked_at is not None
 
     def rules(self) -> Rules:
         """Those by which it decides now."""
@@ -116,7 +137,7 @@ class Process:
         context = copy_context()
         context.run(PROCESS.set, self.name)
 
-        source = world.file.source()
+        source = world.file.source(self.scheduler)
 
         def make() -> asyncio.Task[int]:
             runtime = self.runtime = _Runtime(
@@ -188,6 +209,18 @@ class Process:
         self.world.trace(self.name, "SIGTERM")
         self._asked_at = self.world.loop.time()
         self.runtime.stop()
+
+    def leave(self, why: str, *, kill: bool) -> None:
+        """It ends, and is not started again until `come_back`."""
+        self._wanted.clear()
+        self.world.trace(self.name, why)
+        if kill:
+            self.kill()
+        else:
+            self.terminate()
+
+    def come_back(self) -> None:
+        self._wanted.set()
 
     def reload(self) -> None:
         """SIGHUP."""

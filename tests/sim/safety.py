@@ -30,7 +30,6 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
 from tests.unit.engine.world import plain_requests
 
-from .configuring import OURS
 from .device_reading import without_extended
 
 if TYPE_CHECKING:
@@ -103,12 +102,11 @@ class Safety:
         if not process.elects or method == "GET" or verb == "lease":
             return
         self.checked["S9"] += 1
-        record = self._world.store.tables[LEASES].get("kube-system", "agent-scheduler")
-        lease = orjson.loads(record.data)["spec"] if record is not None else {}
-        if lease.get("holderIdentity") != process.identity:
-            self.violated(
-                "S9", f"{process.identity} sends {method} {path} while {lease.get('holderIdentity')!r} leads"
-            )
+        for namespace, name in process.leases:
+            record = self._world.store.tables[LEASES].get(namespace, name)
+            holder = orjson.loads(record.data)["spec"].get("holderIdentity") if record is not None else None
+            if holder != process.identity:
+                self.violated("S9", f"{process.identity} sends {method} {path} while {holder!r} holds {name}")
 
     # -- commits
 
@@ -158,11 +156,22 @@ class Safety:
             self.not_ours.add(node)
             return
         self._check_bind(record, pod, actor, way)
-        if way.closed or not actor.leads():
-            # It was sent before the process lost its right or its life. Nobody can call it back, and whoever
-            # follows cannot know of it before it is seen.
+        if self._is_out_of_hand(node, actor, way):
             self.not_ours.add(node)
         self._check_room(node, actor)
+
+    def _is_out_of_hand(self, node: str, actor: Process, way: SimTransport) -> bool:
+        """Whether somebody else may give room there away at the same time, who cannot know of this bind."""
+        shards = self._world.shards
+        late = way.closed or not actor.leads()
+        if shards is None:
+            # It was sent before the process lost its right or its life. Nobody can call it back, and whoever
+            # follows cannot know of it before it is seen.
+            return late
+        if shards.mode(actor.scheduler) != "hard":
+            return True
+        # Whoever follows in another shard waits until nothing can come any more; in the same shard nobody does.
+        return late and shards.works(actor.scheduler)
 
     def _check_bind(self, record: Record, pod: dict[str, Any], actor: Process, way: SimTransport) -> None:
         self.checked["S3"] += 1
@@ -170,7 +179,7 @@ class Safety:
         for wrong, what in (
             (record.deleting, "is being deleted"),
             (bool(spec.get("schedulingGates")), "has gates"),
-            (spec.get("schedulerName") not in OURS, "is another scheduler's"),
+            (spec.get("schedulerName") not in actor.names, "is another scheduler's"),
         ):
             if wrong:
                 self.violated("S3", f"{actor.identity} bound {record.key}, which {what}")

@@ -1,6 +1,7 @@
 """What is asked of the scheduler: nodes, pods over time, replicas, settings; all drawn from the seed.
 
-To add one: a function that fills a `Shape`, and its name in `SCENARIOS`.
+To add one: a function that fills a `Shape`, and its name in `DRAWN`. That gives seeds other histories; where these are
+to stay, in `SCENARIOS`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .device_load import Devices, fill
+from .shard_load import Shards, share_out
 
 Body = dict[str, Any]
 
@@ -33,11 +35,18 @@ class Shape:
     likely: tuple[str, ...] = ()
     #: Set where there are devices, and controllers that see to claims.
     devices: Devices | None = None
+    #: Set where several schedulers share the nodes.
+    shards: Shards | None = None
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        return ("agent-scheduler",) if self.shards is None else tuple(self.shards.modes)
 
     def configuration(self, *, policy: str = "") -> str:
         """As text, without what a running process could take over; but for the conflict policy."""
         election = ""
-        if self.replicas > 1:
+        # Where nodes are shared the lease of the shard says which replica of its scheduler works.
+        if self.replicas > 1 and self.shards is None:
             election = (
                 "leaderElection: {leaderElect: true, resourceName: agent-scheduler, "
                 "resourceNamespace: kube-system}\n"
@@ -271,6 +280,24 @@ def replicas(rng: random.Random) -> Shape:
     return shape
 
 
+def sharded(rng: random.Random) -> Shape:
+    """Two to five schedulers that share the nodes, over a load that goes on while these change hands."""
+    shape = rng.choice((burst, overfull, churn, churn))(rng)
+    del shape.pods[rng.choice((20, 40)) :]
+    for number in range(len(shape.nodes), rng.choice((4, 6, 8))):
+        shape.nodes.append(node(f"n{number}"))
+    for start in (0.0, rng.choice((10.0, 60.0))):
+        for number in range(rng.choice((5, 20))):
+            lives = rng.choice((0.5, 2.0, None))
+            shape.pods.append(
+                (start + rng.uniform(0, 40), pod(f"late-{start:g}-{number}", cpu=200, lives=lives))
+            )
+    shape.shards = share_out(rng, shape.nodes, shape.pods)
+    shape.replicas = rng.choice((1, 1, 1, 1, 1, 2))
+    shape.likely = ("slow", "failed", "crash")
+    return shape
+
+
 def _shape(rng: random.Random, *, nodes: int) -> Shape:
     return Shape(
         nodes=[node(f"n{number}") for number in range(nodes)],
@@ -279,7 +306,9 @@ def _shape(rng: random.Random, *, nodes: int) -> Shape:
     )
 
 
-SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
+#: Those that a seed draws one of; the others are played where they are asked for.
+DRAWN: dict[str, Callable[[random.Random], Shape]] = {
     each.__name__: each
     for each in (burst, tight, overfull, churn, mixed, claims, preempting, devices, replicas)
 }
+SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {**DRAWN, "sharded": sharded}

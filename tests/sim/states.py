@@ -70,6 +70,15 @@ WANTED = (
     ),
 )
 
+#: What the runs of `sharded` must have reached between them.
+WANTED_OF_SHARDS = (
+    "hand-over while binds in flight",
+    "dead owner's nodes taken",
+    "overlap settled",
+    "late status write",
+    "shard deleted",
+)
+
 
 class States:
     """Counts what was reached."""

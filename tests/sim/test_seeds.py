@@ -1,4 +1,4 @@
-"""Five hundred worlds in every run of the tests: no promise broken, every fault fired, every rare state reached."""
+"""Six hundred worlds in every run of the tests: no promise broken, every fault fired, every rare state reached."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 from .faults import KINDS
 from .many import Summary, run_many
 from .scenarios import SCENARIOS
-from .states import WANTED
+from .states import WANTED, WANTED_OF_SHARDS
 from .world import Options, run, shrink
 
 SEEDS = range(500)
+#: Of worlds in which several schedulers share the nodes.
+SHARED_SEEDS = range(100)
 #: Seconds that they may take together on a machine that does other things as well.
 pytestmark = pytest.mark.timeout(900)
 #: A fault that struck less often than this in all worlds together is as good as absent.
@@ -24,7 +26,9 @@ _AT_LEAST = 20
 
 @pytest.fixture(scope="module")
 def worlds() -> Summary:
-    return run_many((Options(seed=seed) for seed in SEEDS), jobs=os.cpu_count() or 1)
+    alone = [Options(seed=seed) for seed in SEEDS]
+    shared = [Options(seed=seed, scenario="sharded") for seed in SHARED_SEEDS]
+    return run_many(alone + shared, jobs=os.cpu_count() or 1)
 
 
 def test_no_world_breaks_a_promise(worlds: Summary) -> None:
@@ -34,7 +38,7 @@ def test_no_world_breaks_a_promise(worlds: Summary) -> None:
             f"{len(worlds.failed)} of {worlds.worlds} worlds failed, first seed {verdict.options.seed}: "
             f"{verdict.violations[0]}\nagain: {smaller.options.command()}"
         )
-    assert worlds.worlds == len(SEEDS)
+    assert worlds.worlds == len(SEEDS) + len(SHARED_SEEDS)
 
 
 def test_every_scenario_was_played(worlds: Summary) -> None:
@@ -47,7 +51,7 @@ def test_every_fault_fired_often_enough_to_prove_something(worlds: Summary) -> N
 
 
 def test_every_rare_state_was_reached(worlds: Summary) -> None:
-    assert [state for state in WANTED if not worlds.states[state]] == []
+    assert [state for state in (*WANTED, *WANTED_OF_SHARDS) if not worlds.states[state]] == []
 
 
 def test_every_fault_is_in_the_documentation() -> None:
@@ -58,11 +62,16 @@ def test_every_fault_is_in_the_documentation() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("seed", [2, 7, 12, 20])
-def test_a_seed_has_one_history_whatever_the_hashes(seed: int) -> None:
-    digests = {run(Options(seed=seed)).digest}
+@pytest.mark.parametrize(
+    ("seed", "scenario"), [(2, ""), (7, ""), (12, ""), (20, ""), (1, "sharded"), (8, "sharded")]
+)
+def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:
+    digests = {run(Options(seed=seed, scenario=scenario)).digest}
     for hashes in ("1", "2"):
-        code = f"from tests.sim.world import Options, run; print(run(Options(seed={seed})).digest)"
+        code = (
+            "from tests.sim.world import Options, run; "
+            f"print(run(Options(seed={seed}, scenario={scenario!r})).digest)"
+        )
         environment = {**os.environ, "PYTHONHASHSEED": hashes}
         answer = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -36,7 +36,10 @@ from .loop import START, Deadlock, SimLoop
 from .nemesis import Nemesis
 from .processes import Process
 from .safety import Safety
-from .scenarios import SCENARIOS, Shape, pod
+from .scenarios import DRAWN, SCENARIOS, Shape, pod
+from .shard_map import ShardMap
+from .shard_nemesis import ShardNemesis
+from .shard_safety import ShardSafety
 from .states import States
 from .trace import Trace
 
@@ -45,6 +48,9 @@ _MORNING = datetime(2026, 1, 1, tzinfo=UTC)
 #: Seconds in which faults happen, and how likely one is at each throw.
 _FAULTS_FOR = (5.0, 15.0, 30.0)
 _RATES = (0.01, 0.03, 0.1, 0.25)
+#: The same where nodes are shared: whoever has died there is nobody for a quarter of a minute, until its lease ends.
+_SHARED_FAULTS_FOR = (20.0, 60.0, 120.0)
+_SHARED_RATES = (0.002, 0.005, 0.02, 0.1)
 #: No world is alive longer than that, in its own seconds.
 _LIFE = 20_000.0
 #: What one turn of the loop takes at most, in seconds.
@@ -101,15 +107,21 @@ class World:
         self.seed = options.seed
         self.rng = random.Random(f"{options.seed} world")
         rng = random.Random(f"{options.seed} shape")
-        self.scenario = options.scenario or rng.choice(sorted(SCENARIOS))
+        self.scenario = options.scenario or rng.choice(sorted(DRAWN))
         self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
         names = draw(
-            random.Random(f"{options.seed} faults"), only=options.faults or (), likely=self.shape.likely
+            random.Random(f"{options.seed} faults"),
+            only=options.faults or (),
+            likely=self.shape.likely,
+            shards=self.shape.shards is not None,
         )
         if options.faults == ():
             names = []
         plan_rng = random.Random(f"{options.seed} plan")
-        self.plan = Plan(plan_rng, names, ends=START + plan_rng.choice(_FAULTS_FOR), rates=_RATES)
+        times, rates = _FAULTS_FOR, _RATES
+        if self.shape.shards is not None:
+            times, rates = _SHARED_FAULTS_FOR, _SHARED_RATES
+        self.plan = Plan(plan_rng, names, ends=START + plan_rng.choice(times), rates=rates)
         unfair = 0.3 if self.plan.enabled("unfair") else 0.0
         if unfair:
             self.plan.fired["unfair"] += 1
@@ -139,6 +151,13 @@ class World:
             self.devices = DeviceCluster(self, self.shape.devices)
             self.device_nemesis = DeviceNemesis(self, self.devices)
             self.allocations = Allocations(self, self.devices.reading)
+        self.shards: ShardMap | None = None
+        self.shard_safety: ShardSafety | None = None
+        self.shard_nemesis: ShardNemesis | None = None
+        if self.shape.shards is not None:
+            self.shards = ShardMap(self, self.shape.shards)
+            self.shard_safety = ShardSafety(self, self.shards)
+            self.shard_nemesis = ShardNemesis(self, self.shards)
         #: What acts for a while beside everything else, until it is done.
         self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
@@ -214,10 +233,15 @@ class World:
             self.loop.create_task(self._load(), name="load"),
             self.loop.create_task(self.nemesis.run(), name="nemesis"),
         ]
-        for number in range(self.shape.replicas):
-            process = Process(self, f"replica-{number}")
-            self.processes.append(process)
-            process.begin()
+        if self.shards is not None and self.shape.shards is not None:
+            self.plan.lasts(START + self.shape.shards.kind_after)
+            self.loop.call_later(self.shape.shards.kind_after, self.shards.install)
+        for scheduler in self.shape.schedulers:
+            for number in range(self.shape.replicas):
+                name = f"replica-{number}" if self.shards is None else f"{scheduler}.{number}"
+                process = Process(self, name, scheduler)
+                self.processes.append(process)
+                process.begin()
         load, nemesis = background[-2:]
         ending = self.loop.create_task(self._until_violated(), name="watching for violations")
         rest = self.loop.create_task(self._rest(load, nemesis), name="coming to rest")

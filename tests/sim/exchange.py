@@ -1,0 +1,154 @@
+"""A request on the server's side: what becomes of it there, whether or not anybody waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from agent_scheduler.apiserver import requests
+from agent_scheduler.kube.connection import Headers
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
+
+from .shard_safety import Sent, is_list
+
+if TYPE_CHECKING:
+    from .network import SimTransport
+    from .processes import Process
+    from .world import World
+
+#: Seconds that the server works at a request at most.
+LONGEST = 40.0
+
+
+class Exchange:
+    """One request on the server's side, where nothing of the client's matters."""
+
+    def __init__(
+        self,
+        world: World,
+        process: Process,
+        way: SimTransport,
+        reply: asyncio.Future[Response],
+        asked: requests.Request,
+        *,
+        verb: str,
+        fate: str,
+        after: float,
+        sent: Sent | None,
+    ) -> None:
+        """`verb` and `fate` as in `network`; `after`: seconds that the answer is on its way; `sent`: what is noted of a
+        bind until nothing can come of it any more."""
+        self._world = world
+        self._process = process
+        self._way = way
+        self._reply = reply
+        self._asked = asked
+        self._verb = verb
+        self._fate = fate
+        self._after = after
+        self._sent = sent
+        #: Whether it was answered before it is carried out.
+        self._goes_on = False
+        #: How often the process's shard had been deleted when it was carried out.
+        self._shards_deleted = 0
+
+    def arrive(self) -> None:
+        world = self._world
+        process, asked, fate = self._process, self._asked, self._fate
+        refused: Response | None = None
+        if fate == "lost_before":
+            self._over()
+            self._lose(world.rng.random() < 0.5)
+            return
+        if fate == "throttled":
+            refused = Response(
+                429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', _retry_after(1)
+            )
+        elif fate == "failed":
+            world.nemesis.after_failure(process)
+            refused = self._fail()
+        elif fate == "denied":
+            refused = refusal(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
+        elif fate == "claim_taken":
+            assert world.device_nemesis is not None, "there are claims"
+            world.device_nemesis.claim_taken(asked)
+        elif fate == "shard_written":
+            assert world.shard_nemesis is not None, "there are shards"
+            world.shard_nemesis.shard_written(asked)
+        elif fate and fate not in ("lost_after", "slow", "hangs"):
+            world.nemesis.before_write(fate, asked)
+        response = refused or self._carry_out()
+        if not self._goes_on:
+            self._over()
+        if fate == "lost_after":
+            self._lose(world.rng.random() < 0.5)
+            return
+        world.loop.call_later(self._after, self._deliver, response)
+
+    def _carry_out(self) -> Response:
+        world, process, asked = self._world, self._process, self._asked
+        if world.shard_safety is not None:
+            self._shards_deleted = world.shard_safety.deleted(process)
+            if self._verb == "shard" and (self._way.closed or not process.leads()):
+                world.states.reached("late status write")
+        with world.safety.acting(process, self._way):
+            result = world.api.handle(asked)
+        assert isinstance(result, requests.Response)
+        world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
+        if asked.path.endswith("/binding") and result.status == 201:
+            world.nemesis.after_bind(process)
+        if "/resourceclaims/" in asked.path and asked.method == "PATCH" and world.device_nemesis is not None:
+            if result.status == 409:
+                world.states.reached("claim written after another")
+            elif result.status == 200:
+                world.device_nemesis.after_claim_write(process)
+        headers = [(name.encode(), value.encode()) for name, value in result.headers]
+        return Response(result.status, result.body, Headers(headers))
+
+    def _carry_out_late(self) -> None:
+        self._carry_out()
+        self._over()
+
+    def _over(self) -> None:
+        """Nothing will come of it any more."""
+        if self._sent is not None:
+            assert self._world.shard_safety is not None, "it was noted there"
+            self._world.shard_safety.over(self._sent)
+
+    def _fail(self) -> Response:
+        """An answer that says nothing of what was done: nothing, all of it, or it is still being done."""
+        world = self._world
+        chance = world.rng.random()
+        if chance < 0.2:
+            late = world.rng.uniform(0.01, LONGEST)
+            world.plan.lasts(world.loop.time() + late)
+            self._goes_on = True
+            world.loop.call_later(late, self._carry_out_late, context=world.context)
+            return refusal(504, {"kind": "Status", "reason": "Timeout"})
+        if chance < 0.4:
+            self._carry_out()
+        return refusal(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
+
+    def _deliver(self, response: Response) -> None:
+        if not self._reply.done():
+            if self._way.closed:
+                self._reply.set_exception(OutcomeUnknown("the connection was closed"))
+            else:
+                self._reply.set_result(response)
+                shards = self._world.shard_safety
+                if shards is not None and is_list(self._asked.method, self._asked.path):
+                    shards.listed(self._process, self._shards_deleted)
+
+    def _lose(self, reset: bool) -> None:
+        """The client sees a reset, or nothing until its patience ends."""
+        if reset and not self._reply.done():
+            self._reply.set_exception(OutcomeUnknown("the connection was reset"))
+
+
+def refusal(status: int, body: dict[str, Any]) -> Response:
+    return Response(status, json.dumps(body).encode(), Headers([]))
+
+
+def _retry_after(seconds: int) -> Headers:
+    return Headers([(b"Retry-After", str(seconds).encode())])
