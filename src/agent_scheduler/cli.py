@@ -23,6 +23,8 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="schedule the pods of a cluster", allow_abbrev=False)
     add_run_arguments(run)
+    # Not for people: `processes.spawning` starts its children with it.
+    run.add_argument("--process-channel", type=int, metavar="FD", help=argparse.SUPPRESS)
     run.set_defaults(main=_run)
     from agent_scheduler.explaining import command as explaining
 
@@ -81,12 +83,19 @@ def _missing(command: str, module: str) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    import uvloop
+
     from agent_scheduler.config import ConfigurationError, Source
     from agent_scheduler.kube.credentials import KubeConfigError
+    from agent_scheduler.processes.spawning import Spawner, run_child
+    from agent_scheduler.processes.supervisor import Supervisor
     from agent_scheduler.runtime import Runtime
     from agent_scheduler.serving.http import ServingError
     from agent_scheduler.telemetry.logs import get_logger, setup
 
+    if args.process_channel is not None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run_child(args.process_channel))
     source = Source(args)
     warnings: list[str] = []
     try:
@@ -99,9 +108,10 @@ def _run(args: argparse.Namespace) -> int:
         get_logger("config").warning("without effect", setting=warning)
 
     async def run() -> int:
+        if configuration.processes > 1:
+            spawn = Spawner(args.command_line)
+            return await Supervisor(configuration, spawn=spawn, source=source).run()
         return await Runtime(configuration, source=source).run()
-
-    import uvloop
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -113,6 +123,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    args = _parser().parse_args(argv)
+    command_line = sys.argv[1:] if argv is None else list(argv)
+    args = _parser().parse_args(command_line)
+    args.command_line = command_line
     code: int = args.main(args)
     return code

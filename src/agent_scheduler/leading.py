@@ -1,17 +1,40 @@
-"""What a process has to hold to schedule, as its configuration says: leases, and the nodes of its NodeShard."""
+"""What a process has to hold to schedule, as its configuration says: leases, and the nodes of its NodeShard; and what
+the end of its work means for the process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from structlog.typing import FilteringBoundLogger
+
 from agent_scheduler.config import Configuration
 from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
-from agent_scheduler.kube.leases import Leases
+from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 from agent_scheduler.shards.holders import Holders, lease_name
+
+
+def ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogger) -> int:
+    """The exit code of a process whose tasks raised this, and why, for the log. Raises it where it is none of ours."""
+    fatal, _ = group.split(Exception)
+    if fatal is None:
+        raise group
+    for leaf in _leaves(fatal):
+        if isinstance(leaf, LeaseLost):
+            log.error("lease lost", problem=str(leaf))
+        else:
+            log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
+    return 1
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
 
 
 def leases_of(

@@ -14,7 +14,6 @@ import asyncio
 import os
 import signal
 import socket
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -33,13 +32,13 @@ from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeadershipOverrun, boottime
-from agent_scheduler.kube.leases import LeaseLost, Leases
+from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import coordinator_of, leases_of
-from agent_scheduler.serving.authorization import KubeAuthorizer
+from agent_scheduler.leading import coordinator_of, ended_by, leases_of
+from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.health import Check
-from agent_scheduler.serving.http import DebugPage, DebugQuery, HttpServer, NotReady, Sources, tls_context
+from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger, set_level
@@ -141,15 +140,7 @@ class Runtime:
         try:
             await self._run()
         except BaseExceptionGroup as group:
-            fatal, _ = group.split(Exception)
-            if fatal is None:
-                raise
-            for leaf in _leaves(fatal):
-                if isinstance(leaf, LeaseLost):
-                    self._log.error("lease lost", problem=str(leaf))
-                else:
-                    self._log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
-            return 1
+            return ended_by(group, self._log)
         return 0
 
     async def _run(self) -> None:
@@ -180,7 +171,7 @@ class Runtime:
             fast_path = self.fast_path = self._fast_path(writing)
             coordinator = self.coordinator = self._make_coordinator(fast_path, writing)
             if configuration.serving.port and self._part is None:
-                server = self._make_server(fast_path, transport)
+                server = server_of(configuration.serving, self.sources(), transport)
                 await server.start()
                 stack.push_async_callback(server.stop)
             self._log.info(
@@ -357,8 +348,10 @@ class Runtime:
             times=self._settings.watch_times,
         )
 
-    def _make_server(self, fast_path: FastPath, transport: Transport) -> HttpServer:
-        serving = self._configuration.serving
+    def sources(self) -> Sources:
+        """What is to be told of this process. Needs `run`."""
+        fast_path = self.fast_path
+        assert fast_path is not None, "asked while the process runs"
 
         def queue(query: DebugQuery) -> DebugPage:
             # One more than is shown tells the server that something was left out.
@@ -378,7 +371,7 @@ class Runtime:
             told = fast_path.explainer.pod(namespace, name)
             return told["place"] != UNKNOWN, {**told, "leading": self._scheduling}
 
-        sources = Sources(
+        return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: to_dict(self._configuration),
             queue=queue,
@@ -390,20 +383,3 @@ class Runtime:
             ),
             places=PLACES,
         )
-        tls = None
-        if serving.tls_cert_file:
-            tls = tls_context(certificate=serving.tls_cert_file, key=serving.tls_private_key_file)
-        return HttpServer(
-            sources,
-            address=serving.bind_address,
-            port=serving.port,
-            authorizer=KubeAuthorizer(transport, clock=time.monotonic) if serving.authorize_metrics else None,
-            tls=tls,
-        )
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return found

@@ -24,11 +24,12 @@ from agent_scheduler.shardmap import command as shardmap
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.sharding import ShardingMetrics
+from agent_scheduler.telemetry.supervising import SupervisorMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 #: The metrics of each kind of process.
-PROCESSES = (Metrics, ShardingMetrics)
+PROCESSES = (Metrics, ShardingMetrics, SupervisorMetrics)
 
 
 def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:
@@ -61,8 +62,13 @@ def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> N
 def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
     """What two processes have in common has one meaning, and so one type and one set of labels."""
     common = set(ProcessMetrics(version="1").families.made)
-    scheduler, sharding = (set(metrics(version="1").families.made) for metrics in PROCESSES)
+    scheduler, sharding = (set(each(version="1").families.made) for each in (Metrics, ShardingMetrics))
     assert scheduler & sharding == common
+    meanings: dict[str, set[tuple[str, str, tuple[str, ...]]]] = {}
+    for metrics in PROCESSES:
+        for name, family in metrics(version="1").families.made.items():
+            meanings.setdefault(name, set()).add((family.type, family.help, family.label_names))
+    assert [name for name, each in meanings.items() if len(each) > 1] == []
 
 
 def test_metrics_that_the_page_asks_to_alert_on_exist() -> None:

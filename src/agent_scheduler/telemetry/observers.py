@@ -16,7 +16,8 @@ from structlog.typing import FilteringBoundLogger
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.telemetry.families import CounterFamily
 from agent_scheduler.telemetry.logs import OncePer, get_logger
-from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.metrics import Metrics, ShardMetrics
+from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally
 
 _LOG_SECONDS = 60.0
@@ -300,7 +301,7 @@ class ReloadReports:
     """What became of changes of the configuration file (`config.reload.ReloadObserver`). `now`: Unix time."""
 
     def __init__(
-        self, metrics: Metrics, *, now: Callable[[], float], log: FilteringBoundLogger | None = None
+        self, metrics: ProcessMetrics, *, now: Callable[[], float], log: FilteringBoundLogger | None = None
     ) -> None:
         self._metrics = metrics
         self._now = now
@@ -321,7 +322,7 @@ class ReloadReports:
 class ShardReports:
     """What the coordinator of a node shard reports (`shards.coordinator.ShardObserver`)."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: ShardMetrics) -> None:
         nodes = metrics.shard_nodes
         self._nodes = [nodes.labels(each) for each in ("desired", "in_use", "to_add", "to_remove")]
         self._writes = metrics.shard_writes_total

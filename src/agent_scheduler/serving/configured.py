@@ -1,0 +1,25 @@
+"""The HTTP server that a configuration asks for."""
+
+from __future__ import annotations
+
+import time
+
+from agent_scheduler.config.schema import Serving
+from agent_scheduler.kube.transport import Transport
+
+from .authorization import KubeAuthorizer
+from .http import HttpServer, Sources, tls_context
+
+
+def server_of(serving: Serving, sources: Sources, transport: Transport) -> HttpServer:
+    """It is not started. `transport`: to the API server, which says who may read. Raises ServingError."""
+    tls = None
+    if serving.tls_cert_file:
+        tls = tls_context(certificate=serving.tls_cert_file, key=serving.tls_private_key_file)
+    return HttpServer(
+        sources,
+        address=serving.bind_address,
+        port=serving.port,
+        authorizer=KubeAuthorizer(transport, clock=time.monotonic) if serving.authorize_metrics else None,
+        tls=tls,
+    )
