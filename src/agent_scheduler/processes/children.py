@@ -167,11 +167,12 @@ class Children:
         child.channel = Channel(
             read_report, told=lambda report: self._hear(number, child, report), ended=child.over.set
         )
-        self._running[number] = child
         ended = asyncio.ensure_future(process.ended())
         try:
             await child.channel.over(end)
             child.channel.say(self._hello(number))
+            # Not before: whoever speaks to all that run must not come before the first word.
+            self._running[number] = child
             child.channel.say(Lead(self._until()))
             over = asyncio.ensure_future(child.over.wait())
             try:
@@ -187,7 +188,7 @@ class Children:
             process.kill()
             child.channel.close()
             ended.cancel()
-            del self._running[number]
+            self._running.pop(number, None)
 
     def _hear(self, number: int, child: _Child, report: Report) -> None:
         if isinstance(report, Alive):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from agent_scheduler.kube.lease import LeaderElector
 from agent_scheduler.processes import exchange
+from agent_scheduler.processes.channel import Channel
+from agent_scheduler.processes.wire import Lead
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.shards.shared import SharedCluster, shared_cluster
 
@@ -380,3 +383,22 @@ async def _hand_over(shared: SharedCluster) -> None:
     await shared.desire("b", ["n0", "n1"])
     await shared.desire("a", ["n2", "n3"])
     await until(lambda: shared.uses("b", "n0 n1"))
+
+
+async def test_nothing_is_said_to_a_child_before_the_first_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: World
+    over = Channel.over
+
+    async def and_others_speak(channel: Channel[Any], end: socket.socket) -> None:
+        await over(channel, end)
+        made.supervisor.children.say_to_all(Lead(0.0))
+
+    monkeypatch.setattr(Channel, "over", and_others_speak)
+    async with embedded_cluster() as cluster:
+        await nodes(cluster, 2)
+        made = World(cluster)
+        made.make(2)
+        ending = asyncio.create_task(made.supervisor.run(signals=False))
+        await made.uses(1, 1)
+        made.supervisor.stop()
+        assert await asyncio.wait_for(ending, 30) == 0
