@@ -122,6 +122,13 @@ class Plan:
         self.fired[name] += 1
         return True
 
+    def happens(self, name: str, *, now: float) -> bool:
+        """Whether fault `name` happens now that whoever asks has thrown dice of its own for it."""
+        if not self.enabled(name) or now >= self.ends:
+            return False
+        self.fired[name] += 1
+        return True
+
     def lasts(self, until: float) -> None:
         """An effect of a fault goes on until then."""
         self.calm_at = max(self.calm_at, until)

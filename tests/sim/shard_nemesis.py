@@ -30,6 +30,9 @@ class ShardNemesis:
         self._world = world
         self._shards = shards
         self._rng = random.Random(f"{world.seed} shard nemesis")
+        #: Seconds between two changes of the map, and when the next one is.
+        self._pace = self._rng.choice((0.3, 1.0, 3.0))
+        self._next_change = 0.0
         self._stamps = 0
         self._asked = 0
         #: Scheduler -> until when its binds hang.
@@ -41,7 +44,8 @@ class ShardNemesis:
     def strike(self) -> None:
         """Throw the dice once for each kind."""
         plan, now = self._world.plan, self._world.loop.time()
-        if self._shards.is_known and plan.strikes("shards_changed", now=now, share=10.0):
+        if self._shards.is_known and now >= self._next_change and plan.happens("shards_changed", now=now):
+            self._next_change = now + self._rng.expovariate(1 / self._pace)
             self._change()
         for process in self._world.processes:
             if plan.strikes("owner_gone", now=now, share=0.3):
@@ -126,10 +130,16 @@ class ShardNemesis:
 
     def _move_busy(self) -> None:
         """One node moves while its old owner binds pods to it, and its new one has pods that can go nowhere else."""
-        one, other = self._pair()
-        found = self._shards.get(one)
-        if found is None or not found.desired & found.in_use:
+        busy = [
+            each
+            for each in self._shards.all()
+            if each.desired & each.in_use and self._shards.works(each.name)
+        ]
+        if not busy:
             return
+        found = self._rng.choice(busy)
+        one = found.name
+        other = self._rng.choice([each.name for each in self._shards.all() if each.name != one])
         node = self._rng.choice(sorted(found.desired & found.in_use))
         self._ask_for(node, one)
         self._ask_for(node, other)

@@ -188,6 +188,8 @@ class ShardSafety:
         self._world.states.reached("shard deleted")
         self._robbed.add(name)
         self._deleted[name] += 1
+        for process in self._shards.processes(name):
+            self._used.pop(process.identity, None)
         for all_sent in self._in_flight.values():
             for sent in all_sent:
                 sent.excepted |= sent.scheduler == name

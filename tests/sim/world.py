@@ -49,8 +49,8 @@ _MORNING = datetime(2026, 1, 1, tzinfo=UTC)
 _FAULTS_FOR = (5.0, 15.0, 30.0)
 _RATES = (0.01, 0.03, 0.1, 0.25)
 #: The same where nodes are shared: whoever has died there is nobody for a quarter of a minute, until its lease ends.
-_SHARED_FAULTS_FOR = (20.0, 60.0, 120.0)
-_SHARED_RATES = (0.002, 0.005, 0.02, 0.1)
+_SHARED_FAULTS_FOR = (20.0, 40.0, 80.0)
+_SHARED_RATES = (0.002, 0.005, 0.02, 0.05)
 #: No world is alive longer than that, in its own seconds.
 _LIFE = 20_000.0
 #: What one turn of the loop takes at most, in seconds.
