@@ -52,6 +52,8 @@ _REST = 30.0
 _FLUSHED = 345.0
 #: Requests of all processes in a rest of `_REST` seconds, besides the lease's; and each pod that waits.
 _QUIET, _QUIET_A_POD = 10, 4
+#: More of them for each process: it has two dozen watches, which end by their time and are begun anew.
+_QUIET_A_PROCESS = 4
 #: More of them for each shard that waits for a node which another one uses: it looks every two seconds whether that one
 #: still lives.
 _QUIET_A_SHARD = 32
@@ -203,7 +205,7 @@ async def _rest(world: World) -> None:
         sent = world.requests
         await asyncio.sleep(_REST)
         now, left = world.requests - sent, waiting(world)
-        most = _QUIET + _QUIET_A_POD * len(left)
+        most = _QUIET + _QUIET_A_PROCESS * len(world.processes) + _QUIET_A_POD * len(left)
         if world.shards is not None:
             most += _QUIET_A_SHARD * world.shards.waiting()
         if now <= most:
