@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from importlib.metadata import version
+from typing import Any
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,9 +94,16 @@ def _run(args: argparse.Namespace) -> int:
     from agent_scheduler.serving.http import ServingError
     from agent_scheduler.telemetry.logs import get_logger, setup
 
+    def ran(work: Coroutine[Any, Any, int]) -> int:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(work)
+        except (KubeConfigError, ServingError) as error:
+            print(f"agent-scheduler run: {error}", file=sys.stderr)
+            return 2
+
     if args.process_channel is not None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run_child(args.process_channel))
+        return ran(run_child(args.process_channel))
     source = Source(args)
     warnings: list[str] = []
     try:
@@ -113,12 +121,7 @@ def _run(args: argparse.Namespace) -> int:
             return await Supervisor(configuration, spawn=spawn, source=source).run()
         return await Runtime(configuration, source=source).run()
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run())
-    except (KubeConfigError, ServingError) as error:
-        print(f"agent-scheduler run: {error}", file=sys.stderr)
-        return 2
+    return ran(run())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

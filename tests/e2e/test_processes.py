@@ -14,6 +14,7 @@ import pytest
 from .conftest import Start
 from .plane import ControlPlane
 from .processes import PROGRAM, Scheduler
+from .test_reload import profile, write
 
 pytestmark = pytest.mark.e2e
 
@@ -166,6 +167,30 @@ async def test_a_signal_ends_all_in_order(plane: ControlPlane, start: Start, num
     assert not scheduler.records("grace is over")
     assert {each.get("process") for each in scheduler.records("stopped")} == {0, 1, None}
     assert "Traceback" not in scheduler.said()
+
+
+async def test_a_changed_file_reaches_all_processes(
+    plane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    running = start(flags=TWO)
+    await running.ready()
+    for number in range(2):
+        await plane.add_node(f"n{number}", cpu="1", taints=[{"key": "a", "effect": "NoSchedule"}])
+    names = [f"p{number}" for number in range(10)]
+    await plane.add_pods(names)
+    for name in names:
+        await plane.refused(name)
+    tolerant = profile(plane, plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}})
+    write(tmp_path / "scheduler.yaml", tolerant)
+    running.send(signal.SIGHUP)
+    assert set((await plane.bound(*names)).values()) == {"n0", "n1"}
+    assert len(set((await binders(plane, names)).values())) == 2
+    # One that cannot be used is refused before any process hears of it.
+    write(tmp_path / "scheduler.yaml", {**tolerant, "workerCount": 7})
+    running.send(signal.SIGHUP)
+    (told,) = await running.until(lambda: running.records("configuration refused"), "refusal")
+    assert told["problem"] == "workerCount: cannot change while the process runs; restart it"
+    assert len(children(running)) == 2
 
 
 def refused(*flags: str) -> str:

@@ -148,17 +148,20 @@ async def test_no_more_pods_are_lent_for_a_node_than_it_has_room_for() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("mine", cpu="1")
         await cluster.add_node("theirs", cpu="2")
+        # All wait when the first is decided on.
+        names = [f"p{number}" for number in range(16)]
+        for name in names:
+            await cluster.add_pod(name, cpu="500m")
         async with group(cluster, {"mine"}, {"theirs"}) as both:
-            names = [f"p{number}" for number in range(6)]
-            for name in names:
-                await cluster.add_pod(name, cpu="500m")
-            found = await placed(cluster, *names)
-            assert sorted(found.values()) == ["mine"] * 2 + ["theirs"] * 4
-            await cluster.add_pod("more", cpu="500m")
-            condition = await until(lambda: cluster.condition("more"))
+            first = both.members[0]
+            await until(lambda: first.queue.pending().unschedulable == 10)
+            await until(lambda: first.ledger.assumed == 0)
+            assert sorted((await cluster.placed()).values()) == ["mine"] * 2 + ["theirs"] * 4
+            assert len(both.ways[0].lent) == 4
+            left = min(set(names) - (await cluster.placed()).keys())
+            condition = await until(lambda: cluster.condition(left))
             assert condition["reason"] == "Unschedulable"
             assert condition["message"].startswith("0/2 nodes are available: 2 Insufficient cpu.")
-            assert len(both.ways[0].lent) == 4
             both.check()
 
 
@@ -214,6 +217,22 @@ async def test_a_pod_that_the_other_process_has_not_seen_yet_is_waited_for(
             while late:
                 take(*late.popleft())
             assert await placed(cluster, "p") == {"p": "theirs"}
+
+
+async def test_a_guest_for_a_node_that_was_given_away_meanwhile_is_refused() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("theirs")
+        async with group(cluster, set(), {"theirs"}) as both:
+            part, guests = both.members[1].part, both.members[1].guests
+            assert part is not None and guests is not None
+            part.use(frozenset(), "")
+            await cluster.add_pod("p")
+            uid = (await cluster.pods())["p"]["metadata"]["uid"]
+            await until(lambda: uid in both.members[1].cluster.pods)
+            both.lenders[uid] = 0
+            guests.take_in(uid, "theirs")
+            assert both.ways[1].returned == [(Ending.REFUSED, "")]
+            assert both.reports[1].outcomes == {}
 
 
 async def test_a_pod_that_the_other_process_never_sees_comes_back() -> None:

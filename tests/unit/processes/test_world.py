@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.lease import LeaderElector
+from agent_scheduler.kube.lease import LeaderElector, boottime
 from agent_scheduler.processes import exchange
 from agent_scheduler.processes.channel import Channel
 from agent_scheduler.processes.wire import Lead
@@ -176,6 +176,7 @@ async def test_a_node_changes_hands_only_when_nothing_is_under_way_there(
             await eventually(lambda: made.nodes(0), frozenset())
             await asyncio.sleep(0.2)
             assert made.nodes(1) == frozenset()
+            assert shared._parts.holder("n0") is None
             assert shared.under_way(["n0"]) == {"n0"}
             answered.set()
             await made.placed("p")
@@ -191,7 +192,8 @@ async def test_a_child_writes_no_longer_than_it_was_told_and_binds_again_when_it
         more = "leaderElection: {renewDeadline: 400ms, retryPeriod: 100ms, leaseDuration: 1s}\n"
         async with world(cluster, 2, more + "podInitialBackoffSeconds: 0.1\n") as made:
             await made.uses(1, 1)
-            monkeypatch.setattr(made.supervisor.children, "_until", lambda: 0.0)
+            now = boottime()
+            monkeypatch.setattr(made.supervisor.children, "_until", lambda: now)
             await until(lambda: not any(made.child(number).may_write() for number in (0, 1)))
             names = [f"p{number}" for number in range(4)]
             for name in names:
