@@ -3,13 +3,13 @@
 Every node has one pod, of a random size. Four shards want them: by CPU and warmth with a limit, by memory with a
 percentage, by CPU with a limit, and the rest; once also with a budget of capacity. Run it with `python -m
 bench.sharding`; `--json` prints one object. Every figure is CPU time of this process; a change is the median of many,
-with the most.
+with the most. Garbage is collected as `agent-scheduler controllers` has it: when everything is known, what there is
+is frozen.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import random
 import sys
@@ -29,6 +29,8 @@ from agent_scheduler.engine.shards.settings import (
     ShardSettings,
     WarmupArgs,
 )
+from agent_scheduler.telemetry.gcpolicy import GcPolicy
+from agent_scheduler.telemetry.process import ProcessMetrics
 from bench.tables import table
 
 GIB = 2**30
@@ -134,15 +136,17 @@ def report(nodes: int, times: int) -> dict[str, object]:
         kind = f"{nodes:,} nodes" + (", a budget" if budget else "")
         print(kind, file=sys.stderr)
         cluster = Cluster(nodes, budget=budget)
-        gc.collect()
-        gc.freeze()
+        collector = GcPolicy(ProcessMetrics(version="bench"))
+        collector.start()
         for name, took in from_scratch(cluster):
             figures[f"{kind}: {name} [s]"] = round(took, 3)
+        collector.freeze()
         for pods in (1, 100):
             found = changes(cluster, pods, times)
             figures[f"{kind}: {pods} pods changed, median and most [ms]"] = (
                 f"{median(found):.2f}, {max(found):.2f}"
             )
+        collector.stop()
     return figures
 
 
