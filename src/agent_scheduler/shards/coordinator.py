@@ -181,7 +181,9 @@ class Coordinator:
                 # Whatever changes meanwhile: it is the server that has to recover.
                 await self._timing.sleep(pause)
                 continue
-            self.settled.set()
+            # Where a shard changed meanwhile, what was just claimed is not used before the next look.
+            if self._used or not self._changed.is_set():
+                self.settled.set()
             await self._wait(pause)
 
     async def _wait(self, seconds: float) -> None:

@@ -86,6 +86,26 @@ async def test_a_soft_scheduler_uses_its_shard_first_and_others_when_it_is_full(
         assert (await shared.cluster.placed())["more"] != "n1"
 
 
+async def test_a_soft_scheduler_that_starts_while_shards_change_waits_for_its_own() -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared:
+        await shared.desire("a", ["n0"])
+        await shared.desire("volcano", [])
+        await shared.cluster.add_pod("there", scheduler="nobody", cpu="2", nodeName="n1")
+        # While its claim is on its way another shard changes, so it looks again, and is not told so soon.
+        tap.harm = lambda request: Disturbance(
+            late=0.3 if _status_writes(request) else 0.0,
+            delay=0.3 if _lists_shards(request) and tap.count(_status_writes) else 0.0,
+        )
+        async with scheduler(shared, "a", "soft") as runtime:
+            await until(lambda: tap.count(_status_writes))
+            await shared.desire("volcano", ["n1"])
+            await shared.cluster.add_pod("p", scheduler="a")
+            await until(lambda: decides_on(runtime, "n0"))
+            await until(lambda: _placed(shared, 2))
+            assert await shared.cluster.placed() == {"there": "n1", "p": "n0"}
+
+
 async def test_in_mode_none_shards_are_not_looked_at() -> None:
     async with shared_cluster(2) as shared, scheduler(shared, "a", "none"):
         await shared.desire("a", [])
