@@ -82,8 +82,8 @@ class Exchange:
         return self._parts.under_way(nodes)
 
     def next_free(self) -> float | None:
-        """When to `go_on`, even if nothing happens."""
-        return self._parts.next_free(self._clock())
+        """When to `go_on`, even if nothing happens. It may be over by now."""
+        return self._parts.next_free()
 
     # ---- what happens
 

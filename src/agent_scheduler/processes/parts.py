@@ -94,9 +94,10 @@ class Parts:
         """Whether every node is where it is to be."""
         return self._open is not None and not self._open
 
-    def next_free(self, now: float) -> float | None:
-        """When the next of the nodes whose process has ended is free; None where there is none to wait for."""
-        return min((each.until for each in self._fenced.values() if each.until > now), default=None)
+    def next_free(self) -> float | None:
+        """When the next of the nodes whose process has ended is free, which may be over by now: then there are `moves`.
+        None where there is none to wait for."""
+        return min((each.until for each in self._fenced.values()), default=None)
 
     # ---- what happens
 

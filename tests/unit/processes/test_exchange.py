@@ -171,3 +171,16 @@ def test_a_split_has_all_slots() -> None:
     said.exchange.gone(0)
     (order,) = [order for _, order in said.orders if isinstance(order, Split)]
     assert order.slots == (1,) * SLOTS
+
+
+def test_a_fence_that_ends_between_a_look_and_the_question_when_to_look_again_is_not_slept_through() -> None:
+    said = two()
+    said.exchange.gone(1)
+    free = said.now + FENCE
+    said.now = free - 0.001
+    said.exchange.go_on()
+    said.now = free + 0.001
+    assert said.exchange.next_free() == free
+    said.exchange.go_on()
+    assert said.take() == [(0, Hold(("b", "d"), True, ""))]
+    assert said.exchange.next_free() is None

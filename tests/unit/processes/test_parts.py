@@ -90,8 +90,8 @@ class PartsMachine(RuleBasedStateMachine):
             for part, names in self.asked.items():
                 self.parts.left(part, names)
                 names.clear()
-            if (free := self.parts.next_free(self.now)) is not None:
-                self.now = free
+            if (free := self.parts.next_free()) is not None:
+                self.now = max(self.now, free)
             self.move()
         assert self.parts.settled or not self.uses
         if not self.uses:
@@ -142,8 +142,10 @@ def test_a_process_that_is_not_back_has_its_nodes_given_to_the_others_after_the_
     mine = {name for name, part in given(parts, 0.0).items() if part == 1}
     parts.end(1, 10.0)
     assert given(parts, 14.9) == {}
-    assert parts.next_free(14.9) == 15.0
+    # Also for somebody who asks a little late, and would wait for nothing more otherwise.
+    assert parts.next_free() == 15.0
     assert given(parts, 15.0) == dict.fromkeys(mine, 0)
+    assert parts.next_free() is None
 
 
 def test_a_node_that_is_no_longer_among_the_first_is_asked_back_before_it_is_given_again() -> None:
