@@ -314,10 +314,10 @@ class Runtime:
         )
 
     def apply(self, configuration: Configuration) -> None:
-        """Go on by another configuration, between cycles. Raises having changed nothing."""
+        """Go on by another configuration, between cycles; or begin by it. Raises having changed nothing."""
         settings = settings_of(configuration, identity=self._identity)
-        assert self.fast_path is not None, "the file is looked at while the fast path is there"
-        self.fast_path.reconfigure(settings)
+        if self.fast_path is not None:
+            self.fast_path.reconfigure(settings)
         self._observer.set_policy(configuration.conflict_policy)
         if configuration.logging.level != self._configuration.logging.level:
             set_level(configuration.logging.level)

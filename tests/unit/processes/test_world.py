@@ -12,7 +12,7 @@ import pytest
 from agent_scheduler.kube.lease import LeaderElector, boottime
 from agent_scheduler.processes import exchange
 from agent_scheduler.processes.channel import Channel
-from agent_scheduler.processes.wire import Lead
+from agent_scheduler.processes.wire import Hello, Lead
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.shards.shared import SharedCluster, shared_cluster
 
@@ -403,4 +403,32 @@ async def test_nothing_is_said_to_a_child_before_the_first_word(monkeypatch: pyt
         ending = asyncio.create_task(made.supervisor.run(signals=False))
         await made.uses(1, 1)
         made.supervisor.stop()
+        assert await asyncio.wait_for(ending, 30) == 0
+
+
+async def test_a_configuration_that_changes_while_children_start_is_what_they_begin_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with embedded_cluster() as cluster:
+        await nodes(cluster, 2)
+        made = World(cluster)
+        made.make(2)
+        supervisor = made.supervisor
+        hello, loop = supervisor._hello, asyncio.get_running_loop()
+
+        def and_then_another(number: int) -> Hello:
+            if not made.starts[number][:-1]:
+                other = made.configuration("profiles: [{schedulerName: other}]\n", 2)
+                loop.call_soon(supervisor._apply, other)
+            return hello(number)
+
+        monkeypatch.setattr(supervisor.children, "_hello", and_then_another)
+        ending = asyncio.create_task(supervisor.run(signals=False))
+        await made.uses(1, 1)
+        assert [len(starts) for starts in made.starts.values()] == [1, 1]
+        names = [f"p{number}" for number in range(6)]
+        for name in names:
+            await cluster.add_pod(name, scheduler="other")
+        await made.placed(*names)
+        supervisor.stop()
         assert await asyncio.wait_for(ending, 30) == 0
