@@ -170,6 +170,10 @@ class Children:
         ended = asyncio.ensure_future(process.ended())
         try:
             await child.channel.over(end)
+            if self._ending.is_set():
+                # All that ran were asked to end, or were killed, without this one.
+                process.kill()
+                return await ended
             child.channel.say(self._hello(number))
             # Not before: whoever speaks to all that run must not come before the first word.
             self._running[number] = child

@@ -432,3 +432,24 @@ async def test_a_configuration_that_changes_while_children_start_is_what_they_be
         await made.placed(*names)
         supervisor.stop()
         assert await asyncio.wait_for(ending, 30) == 0
+
+
+async def test_a_child_that_is_being_started_when_all_are_to_end_holds_nobody_up() -> None:
+    async with embedded_cluster() as cluster:
+        made = World(cluster)
+        made.make(2)
+        spawn, starting, go_on = made.spawn, asyncio.Event(), asyncio.Event()
+
+        async def slowly(number: int) -> Any:
+            starting.set()
+            await go_on.wait()
+            return await spawn(number)
+
+        made.supervisor.children._spawn = slowly  # type: ignore[assignment]
+        ending = asyncio.create_task(made.supervisor.run(signals=False))
+        await starting.wait()
+        made.supervisor.stop()
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert await asyncio.wait_for(ending, 5) == 0
+        assert all(start.task.done() for starts in made.starts.values() for start in starts)
