@@ -41,7 +41,21 @@ from .children import Children, Spawn
 from .exchange import Exchange
 from .nodes import Nodes
 from .shares import for_one
-from .wire import Answer, Begin, Configure, End, Given, Hello, Left, Lend, Order, Ready, Report, Synced
+from .wire import (
+    Answer,
+    Begin,
+    Configure,
+    End,
+    Given,
+    Hello,
+    Lead,
+    Left,
+    Lend,
+    Order,
+    Ready,
+    Report,
+    Synced,
+)
 
 #: Connections beside those of watches: lists, leases, the NodeShard's status, reviews of who may read the metrics.
 _CONNECTIONS = 8
@@ -313,6 +327,8 @@ class Supervisor:
     def _begin(self, child: int) -> None:
         if self._working and child not in self._begun:
             self._begun.add(child)
+            # Not at the next beat only: until then all that it wants to write would fail.
+            self.children.say(child, Lead(self._until()))
             # Of what others did who held the leases until then it may not have heard.
             self.children.say(child, Begin(bool(self.leases.names) and child not in self._fresh))
 

@@ -12,7 +12,8 @@ import pytest
 from agent_scheduler.kube.lease import LeaderElector, boottime
 from agent_scheduler.processes import exchange
 from agent_scheduler.processes.channel import Channel
-from agent_scheduler.processes.wire import Hello, Lead
+from agent_scheduler.processes.child import Child
+from agent_scheduler.processes.wire import Begin, Hello, Lead, Order
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.shards.shared import SharedCluster, shared_cluster
 
@@ -453,3 +454,25 @@ async def test_a_child_that_is_being_started_when_all_are_to_end_holds_nobody_up
         go_on.set()
         assert await asyncio.wait_for(ending, 5) == 0
         assert all(start.task.done() for starts in made.starts.values() for start in starts)
+
+
+async def test_children_may_write_as_soon_as_they_are_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    could: list[bool] = []
+    told = Child.told
+
+    def and_could_write(self: Child, order: Order) -> None:
+        told(self, order)
+        if isinstance(order, Begin):
+            could.append(self.may_write())
+
+    monkeypatch.setattr(Child, "told", and_could_write)
+    async with embedded_cluster() as cluster:
+        await nodes(cluster, 2)
+        async with world(cluster, 2, ELECT):
+            second = World(cluster)
+            made = asyncio.create_task(_stand_by(cluster, second))
+            await until(lambda: second.starts and len(second.supervisor._synced) == 2)
+        await eventually(lambda: second.supervisor.exchange.begun, True)
+        assert could == [True] * 4
+        second.supervisor.stop()
+        assert await made == 0
