@@ -25,6 +25,10 @@ from .wire import Hello, Order, read_order
 #: Of `run`, and not for people: which open file is the way to the supervisor.
 OPTION: Final = "--process-channel"
 
+#: A script that is installed takes no modules from the directory that it is started in, and `python -m` does. Children
+#: do as this process.
+_MODULES: Final = ("-P",) if sys.flags.safe_path or sys.modules["__main__"].__spec__ is None else ()
+
 
 class _Spawned:
     def __init__(self, process: Process) -> None:
@@ -50,6 +54,7 @@ class Spawner:
             try:
                 process = await asyncio.create_subprocess_exec(
                     sys.executable,
+                    *_MODULES,
                     *("-m", "agent_scheduler"),
                     *self._arguments,
                     f"{OPTION}={theirs.fileno()}",
@@ -67,6 +72,8 @@ class Spawner:
 async def run_child(channel: int) -> int:
     """A child's whole life; gives the exit code. `channel`: the open file that it was started with."""
     loop = asyncio.get_running_loop()
+    # Who sends it to all processes of this name means the supervisor, which says what follows.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     told: asyncio.Queue[Order] = asyncio.Queue()
     # Nobody is left to write for: nothing that is under way is worth finishing, and nobody would hear of it.
     way: Channel[Order] = Channel(read_order, told=told.put_nowait, ended=lambda: os._exit(1))
@@ -78,7 +85,8 @@ async def run_child(channel: int) -> int:
     setup(level=configuration.logging.level, log_format=configuration.logging.format)
     child = Child(way, hello)
     child.runtime = Runtime(configuration, identity=hello.identity, part=child)
-    loop.add_signal_handler(signal.SIGTERM, child.runtime.stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, child.runtime.stop)
     way.told = child.told
     while not told.empty():
         child.told(told.get_nowait())
