@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+import structlog
+
 from agent_scheduler.config import load_text
 from agent_scheduler.engine.shards.claims import Names
 from agent_scheduler.fastpath.neighbours import Ending
@@ -48,6 +50,8 @@ from .wire import (
     Split,
     Synced,
 )
+
+_log = structlog.get_logger(__name__)
 
 #: Seconds between two looks at what is under way to nodes that were asked for.
 _DRAIN: Final = 0.05
@@ -197,8 +201,13 @@ class Child:
         if self.runtime.fast_path is None:
             self._say(Answer(number, None, "the process is just starting; ask again soon"))
             return
-        body, problem = answer(self.runtime.sources(), page, arguments)
-        self._say(Answer(number, body, problem))
+        try:
+            body, problem = answer(self.runtime.sources(), page, arguments)
+            self._say(Answer(number, body, problem))
+        except Exception as error:
+            # What is raised here would end the process, and pods with it that have nothing to do with a page.
+            _log.exception("a page failed", page=page)
+            self._say(Answer(number, None, f"{type(error).__name__}: {error}"))
 
     def _end(self) -> None:
         assert self.runtime is not None, "made before anything is told"

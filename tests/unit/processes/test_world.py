@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.fastpath.explaining import Explainer
 from agent_scheduler.kube.lease import LeaderElector, boottime
 from agent_scheduler.processes import exchange
 from agent_scheduler.processes.channel import Channel
 from agent_scheduler.processes.child import Child
+from agent_scheduler.processes.pages import EXPLAIN
 from agent_scheduler.processes.wire import Begin, Hello, Lead, Order
+from agent_scheduler.serving.http import NotReady
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.shards.shared import SharedCluster, shared_cluster
 
@@ -476,3 +479,24 @@ async def test_children_may_write_as_soon_as_they_are_to_begin(monkeypatch: pyte
         assert could == [True] * 4
         second.supervisor.stop()
         assert await made == 0
+
+
+async def test_a_page_that_breaks_ends_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a plugin of theirs broke")
+
+    async with embedded_cluster() as cluster:
+        await nodes(cluster, 2)
+        async with world(cluster, 2) as made:
+            await made.uses(1, 1)
+            asking = made.supervisor._asking
+            monkeypatch.setattr(Explainer, "pod", broken)
+            with pytest.raises(NotReady, match="RuntimeError: a plugin of theirs broke"):
+                await asking.ask(EXPLAIN, {"namespace": "default", "name": "p"})
+            # What cannot be said, neither.
+            monkeypatch.setattr(Explainer, "pod", lambda *_: {"place": "nowhere", "number": 1 << 70})
+            with pytest.raises(NotReady, match="OverflowError"):
+                await asking.ask(EXPLAIN, {"namespace": "default", "name": "p"})
+            await cluster.add_pod("p")
+            await made.placed("p")
+            assert [len(starts) for starts in made.starts.values()] == [1, 1]
