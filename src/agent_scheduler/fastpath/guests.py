@@ -93,6 +93,9 @@ class Guests:
             return False
         self._binding.discard(uid)
         self._neighbours.give_back(uid, ending, message)
+        if ending in (Ending.REFUSED, Ending.FAILED) and self._cluster.waits_here(uid):
+            # Its home ended meanwhile and is here by now, where the queue let go of it while it was assumed on a node.
+            self._cluster.queue.add(self._cluster.pods[uid])
         return True
 
     async def run(self) -> None:

@@ -17,6 +17,7 @@ from agent_scheduler.engine.shards.homes import Homes
 from agent_scheduler.fastpath.cluster import Cluster
 from agent_scheduler.fastpath.neighbours import Ending
 from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.kube.bind import BindOutcome, BindResult
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import SETTINGS, Reports
@@ -290,6 +291,34 @@ async def test_pods_are_divided_among_their_homes_and_none_is_left_when_these_ch
             both.settle([0, 1])
             await until(lambda: sum(each.queue.pending().unschedulable for each in both.members) == 30)
             assert min(each.queue.pending().unschedulable for each in both.members) > 0
+            both.check()
+
+
+async def test_a_guest_that_has_its_home_here_meanwhile_is_tried_again_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("theirs")
+        async with group(cluster, set(), {"theirs"}) as both:
+            first, second = both.members
+            under_way, answered = asyncio.Event(), asyncio.Event()
+
+            async def refused(*_: Any, **__: Any) -> BindResult:
+                under_way.set()
+                await answered.wait()
+                return BindResult(BindOutcome.UNAVAILABLE)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(second.binder, "_bind", refused)
+                patch.setattr(second.binder, "_begin", lambda *_: False)
+                await cluster.add_pod("p")
+                await asyncio.wait_for(under_way.wait(), 10)
+                # As when its home has ended: the queue here has looked at it before it is known what became of it.
+                both.settle([1])
+                await until(lambda: second.queue.pending().active == 0)
+            answered.set()
+            assert await placed(cluster, "p") == {"p": "theirs"}
+            await until(lambda: first.ledger.assumed == second.ledger.assumed == 0)
             both.check()
 
 
