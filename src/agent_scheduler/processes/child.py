@@ -71,6 +71,7 @@ class Child:
         self._begun: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
         self._ending = False
         self._tasks: asyncio.TaskGroup | None = None
+        self._catching_up: set[asyncio.Task[None]] = set()
         #: Nodes that were given and are not used before all is known of them -> which order gave them.
         self._coming: dict[str, Hold] = {}
         #: Nodes that were asked for and are not left.
@@ -103,7 +104,9 @@ class Child:
             self._say(Ready())
             await schedule()
             self._tasks = None
-            leaving.cancel()
+            # An API server that does not answer is waited for no longer.
+            for task in (leaving, *self._catching_up):
+                task.cancel()
             # What is asked for and still not left has binds of which nobody can tell what became of them.
             self._say_what_is_left()
 
@@ -146,7 +149,7 @@ class Child:
             case Hold(nodes, catch_up):
                 if catch_up:
                     self._coming |= dict.fromkeys(nodes, order)
-                    self._do(self._catch_up(order))
+                    self._begin_to_catch_up(order)
                 else:
                     self._use(nodes)
             case Leave(nodes):
@@ -172,6 +175,13 @@ class Child:
         assert self._fast_path is not None and self._fast_path.part is not None
         part = self._fast_path.part
         part.use(part.membership.nodes | frozenset(nodes), "")
+
+    def _begin_to_catch_up(self, order: Hold) -> None:
+        """Beside everything else; while the process ends nothing is begun."""
+        if self._tasks is not None:
+            task = self._tasks.create_task(self._catch_up(order))
+            self._catching_up.add(task)
+            task.add_done_callback(self._catching_up.discard)
 
     async def _catch_up(self, order: Hold) -> None:
         assert self._fast_path is not None and self._fast_path.part is not None
@@ -212,13 +222,6 @@ class Child:
     def _end(self) -> None:
         assert self.runtime is not None, "made before anything is told"
         self.runtime.stop()
-
-    def _do(self, work: Any) -> None:
-        """Beside everything else; while the process ends nothing is begun."""
-        if self._tasks is None:
-            work.close()
-        else:
-            self._tasks.create_task(work)
 
     def _say(self, report: Report) -> None:
         self._channel.say(report)

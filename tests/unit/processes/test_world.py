@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.fastpath.explaining import Explainer
+from agent_scheduler.fastpath.shard import Shard
 from agent_scheduler.kube.lease import LeaderElector, boottime
 from agent_scheduler.processes import exchange
 from agent_scheduler.processes.channel import Channel
@@ -500,3 +501,19 @@ async def test_a_page_that_breaks_ends_no_child(monkeypatch: pytest.MonkeyPatch)
             await cluster.add_pod("p")
             await made.placed("p")
             assert [len(starts) for starts in made.starts.values()] == [1, 1]
+
+
+async def test_nodes_that_are_still_caught_up_with_hold_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(self: Shard, version: str) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    clock = asyncio.get_running_loop().time
+    async with embedded_cluster() as cluster:
+        await nodes(cluster, 4)
+        async with world(cluster, 2) as made:
+            await made.uses(2, 2)
+            monkeypatch.setattr(Shard, "catch_up", never)
+            made.starts[1][-1].kill()
+            await until(lambda: made.child(0)._coming or made.child(1)._coming)
+            began = clock()
+        assert clock() < began + 5
