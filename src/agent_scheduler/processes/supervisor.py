@@ -21,6 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agent_scheduler.config import Configuration, Reloader, Source, to_dict
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
@@ -363,8 +365,11 @@ class Supervisor:
         )
 
     def _apply(self, configuration: Configuration) -> None:
-        # What plugins do not take raises here, before any child hears of it.
-        settings_of(configuration, identity=self._identity)
+        # What plugins do not take raises here, before any child hears of it: there it would end the child, and whoever
+        # is started in its place.
+        ledger = Ledger()
+        for profile in settings_of(configuration, identity=self._identity).profiles:
+            profile.seeing(ledger, Devices(ledger.touch)).hint_map()
         if configuration.logging.level != self._configuration.logging.level:
             set_level(configuration.logging.level)
         self._configuration = configuration

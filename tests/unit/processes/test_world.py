@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.framework import Profile
 from agent_scheduler.fastpath.explaining import Explainer
 from agent_scheduler.fastpath.shard import Shard
 from agent_scheduler.kube.lease import LeaderElector, boottime
@@ -517,3 +518,28 @@ async def test_nodes_that_are_still_caught_up_with_hold_up_no_end(monkeypatch: p
             await until(lambda: made.child(0)._coming or made.child(1)._coming)
             began = clock()
         assert clock() < began + 5
+
+
+async def test_a_configuration_whose_plugins_break_is_heard_of_by_no_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(self: Profile) -> Any:
+        raise RuntimeError("a plugin of theirs broke")
+
+    async with embedded_cluster() as cluster:
+        await nodes(cluster, 2)
+        async with world(cluster, 2) as made:
+            await made.uses(1, 1)
+            with monkeypatch.context() as patch:
+                patch.setattr(Profile, "hint_map", broken)
+                with pytest.raises(RuntimeError, match="a plugin of theirs broke"):
+                    made.supervisor._apply(made.configuration("candidateNodeCount: 1\n", 2))
+                await asyncio.sleep(0.1)
+            await cluster.add_pod("p")
+            await made.placed("p")
+            assert [len(starts) for starts in made.starts.values()] == [1, 1]
+            made.starts[0][-1].kill()
+            await eventually(lambda: len(made.starts[0]), 2)
+            await made.uses(1, 1)
+            runtime = made.child(0).runtime
+            assert runtime is not None and runtime._settings.candidates != 1

@@ -94,7 +94,8 @@ class World:
 
     def nodes(self, number: int) -> frozenset[str]:
         """Those that a child uses now."""
-        fast_path = self.child(number)._fast_path
+        child = self.starts[number][-1].child
+        fast_path = None if child is None else child._fast_path
         return frozenset() if fast_path is None else fast_path.part.membership.nodes  # type: ignore[union-attr]
 
     def outcomes(self, number: int) -> float:
