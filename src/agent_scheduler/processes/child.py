@@ -69,7 +69,8 @@ class Child:
         self._fast_path: FastPath | None = None
         self._until = float("-inf")
         self._begun: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
-        self._ending = False
+        #: Set once it is known which pods are ours.
+        self._split = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._catching_up: set[asyncio.Task[None]] = set()
         #: Nodes that were given and are not used before all is known of them -> which order gave them.
@@ -102,6 +103,8 @@ class Child:
             self._tasks = tasks
             leaving = tasks.create_task(self._leave())
             self._say(Ready())
+            # Until then it would take all pods for its own, as others that begin would.
+            await self._split.wait()
             await schedule()
             self._tasks = None
             # An API server that does not answer is waited for no longer.
@@ -138,6 +141,7 @@ class Child:
         match order:
             case Split():
                 fast_path.cluster.settle(order.homes(), self._number)
+                self._split.set()
             case Share(joined, left, unready):
                 assert fast_path.shard is not None, "the configuration is the supervisor's"
                 shard = fast_path.shard

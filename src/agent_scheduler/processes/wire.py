@@ -120,7 +120,7 @@ class Synced(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """It schedules, on nothing as yet."""
+    """It schedules as soon as it hears whose the pods are, on no nodes as yet."""
 
 
 class Alive(Message, frozen=True):

@@ -11,6 +11,7 @@ import pytest
 
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.fastpath.explaining import Explainer
+from agent_scheduler.fastpath.history import History
 from agent_scheduler.fastpath.shard import Shard
 from agent_scheduler.kube.lease import LeaderElector, boottime
 from agent_scheduler.processes import exchange
@@ -543,3 +544,37 @@ async def test_a_configuration_whose_plugins_break_is_heard_of_by_no_child(
             await made.uses(1, 1)
             runtime = made.child(0).runtime
             assert runtime is not None and runtime._settings.candidates != 1
+
+
+async def test_no_pod_is_tried_before_it_is_known_whose_it_is() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n0")
+        for name, cpu in (("p0", "100m"), ("p1", "100m"), ("hopeless", "99")):
+            await cluster.add_pod(name, cpu=cpu)
+        made = World(cluster)
+        made.make(2)
+        spawn, go_on = made.spawn, asyncio.Event()
+
+        def history(number: int) -> History:
+            fast_path = made.child(number)._fast_path
+            assert fast_path is not None
+            return fast_path.history
+
+        async def later(number: int) -> Any:
+            if number == 1:
+                await go_on.wait()
+            return await spawn(number)
+
+        made.supervisor.children._spawn = later  # type: ignore[assignment]
+        ending = asyncio.create_task(made.supervisor.run(signals=False))
+        await until(lambda: 0 in made.supervisor.exchange.members)
+        await asyncio.sleep(0.2)
+        assert await cluster.condition("hopeless") is None
+        assert len(history(0)) == 0
+        go_on.set()
+        await made.placed("p0", "p1")
+        await until(lambda: cluster.condition("hopeless"))
+        uid = (await cluster.pods())["hopeless"]["metadata"]["uid"]
+        assert sorted(bool(history(number).of(uid)) for number in (0, 1)) == [False, True]
+        made.supervisor.stop()
+        assert await asyncio.wait_for(ending, 30) == 0
