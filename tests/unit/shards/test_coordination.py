@@ -271,6 +271,30 @@ async def test_a_status_is_written_again_until_it_is_known_to_stand(fault: Distu
         await until(lambda: shared.uses("a", "n0"))
 
 
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+async def test_who_may_not_read_the_shards_counts_as_having_none(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_scheduler.runtime._UNSETTLED", 0.5)
+    tap = Tap()
+    tap.harm = lambda request: (
+        Disturbance(error=ApiError(403, "Forbidden", "no")) if _lists_shards(request) else None
+    )
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a", mode) as runtime:
+        await shared.desire("a", ["n0"])
+        await shared.cluster.add_pod("p", scheduler="a")
+        if mode == "hard":
+            condition = await until(lambda: shared.cluster.condition("p"))
+            assert condition["reason"] == "NodeShardNotReady"
+            assert condition["message"] == (
+                "0/1 nodes are available: it is not known yet which nodes are in this scheduler's node shard."
+            )
+            # As soon as it may, it does.
+            tap.harm = lambda request: None
+            await until(lambda: decides_on(runtime, "n0"))
+        assert await until(shared.cluster.placed) == {"p": "n0"}
+
+
 async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() -> None:
     tap = Tap()
     async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
