@@ -53,9 +53,6 @@ _OTHER_CONNECTIONS = 8
 #: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
 _BIND_SHARE = 0.7
 
-#: Seconds in which it has to be known which nodes are ours, before pods are tried all the same.
-_UNSETTLED = 10.0
-
 
 class Part(Neighbours, Protocol):
     """What a process is told that has a part of the pods and the nodes, and its way to those that have the others."""
@@ -272,12 +269,9 @@ class Runtime:
         try:
             async with asyncio.TaskGroup() as tasks:
                 service = [tasks.create_task(coordinator.run()), tasks.create_task(self._stopping.wait())]
-                # Until it is known which nodes are ours no pod is told that there is none, nor sent to others. But who
-                # may not read the shards at all has to say so to the pods, too.
-                settled = tasks.create_task(coordinator.settled.wait())
-                await asyncio.wait(
-                    (settled, service[1]), timeout=_UNSETTLED, return_when=asyncio.FIRST_COMPLETED
-                )
+                # Until it is known which nodes are ours no pod is told that there is none, nor sent to others.
+                settled = tasks.create_task(coordinator.has_settled())
+                await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
                 if not self._stopping.is_set():
                     await fast_path.schedule()
                 for task in (settled, *service):

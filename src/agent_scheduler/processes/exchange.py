@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from agent_scheduler.engine.shards.homes import Homes
+from agent_scheduler.engine.shards.membership import NOT_KNOWN
 from agent_scheduler.fastpath.neighbours import Ending
 
 from .parts import Names, Parts
@@ -55,7 +56,7 @@ class Exchange:
         self._homes = Homes()
         #: The NodeShard's nodes, as the children were told.
         self._share: Names = _NOBODY
-        self._unready = ""
+        self._unready = NOT_KNOWN
         #: Those to which it has a claim.
         self._claims: Names = _NOBODY
         #: A version of the cluster that is older than now, and by which others had left the nodes that came last.

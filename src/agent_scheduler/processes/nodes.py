@@ -46,8 +46,10 @@ class Nodes:
         self._exchange = exchange
         self._mode = mode
         self._changed = changed
-        #: Of the NodeShard; None: not known yet, or not asked.
-        self._shard: Names | None = None
+        #: Of the NodeShard.
+        self._shard: Names = frozenset()
+        #: Whether the children may be told of nodes: where there are shards, not before it is known what they say.
+        self._is_open = not self.is_side
         self._all: set[str] = set()
         self._reflector: Reflector[NodeName] | None = None
         if mode != "hard":
@@ -62,6 +64,11 @@ class Nodes:
     @property
     def is_side(self) -> bool:
         return self._mode != "none"
+
+    def open(self) -> None:
+        """What the coordinator has said holds."""
+        self._is_open = True
+        self._divide()
 
     def begin(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         if self._reflector is None:
@@ -86,11 +93,9 @@ class Nodes:
             self._divide()
 
     def _divide(self) -> None:
-        if self._reflector is not None and not self._reflector.synced.is_set():
+        if not self._is_open or (self._reflector is not None and not self._reflector.synced.is_set()):
             return
-        if self.is_side and self._shard is None:
-            return
-        first = self._all if self._shard is None else self._shard
+        first = self._shard if self.is_side else self._all
         rest = self._all - first if self._mode == "soft" else ()
         self._exchange.divide(first, rest)
         self._changed()

@@ -34,6 +34,7 @@ from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.leading import coordinator_of, ended_by, leases_of
 from agent_scheduler.serving.configured import server_of
+from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.logs import get_logger, set_level
 from agent_scheduler.telemetry.observers import ReloadReports, ShardReports
 from agent_scheduler.telemetry.supervising import SupervisorMetrics
@@ -253,6 +254,7 @@ class Supervisor:
                         times=settings_of(self._configuration, identity="").watch_times,
                     )
                     service.append(tasks.create_task(coordinator.run()))
+                    service.append(tasks.create_task(self._open(coordinator, nodes)))
                 await self._stopping.wait()
                 await self._wind_down()
                 for task in service:
@@ -268,6 +270,10 @@ class Supervisor:
             raise
         finally:
             self._working = False
+
+    async def _open(self, coordinator: Coordinator, nodes: Nodes) -> None:
+        await coordinator.has_settled()
+        nodes.open()
 
     async def _wind_down(self) -> None:
         """Let the children end in order, within the grace."""

@@ -57,6 +57,8 @@ _WAIT: Final = 2.0
 #: Seconds after which all is read again though nothing was told.
 _RESYNC: Final = 60.0
 _LIST_TIMEOUT: Final = 30.0
+#: Seconds for which pods wait for the first word of the shards.
+_UNSETTLED: Final = 10.0
 
 _NOBODY: Final[Names] = frozenset()
 
@@ -115,7 +117,7 @@ class Coordinator:
         self._decode = msgspec.json.Decoder(NodeShard).decode
         self._changed = asyncio.Event()
         #: Set once it is known for the first time which nodes may be used, or that the shard is not there.
-        self.settled = asyncio.Event()
+        self._settled = asyncio.Event()
         # Owner of all below: the task in `run`.
         #: Nodes on which something of ours may be under way. Invariant: published, and nobody else's.
         self._held: Names = _NOBODY
@@ -155,6 +157,13 @@ class Coordinator:
             tasks.create_task(reflector.run())
             await self._follow()
 
+    async def has_settled(self) -> None:
+        """Returns when pods may be tried: once it is known which nodes may be used, or, as whoever may not read the
+        shards has to say so to the pods, too, after some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_UNSETTLED):
+                await self._settled.wait()
+
     def _notice(self, changes: list[Change[NodeShard]]) -> None:
         for change in changes:
             version = change.object.metadata.resource_version
@@ -183,7 +192,7 @@ class Coordinator:
                 continue
             # Where a shard changed meanwhile, what was just claimed is not used before the next look.
             if self._used or not self._changed.is_set():
-                self.settled.set()
+                self._settled.set()
             await self._wait(pause)
 
     async def _wait(self, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent_scheduler.engine.shards.homes import SLOTS
+from agent_scheduler.engine.shards.membership import NOT_KNOWN
 from agent_scheduler.fastpath.neighbours import Ending
 from agent_scheduler.processes.exchange import FENCE, Exchange
 from agent_scheduler.processes.wire import (
@@ -151,7 +152,7 @@ def test_a_pod_that_two_take_for_theirs_comes_back_to_both() -> None:
 def test_children_hear_of_the_shard_before_they_hear_of_its_nodes() -> None:
     said = Said(1, shared=True)
     said.exchange.come(0)
-    assert said.take() == [(0, Claims((), ())), (0, Share((), (), ""))]
+    assert said.take() == [(0, Claims((), ())), (0, Share((), (), NOT_KNOWN))]
     said.exchange.claim(frozenset("ab"))
     assert said.take() == [(0, Claims(("a", "b"), ()))]
     said.exchange.share(frozenset("ab"), "why not")

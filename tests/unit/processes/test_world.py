@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.apiserver.errors import ApiError
+from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.fastpath.explaining import Explainer
 from agent_scheduler.fastpath.history import History
@@ -21,7 +23,8 @@ from agent_scheduler.processes.pages import EXPLAIN
 from agent_scheduler.processes.wire import Begin, Hello, Lead, Order
 from agent_scheduler.serving.http import NotReady
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.shards.shared import SharedCluster, shared_cluster
+from tests.regressions.links import Tap
+from tests.unit.shards.shared import SharedCluster, lists_shards, shared_cluster
 
 from .world import World, eventually, world
 
@@ -337,6 +340,41 @@ async def test_a_hard_shard_is_divided_and_given_back_only_when_no_child_uses_it
             await made.placed("large", "lost")
         # In good order: nobody has to wait for a fence.
         assert await shared.in_use("a") == ""
+
+
+def _writes_a_condition(request: Request) -> bool:
+    return request.method == "PATCH" and "/pods/" in request.path
+
+
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+async def test_pods_that_wait_at_the_start_are_tried_when_it_is_known_which_nodes_are_ours(mode: str) -> None:
+    tap = Tap()
+    async with shared_cluster(4, disturb=tap) as shared:
+        await shared.desire("a", ["n0", "n1"])
+        names = [f"p{number}" for number in range(20)]
+        for name in names:
+            await shared.cluster.add_pod(name, scheduler="a")
+        # What is claimed is used only when the shards have been read once more.
+        tap.harm = lambda request: Disturbance(delay=0.3) if lists_shards(request) else None
+        async with world(shared.cluster, 2, SHARDED.format(mode=mode)) as made:
+            assert set((await made.placed(*names)).values()) <= {"n0", "n1"}
+        assert tap.count(_writes_a_condition) == 0
+
+
+async def test_children_of_one_that_may_not_read_the_shards_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.shards.coordinator._UNSETTLED", 0.5)
+    tap = Tap()
+    tap.harm = lambda request: (
+        Disturbance(error=ApiError(403, "Forbidden", "no")) if lists_shards(request) else None
+    )
+    async with shared_cluster(2, disturb=tap) as shared:
+        await shared.desire("a", ["n0"])
+        await shared.cluster.add_pod("p", scheduler="a")
+        async with world(shared.cluster, 2, SHARDED.format(mode="hard")) as made:
+            condition = await until(lambda: shared.cluster.condition("p"))
+            assert condition["reason"] == "NodeShardNotReady"
+            tap.harm = lambda request: None
+            assert await made.placed("p") == {"p": "n0"}
 
 
 async def test_a_soft_shard_comes_first_and_other_nodes_when_none_of_it_will_do() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from agent_scheduler.apiserver.requests import Request
 from agent_scheduler.config import load_text
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.shard import NODE_SHARDS
@@ -68,6 +69,10 @@ class SharedCluster:
 
     async def delete(self, shard: str) -> None:
         await self.cluster.ask("DELETE", f"{NODE_SHARDS}/{shard}")
+
+
+def lists_shards(request: Request) -> bool:
+    return request.method == "GET" and request.path == NODE_SHARDS and not request.flag("watch")
 
 
 def decides_on(runtime: Runtime, *nodes: str) -> bool:

@@ -10,7 +10,7 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import until
 from tests.regressions.links import Tap
 
-from .shared import SharedCluster, decides_on, scheduler, shared_cluster
+from .shared import SharedCluster, decides_on, lists_shards, scheduler, shared_cluster
 
 
 async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() -> None:
@@ -95,7 +95,7 @@ async def test_a_soft_scheduler_that_starts_while_shards_change_waits_for_its_ow
         # While its claim is on its way another shard changes, so it looks again, and is not told so soon.
         tap.harm = lambda request: Disturbance(
             late=0.3 if _status_writes(request) else 0.0,
-            delay=0.3 if _lists_shards(request) and tap.count(_status_writes) else 0.0,
+            delay=0.3 if lists_shards(request) and tap.count(_status_writes) else 0.0,
         )
         async with scheduler(shared, "a", "soft") as runtime:
             await until(lambda: tap.count(_status_writes))
@@ -275,10 +275,10 @@ async def test_a_status_is_written_again_until_it_is_known_to_stand(fault: Distu
 async def test_who_may_not_read_the_shards_counts_as_having_none(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.runtime._UNSETTLED", 0.5)
+    monkeypatch.setattr("agent_scheduler.shards.coordinator._UNSETTLED", 0.5)
     tap = Tap()
     tap.harm = lambda request: (
-        Disturbance(error=ApiError(403, "Forbidden", "no")) if _lists_shards(request) else None
+        Disturbance(error=ApiError(403, "Forbidden", "no")) if lists_shards(request) else None
     )
     async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a", mode) as runtime:
         await shared.desire("a", ["n0"])
@@ -300,17 +300,13 @@ async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() ->
     async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
         await shared.desire("a", ["n0"])
         await until(lambda: decides_on(runtime, "n0"))
-        tap.harm = lambda request: Disturbance(behind=1) if _lists_shards(request) else None
+        tap.harm = lambda request: Disturbance(behind=1) if lists_shards(request) else None
         await shared.desire("a", ["n0", "n1"])
-        before = tap.count(_lists_shards)
-        await until(lambda: tap.count(_lists_shards) > before + 2)
+        before = tap.count(lists_shards)
+        await until(lambda: tap.count(lists_shards) > before + 2)
         assert decides_on(runtime, "n0")
         tap.harm = lambda request: None
         await until(lambda: decides_on(runtime, "n0", "n1"))
-
-
-def _lists_shards(request: Request) -> bool:
-    return request.method == "GET" and request.path == NODE_SHARDS and not request.flag("watch")
 
 
 async def test_a_store_that_was_restored_from_a_backup_is_believed_in_the_end() -> None:
@@ -331,9 +327,9 @@ async def test_what_is_told_already_is_not_told_again() -> None:
         await until(lambda: decides_on(runtime, "n0"))
         written = tap.count(_status_writes)
         for number in range(3):
-            seen = tap.count(_lists_shards)
+            seen = tap.count(lists_shards)
             change = {"metadata": {"labels": {"number": str(number)}}}
             merge = "application/merge-patch+json"
             await shared.cluster.ask("PATCH", f"{NODE_SHARDS}/a", change, content_type=merge)
-            await until(lambda seen=seen: tap.count(_lists_shards) > seen)
+            await until(lambda seen=seen: tap.count(lists_shards) > seen)
         assert tap.count(_status_writes) == written
