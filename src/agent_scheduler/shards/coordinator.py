@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Final, Protocol
 from urllib.parse import quote
 
@@ -133,6 +134,9 @@ class Coordinator:
         self._leaving: Names = _NOBODY
         #: The version of our shard that our last write made.
         self._version = ""
+        #: Whether an earlier write to our shard may still be carried out, at the start one of the scheduler before us.
+        #: None is after a later one has changed the shard, as each names the version that it was made for.
+        self._is_open = True
         #: The newest version of any shard that the watch has told of.
         self._newest = ""
         #: Lists in a row that were older than these.
@@ -357,11 +361,15 @@ class Coordinator:
     async def _publish(self, own: NodeShard, in_use: Names) -> str:
         """Have the status say so; gives the version of the shard that does. Raises RequestFailed."""
         desired = own.desired
-        told = status(desired, in_use, now=time_text(self._timing.now()))
+        now = self._timing.now()
+        if self._is_open and time_text(now) == own.status.last_update_time:
+            # Or else nothing might be changed.
+            now += timedelta(seconds=1)
+        told = status(desired, in_use, now=time_text(now))
         self._observer.shard(
             len(desired), len(in_use), len(told.nodes_to_add or ()), len(told.nodes_to_remove or ())
         )
-        if own.status.last_update_time and tells_the_same(told, own.status):
+        if not self._is_open and own.status.last_update_time and tells_the_same(told, own.status):
             return own.metadata.resource_version
         body = {
             "metadata": {"uid": own.metadata.uid, "resourceVersion": own.metadata.resource_version},
@@ -379,6 +387,7 @@ class Coordinator:
             wanted=lambda: True,
             timing=self._timing,
         )
+        self._is_open = answer.is_open or (self._is_open and answer.failure is not None)
         if answer.failure is not None:
             self._observer.shard_write(
                 "conflict" if answer.failure.kind is FailureClass.CONFLICT else "failed"

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
 
 from agent_scheduler.apiserver.requests import Disturbance
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.retry import REAL
+from agent_scheduler.objects.shard import NODE_SHARDS
+from agent_scheduler.objects.times import time_text
 from agent_scheduler.runtime import Runtime
 from tests.embedded import until
 from tests.regressions.links import Tap, watching_through_a_relay
@@ -234,6 +241,34 @@ async def test_what_a_dead_scheduler_had_claimed_is_given_back_after_the_fence()
         await shared.write_status("a", nodesInUse=["n0"])
         async with scheduler(shared, "a", fence="500ms"):
             await until(lambda: shared.uses("a", "n1"))
+
+
+@pytest.mark.parametrize("same_second", [True, False])
+async def test_a_status_that_a_predecessor_has_on_its_way_is_not_carried_out_any_more(
+    same_second: bool,
+) -> None:
+    async with shared_cluster(1) as shared:
+        await shared.desire("a", ["n0"])
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        last = time_text(now) if same_second else "2025-12-31T23:00:00Z"
+        await shared.write_status(
+            "a", nodesInUse=["n0"], nodesToAdd=[], nodesToRemove=[], lastUpdateTime=last
+        )
+        left = await shared.cluster.ask("GET", f"{NODE_SHARDS}/a")
+        gives_back = {
+            "metadata": {"resourceVersion": left["metadata"]["resourceVersion"]},
+            "status": {"nodesInUse": []},
+        }
+        async with scheduler(shared, "a", timing=replace(REAL, now=lambda: now)) as a:
+            await until(lambda: decides_on(a, "n0"))
+            late = await shared.cluster.call(
+                "PATCH",
+                f"{NODE_SHARDS}/a/status",
+                gives_back,
+                content_type="application/merge-patch+json",
+            )
+            assert late.status == 409
+            assert await shared.in_use("a") == "n0"
 
 
 async def test_a_successor_keeps_the_nodes_that_are_still_desired_though_others_desire_them_first() -> None:
