@@ -48,6 +48,8 @@ class Patched(NamedTuple):
     failure: Failure | None = None
     #: Whether it may still be made: a request for it got no answer, and nothing is asked any more.
     is_open: bool = False
+    #: The object, where it was read to learn that it holds the change: others may have changed more of it by then.
+    found: bytes = b""
 
 
 def begin(
@@ -129,7 +131,7 @@ async def patch_once(
         failure = classify(answer) if isinstance(answer, Response) else answer
         if failure is None and isinstance(answer, Response):
             if doubt is None or says(object_of(answer), _decode(body), strategic=strategic):
-                return Patched(_version(answer))
+                return Patched(_version(answer), found=b"" if doubt is None else answer.body)
             if doubt.kind is FailureClass.CONFLICT:
                 return Patched("", doubt)
             # Not yet, and if it still comes, the next one is refused for it.

@@ -162,6 +162,41 @@ async def test_a_write_whose_answer_was_lost_is_looked_for_and_sent_again(
     assert (await it.read("s")).desired == {"b"}
 
 
+async def test_what_others_changed_before_a_lost_answer_was_looked_for_is_learnt(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+
+    async def sleep(seconds: float) -> None:
+        it.now += seconds
+        it.faults.lost.clear()
+        await it.change("s", {"status": {"nodesInUse": ["a"]}}, status=True)
+
+    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.faults.lost["PATCH"] = True
+    assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
+    found = it.book.get("s")
+    assert found == await it.read("s")
+    assert found is not None
+    assert found.used
+
+
+async def test_a_shard_given_away_before_a_lost_answer_was_looked_for_is_not_written(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+
+    async def sleep(seconds: float) -> None:
+        it.now += seconds
+        it.faults.lost.clear()
+        await it.change("s", {"metadata": {"labels": {OWNER_LABEL: None}}})
+
+    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.faults.lost["PATCH"] = True
+    for _ in range(2):
+        assert (await it.writer.put("s", frozenset({"b"}))).result is Result.CONFLICT
+    found = it.book.get("s")
+    assert found == await it.read("s")
+    assert found is not None
+    assert not found.ours
+
+
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
     it: World, method: str

@@ -123,10 +123,16 @@ class Writer:
         patched = await patch_once(
             self._transport, _path(shard.name), _encode(body), wanted=self._patience(), timing=self._timing
         )
-        if patched.failure is None:
+        if patched.failure is None and not patched.found:
             self._book.set(
                 msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
             )
+            return Written(Result.UPDATED)
+        if patched.failure is None:
+            self._learn(patched.found)
+            known = self._book.get(shard.name)
+            if known is None or not known.ours:
+                return Written(Result.CONFLICT, "it has come to belong to somebody else")
             return Written(Result.UPDATED)
         if patched.is_open:
             self._book.doubt(shard.name, nodes)
