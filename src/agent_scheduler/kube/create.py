@@ -32,6 +32,8 @@ class Made(NamedTuple):
 
     found: dict[str, Any]
     failure: Failure | None = None
+    #: Whether it may still be made: a request for it got no answer, and nothing is asked any more.
+    is_open: bool = False
 
 
 async def create_once(
@@ -50,13 +52,13 @@ async def create_once(
     says no. If there was one before, `failure` is a conflict. Never raises for what network or server do.
     """
     attempts: Attempts | None = None
-    #: Whether a request was sent whose answer is not known.
-    doubt = False
+    #: Whether a request was sent whose answer is not known, since there was last seen to be no such object; and at all.
+    doubt = is_open = False
     conflict: Failure | None = None
     while True:
         async with budget.request():
             if not wanted():
-                return Made({}, CALLED_OFF)
+                return Made({}, CALLED_OFF, is_open)
             if conflict is None:
                 answer = await send(transport, "POST", collection, body)
             else:
@@ -74,8 +76,9 @@ async def create_once(
             # It went away meanwhile.
             conflict, doubt = None, False
         elif not failure.retryable:
-            return Made({}, failure)
-        doubt = doubt or (conflict is None and failure.kind is FailureClass.UNKNOWN)
+            return Made({}, failure, is_open)
+        elif conflict is None and failure.kind is FailureClass.UNKNOWN:
+            doubt = is_open = True
         attempts = attempts or Attempts(_BACKOFF, timing)
         await attempts.wait(failure.retry_after)
 

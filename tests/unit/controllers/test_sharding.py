@@ -9,6 +9,8 @@ import pytest
 
 from agent_scheduler.controllers.sharding import retiring, writes
 from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
+from agent_scheduler.controlling.process import ControllersProcess
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import until
 from tests.sharded import limits
@@ -261,6 +263,46 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
         states = [s["spec"]["nodesDesired"] for s in it.shards.history if s["metadata"]["name"] == "b"]
         assert states[-1] == []
         assert it.metric("agent_scheduler_sharding_writes_total", result="deleted") == 1
+
+
+class Losing:
+    """A transport on which nothing that is to make `shard` arrives, for as long as it `loses`."""
+
+    def __init__(self, transport: Any, shard: str) -> None:
+        self._transport = transport
+        self._name = f'"name":"{shard}"'.encode()
+        self.loses = True
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **more: Any) -> Response:
+        if self.loses and (method, path) == ("POST", NODE_SHARDS) and self._name in (body or b""):
+            raise OutcomeUnknown("lost")
+        answer: Response = await self._transport.request(method, path, body=body, **more)
+        return answer
+
+    def stream(self, path: str, **more: Any) -> Any:
+        return self._transport.stream(path, **more)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_are_free_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writes, "PATIENCE", 0.3)
+    monkeypatch.setattr(retiring, "SETTLED", 0.05)
+    async with world() as it:
+        await it.add_nodes(2)
+        await it.configure(limits(a=1, b=1))
+        losing = Losing(it.cluster.transport, "b")
+        it.take(ControllersProcess(it.settings(), transport=losing))  # type: ignore[arg-type]
+        await until(lambda: it.metric("agent_scheduler_sharding_writes_total", result="failed"))
+        await it.configure(limits(a=2))
+        # As long as it may come, its node is nobody's.
+        await asyncio.sleep(0.5)
+        assert await it.specs() == {"a": ["n000"]}
+        losing.loses = False
+        await it.until_specs(a=["n000", "n001"])
 
 
 async def lease(it: World, shard: str, holder: str, *, seconds: int) -> None:

@@ -11,6 +11,7 @@ from agent_scheduler.controllers.sharding.book import OWNER_LABEL, Book, Shard, 
 from agent_scheduler.controllers.sharding.handover import Step, next_step
 from agent_scheduler.controllers.sharding.watching import read_shard
 from agent_scheduler.controllers.sharding.writes import Result, Writer
+from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
@@ -24,8 +25,11 @@ class Faulty:
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._transport = cluster.transport
         self.lost: dict[str, bool] = {}
+        self.refused: set[str] = set()
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
+        if method in self.refused:
+            return Response(403, b'{"kind":"Status","code":403,"reason":"Forbidden"}', Headers([]))
         carried_out = self.lost.get(method)
         if carried_out is not False:
             answer = await self._transport.request(method, path, **more)
@@ -209,10 +213,30 @@ async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
     assert written.problem == "it did not succeed within 30 s"
     held = {shard.name: shard.desired for shard in it.book}
     assert next_step({"other": frozenset({"n"})}, held, it.book.doubted) == Step("other", frozenset(), False)
+    # Nor do they if what was asked for next got no answer, either.
+    await it.writer.put("s", frozenset({"m"}))
+    assert it.book.doubted == {"s": {"n", "m"}}
     # It is known again once the shard has been written, or has been seen to be another.
     it.faults.lost.clear()
     assert (await it.writer.put("s", frozenset({"m"}))).result.is_done
     assert it.book.doubted == {}
+
+
+async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_the_next_request_is_refused(
+    it: World,
+) -> None:
+    async def sleep(seconds: float) -> None:
+        it.now += seconds
+        it.faults.lost.clear()
+        it.faults.refused.add("POST")
+
+    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.faults.lost["POST"] = False
+    assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
+    assert it.book.doubted == {"s": {"n"}}
+    # Refused at once: nothing of it can come.
+    assert (await it.writer.put("t", frozenset({"m"}))).result is Result.FAILED
+    assert it.book.doubted == {"s": {"n"}}
 
 
 async def test_without_the_kind_a_write_says_so(it: World) -> None:

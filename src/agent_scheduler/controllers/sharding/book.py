@@ -51,7 +51,8 @@ class Book:
 
     def __init__(self) -> None:
         self._shards: dict[str, Shard] = {}
-        #: By name: the version that a write without an answer was for ("" if it was to make the shard), and its nodes.
+        #: By name: the version that writes without an answer were for ("" if they were to make the shard), and their
+        #: nodes.
         self._doubts: dict[str, tuple[str, frozenset[str]]] = {}
 
     def __iter__(self) -> Iterator[Shard]:
@@ -91,9 +92,12 @@ class Book:
         return True
 
     def doubt(self, name: str, nodes: frozenset[str]) -> None:
-        """A write of these got no answer, and may be carried out as long as the shard is as it is known now."""
+        """A write of these got no answer, and may be carried out as long as the shard is as it is known now; so may an
+        earlier one."""
         known = self._shards.get(name)
-        self._doubts[name] = ("" if known is None else known.resource_version, nodes)
+        version = "" if known is None else known.resource_version
+        before = self._doubts.get(name)
+        self._doubts[name] = (version, nodes if before is None or before[0] != version else nodes | before[1])
 
     def _put(self, shard: Shard) -> None:
         self._shards[shard.name] = shard

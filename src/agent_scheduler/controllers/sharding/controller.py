@@ -249,6 +249,8 @@ class ShardingController:
         """Whether all is as it should be. Shards of ours that are not among `names` are emptied."""
         wanted: dict[str, frozenset[str]] = {}
         leaving = [shard.name for shard in self._book if shard.ours and shard.name not in names]
+        # One that may still be made is made empty: until it is there, or cannot come, nobody gets its nodes.
+        leaving += [name for name in self._book.doubted if self._book.get(name) is None and name not in names]
         for name in (*leaving, *names):
             nodes = _NOTHING
             if plan is not None and name in names:

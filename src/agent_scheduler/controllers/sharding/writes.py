@@ -111,7 +111,7 @@ class Writer:
             self._learn(made.found)
         if made.failure is None:
             return Written(Result.CREATED)
-        if not made.found and made.failure.kind is FailureClass.GONE:
+        if made.is_open:
             self._book.doubt(name, nodes)
         return self._failed(made.failure)
 
