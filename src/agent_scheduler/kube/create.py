@@ -32,7 +32,7 @@ class Made(NamedTuple):
 
     found: dict[str, Any]
     failure: Failure | None = None
-    #: Whether it may still be made: a request for it got no answer, and nothing is asked any more.
+    #: Whether a request got no answer, which may still be carried out where there is no object of the name.
     is_open: bool = False
 
 
@@ -67,7 +67,7 @@ async def create_once(
         if isinstance(answer, Response) and failure is None:
             found = object_of(answer)
             ours = conflict is None or (doubt and says(found, _decode(body), strategic=False))
-            return Made(found, None if ours else conflict)
+            return Made(found, None if ours else conflict, is_open)
         assert failure is not None
         if conflict is None and failure.kind is FailureClass.CONFLICT:
             conflict = failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -272,9 +273,11 @@ class Losing:
         self._transport = transport
         self._name = f'"name":"{shard}"'.encode()
         self.loses = True
+        self.lost = 0
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, **more: Any) -> Response:
         if self.loses and (method, path) == ("POST", NODE_SHARDS) and self._name in (body or b""):
+            self.lost += 1
             raise OutcomeUnknown("lost")
         answer: Response = await self._transport.request(method, path, body=body, **more)
         return answer
@@ -303,6 +306,53 @@ async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_
         assert await it.specs() == {"a": ["n000"]}
         losing.loses = False
         await it.until_specs(a=["n000", "n001"])
+
+
+async def test_a_shard_is_not_deleted_while_a_request_to_make_it_may_be_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retiring, "SETTLED", 0.05)
+    async with world() as it:
+        await it.add_nodes(2)
+        await it.configure(limits(a=1, b=1))
+        losing = Losing(it.cluster.transport, "b")
+        settings = it.settings()
+        settings = replace(settings, sharding=replace(settings.sharding, fence=2.0))
+        it.take(ControllersProcess(settings, transport=losing))  # type: ignore[arg-type]
+        await until(lambda: losing.lost)
+        losing.loses = False
+        await it.until_counts(a=1, b=1)
+        await it.configure(limits(a=2))
+        await it.until_counts(a=2, b=0)
+        await asyncio.sleep(0.5)
+        assert (await it.specs())["b"] == []
+        await it.until_specs(a=["n000", "n001"])
+
+
+class Late(Losing):
+    """One on which the answer to the first request that makes `shard` comes only when that is gone again."""
+
+    answered = False
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **more: Any) -> Response:
+        self.loses = False
+        answer = await super().request(method, path, body=body, **more)
+        if not self.lost and method == "POST" and self._name in (body or b""):
+            self.lost += 1
+            await self._transport.request("DELETE", f"{NODE_SHARDS}/b", timeout=10)
+            await asyncio.sleep(0.2)
+            self.answered = True
+        return answer
+
+
+async def test_a_shard_that_went_before_the_answer_to_its_making_came_is_made_again() -> None:
+    async with world() as it:
+        await it.add_nodes(1)
+        await it.configure(limits(a=1, b=1))
+        late = Late(it.cluster.transport, "b")
+        it.take(ControllersProcess(it.settings(), transport=late))  # type: ignore[arg-type]
+        await until(lambda: late.lost and late.answered)
+        await it.until_specs(a=["n000"], b=[])
 
 
 async def lease(it: World, shard: str, holder: str, *, seconds: int) -> None:

@@ -12,7 +12,7 @@ from agent_scheduler.controllers.sharding.handover import Step, next_step
 from agent_scheduler.controllers.sharding.watching import read_shard
 from agent_scheduler.controllers.sharding.writes import Result, Writer
 from agent_scheduler.kube.connection import Headers
-from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.retry import Sleep, Timing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import EmbeddedCluster, embedded_cluster
@@ -44,11 +44,13 @@ class World:
         self.faults = Faulty(cluster)
         self.book = Book()
         self.now = 0.0
-        timing = Timing(clock=lambda: self.now, sleep=self.sleep)
-        self.writer = Writer(self.faults, self.book, timing=timing)  # type: ignore[arg-type]
+        self.writer = Writer(self.faults, self.book, fence=60.0, timing=self.timing(self.sleep))  # type: ignore[arg-type]
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
+
+    def timing(self, sleep: Sleep) -> Timing:
+        return Timing(clock=lambda: self.now, sleep=sleep)
 
     async def read(self, name: str) -> Shard:
         answer = await self.cluster.call("GET", f"{NODE_SHARDS}/{name}")
@@ -159,7 +161,7 @@ async def test_a_write_whose_answer_was_lost_is_looked_for_and_sent_again(
         it.now += seconds
         it.faults.lost.clear()
 
-    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["PATCH"] = carried_out
     assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
     assert it.book.get("s") == await it.read("s")
@@ -174,7 +176,7 @@ async def test_what_others_changed_before_a_lost_answer_was_looked_for_is_learnt
         it.faults.lost.clear()
         await it.change("s", {"status": {"nodesInUse": ["a"]}}, status=True)
 
-    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["PATCH"] = True
     assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
     found = it.book.get("s")
@@ -191,7 +193,7 @@ async def test_a_shard_given_away_before_a_lost_answer_was_looked_for_is_not_wri
         it.faults.lost.clear()
         await it.change("s", {"metadata": {"labels": {OWNER_LABEL: None}}})
 
-    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["PATCH"] = True
     for _ in range(2):
         assert (await it.writer.put("s", frozenset({"b"}))).result is Result.CONFLICT
@@ -230,13 +232,42 @@ async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_
         it.faults.lost.clear()
         it.faults.refused.add("POST")
 
-    it.writer = Writer(it.faults, it.book, timing=Timing(clock=lambda: it.now, sleep=sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["POST"] = False
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
     assert it.book.doubted == {"s": {"n"}}
     # Refused at once: nothing of it can come.
     assert (await it.writer.put("t", frozenset({"m"}))).result is Result.FAILED
     assert it.book.doubted == {"s": {"n"}}
+
+
+async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_out(it: World) -> None:
+    async def sleep(seconds: float) -> None:
+        it.now += seconds
+        it.faults.lost.clear()
+
+    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.faults.lost["POST"] = False
+    assert (await it.writer.put("s", frozenset({"n"}))).result is Result.CREATED
+    assert (await it.writer.put("t", frozenset({"m"}))).result is Result.CREATED
+    assert (it.writer.may_come_again("s"), it.writer.may_come_again("t")) == (True, False)
+    it.now += 60.0
+    assert not it.writer.may_come_again("s")
+
+
+async def test_what_only_an_answer_has_told_of_is_looked_at_until_the_watch_tells_of_it(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+    made = await it.read("s")
+    assert it.book.untold == [made]
+    it.book.set(made)
+    assert it.book.untold == []
+    # The watch tells of its end, and only then comes the answer to what was asked before.
+    await it.cluster.ask("DELETE", f"{NODE_SHARDS}/s")
+    it.book.delete(made)
+    it.book.learn(made)
+    assert it.book.untold == [made]
+    await it.writer.look(made)
+    assert (it.book.get("s"), it.book.untold) == (None, [])
 
 
 async def test_without_the_kind_a_write_says_so(it: World) -> None:

@@ -40,7 +40,7 @@ async def test_an_object_is_made_with_one_request() -> None:
 @pytest.mark.parametrize("lost", [Reset(), status(500, "InternalError"), status(504, "Timeout")])
 async def test_an_object_whose_making_was_not_answered_is_looked_for(lost: Action) -> None:
     made, requests = await created(lost, TAKEN, Answer(200, OURS))
-    assert made == Made(OURS, None)
+    assert made == Made(OURS, None, is_open=True)
     assert [each.method for each in requests] == ["POST", "POST", "GET"]
     assert requests[-1].path == "/apis/g/v1/things/c"
 

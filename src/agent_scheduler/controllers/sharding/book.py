@@ -54,6 +54,9 @@ class Book:
         #: By name: the version that writes without an answer were for ("" if they were to make the shard), and their
         #: nodes.
         self._doubts: dict[str, tuple[str, frozenset[str]]] = {}
+        #: Names of shards that only answers have told of. The watch may never do: not of what went before it saw that
+        #: come, nor again of what it has told the end of.
+        self._untold: set[str] = set()
 
     def __iter__(self) -> Iterator[Shard]:
         """In the order of their names."""
@@ -67,8 +70,23 @@ class Book:
         """By shard: nodes that it may come to have by a write that got no answer."""
         return {name: nodes for name, (_, nodes) in self._doubts.items()}
 
+    @property
+    def untold(self) -> list[Shard]:
+        """Those that may have gone without a word."""
+        return [self._shards[name] for name in sorted(self._untold)]
+
+    def learn(self, shard: Shard) -> None:
+        """An answer has told of it."""
+        if shard.name not in self._shards:
+            self._untold.add(shard.name)
+        self._set(shard)
+
     def set(self, shard: Shard) -> bool:
-        """Whether it is news what the shard desires, or whose it is."""
+        """The watch has told of it. Whether it is news what the shard desires, or whose it is."""
+        self._untold.discard(shard.name)
+        return self._set(shard)
+
+    def _set(self, shard: Shard) -> bool:
         known = self._shards.get(shard.name)
         if known is None:
             self._put(shard)
@@ -87,6 +105,7 @@ class Book:
         if known is None or known.uid != shard.uid:
             return False
         del self._shards[shard.name]
+        self._untold.discard(shard.name)
         # A write is refused that names an object which is gone.
         self._doubts.pop(shard.name, None)
         return True

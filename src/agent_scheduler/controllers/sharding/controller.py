@@ -54,7 +54,8 @@ class ControllerSettings:
     namespace: str = NAMESPACE
     config_map: str = CONFIG_MAP
     lease_namespace: str = "kube-system"
-    #: Seconds that the scheduler of a shard which is to go may still be heard of after its lease has ended.
+    #: Seconds for which a request may still be carried out that got no answer: our own, and those of the scheduler of a
+    #: shard which is to go, after its lease has ended.
     fence: float = 60.0
     debounce: float = DEBOUNCE
     retry: float = RETRY
@@ -78,7 +79,7 @@ class ShardingController:
         self.effective = Effective(settings.flags, namespace=settings.namespace, name=settings.config_map)
         self._planner = Planner(settings.flags.plan)
         self._book = Book()
-        self._writer = Writer(transport, self._book, timing=timing)
+        self._writer = Writer(transport, self._book, fence=settings.fence, timing=timing)
         self._retirement = Retirement(
             Holders(
                 transport,
@@ -179,13 +180,29 @@ class ShardingController:
 
     async def _rest(self, pause: float) -> None:
         """Wait for a change, at most `pause` seconds, and then for those that come with it."""
-        try:
-            async with asyncio.timeout(pause):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        ends = self._timing.clock() + pause
+        while not self._wake.is_set():
+            left = ends - self._timing.clock()
+            if left <= 0:
+                return
+            try:
+                async with asyncio.timeout(min(left, self._settings.retry) if self._book.untold else left):
+                    await self._wake.wait()
+            except TimeoutError:
+                if await self._is_other_than_told():
+                    return
         if not self._stopping.is_set():
             await self._timing.sleep(self._settings.debounce)
+
+    async def _is_other_than_told(self) -> bool:
+        """Look at shards of which the watch may never tell. Whether there is something else by now."""
+        news = set()
+        for shard in self._book.untold:
+            await self._writer.look(shard)
+            if self._book.get(shard.name) != shard:
+                news.add(shard.name)
+        self._dirty |= news
+        return bool(news)
 
     async def _round(self) -> float:
         """Plan, and write what is different. Gives the seconds after which to do so again without a change."""
@@ -300,7 +317,8 @@ class ShardingController:
         self._retirement.only(going)
         left = False
         for shard in going:
-            if shard.desired or self._stopping.is_set() or not await self._retirement.may_go(shard):
+            waits = shard.desired or self._stopping.is_set() or self._writer.may_come_again(shard.name)
+            if waits or not await self._retirement.may_go(shard):
                 left = True
                 continue
             written = await self._writer.delete(shard)

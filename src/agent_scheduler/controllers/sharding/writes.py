@@ -61,10 +61,14 @@ class Written(NamedTuple):
 class Writer:
     """Makes the requests. Nothing raises for what network or server do."""
 
-    def __init__(self, transport: Transport, book: Book, *, timing: Timing) -> None:
+    def __init__(self, transport: Transport, book: Book, *, fence: float, timing: Timing) -> None:
+        """`fence`: seconds for which a request may be carried out that got no answer."""
         self._transport = transport
         self._book = book
+        self._fence = fence
         self._timing = timing
+        #: Shard -> when the last request to make it was given up that had got no answer.
+        self._unanswered: dict[str, float] = {}
 
     async def put(self, name: str, nodes: frozenset[str]) -> Written:
         """See that shard `name`, if it is ours or is not there, desires `nodes`, written in the order of names."""
@@ -79,6 +83,14 @@ class Writer:
             return Written(Result.CONFLICT, "it has come to belong to somebody else")
         return await self._update(known, ordered, nodes)
 
+    def may_come_again(self, name: str) -> bool:
+        """Whether a request of ours would make the shard, with the nodes of then, if it went now."""
+        given_up = self._unanswered.get(name)
+        if given_up is not None and self._timing.clock() >= given_up + self._fence:
+            del self._unanswered[name]
+            return False
+        return given_up is not None
+
     async def delete(self, shard: Shard) -> Written:
         """Delete it as it is known, or not at all: its scheduler may use nodes by now, or it may be somebody else's."""
         preconditions = {"uid": shard.uid, "resourceVersion": shard.resource_version}
@@ -89,7 +101,7 @@ class Writer:
             self._book.delete(shard)
             return Written(Result.DELETED)
         if failure.kind is FailureClass.CONFLICT:
-            await self._look(shard)
+            await self.look(shard)
         return self._failed(failure)
 
     async def _create(self, name: str, ordered: list[str], nodes: frozenset[str]) -> Written:
@@ -107,11 +119,13 @@ class Writer:
             wanted=self._patience(),
             timing=self._timing,
         )
+        if made.is_open:
+            self._unanswered[name] = self._timing.clock()
         if made.found:
             self._learn(made.found)
         if made.failure is None:
             return Written(Result.CREATED)
-        if made.is_open:
+        if made.is_open and not made.found:
             self._book.doubt(name, nodes)
         return self._failed(made.failure)
 
@@ -124,7 +138,7 @@ class Writer:
             self._transport, _path(shard.name), _encode(body), wanted=self._patience(), timing=self._timing
         )
         if patched.failure is None and not patched.found:
-            self._book.set(
+            self._book.learn(
                 msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
             )
             return Written(Result.UPDATED)
@@ -137,10 +151,10 @@ class Writer:
         if patched.is_open:
             self._book.doubt(shard.name, nodes)
         if patched.failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND):
-            await self._look(shard)
+            await self.look(shard)
         return self._failed(patched.failure)
 
-    async def _look(self, shard: Shard) -> None:
+    async def look(self, shard: Shard) -> None:
         """Learn what there is, which the watch may take a while to tell."""
         answer = await send(self._transport, "GET", _path(shard.name))
         if not isinstance(answer, Response):
@@ -157,7 +171,7 @@ class Writer:
         except msgspec.MsgspecError:
             # The watch reports what it cannot read, too.
             return
-        self._book.set(shard_of(shard))
+        self._book.learn(shard_of(shard))
 
     def _failed(self, failure: Failure) -> Written:
         if failure.kind is FailureClass.CONFLICT:
