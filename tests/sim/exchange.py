@@ -90,7 +90,7 @@ class Exchange:
         world, process, asked = self._world, self._process, self._asked
         if world.shard_safety is not None:
             self._shards_deleted = world.shard_safety.deleted(process)
-            if self._verb == "shard" and (self._way.closed or not process.leads()):
+            if self._verb == "shard" and process.scheduler and (self._way.closed or not process.leads()):
                 world.states.reached("late status write")
         with world.safety.acting(process, self._way):
             result = world.api.handle(asked)

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 class Kind:
     """`where` it strikes: bind, write, any request, list, watch, cluster or process.
 
-    `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some.
+    `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some, "plans" of those where a
+    controller plans them.
     """
 
     number: int
@@ -88,6 +89,18 @@ KINDS: dict[str, Kind] = {
     ),
     "shard_written": Kind(44, "shards", "409: a NodeShard was written by others just before"),
     "owner_gone": Kind(45, "shards", "a scheduler ends or stands still, and comes back late or never"),
+    # Plans of shards.
+    "plan_changed": Kind(
+        46,
+        "plans",
+        "the sharding controller's ConfigMap changes, into one that can be used or not, goes, and comes",
+    ),
+    "shard_edited": Kind(
+        47,
+        "plans",
+        "a planned shard is edited or deleted by hand, or comes to be somebody else's; others make some",
+    ),
+    "fleet_changed": Kind(48, "plans", "nodes come, go, are cordoned, lose Ready, and change their labels"),
 }
 
 
@@ -136,6 +149,8 @@ class Plan:
 
 #: What can go wrong only where nodes are shared.
 OF_SHARDS = tuple(name for name, kind in KINDS.items() if kind.where == "shards")
+#: And where a controller plans who has which.
+OF_PLANS = tuple(name for name, kind in KINDS.items() if kind.where == "plans")
 
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
@@ -156,11 +171,16 @@ THEMES: tuple[tuple[str, ...], ...] = (
 
 
 def draw(
-    rng: random.Random, *, only: Collection[str] = (), likely: Collection[str] = (), shards: bool = False
+    rng: random.Random,
+    *,
+    only: Collection[str] = (),
+    likely: Collection[str] = (),
+    shards: bool = False,
+    plans: bool = False,
 ) -> list[str]:
     """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
 
-    `shards`: the world has some, and what can go wrong with these is likely, too.
+    `shards`: the world has some, and what can go wrong with these is likely, too; `plans`: a controller plans them.
     """
     if only:
         return [name for name in KINDS if name in only]
@@ -168,9 +188,13 @@ def draw(
         found = set(rng.choice(THEMES))
     else:
         wanted = rng.choice((0.0, 0.1, 0.2, 0.35, 0.6))
-        found = {name for name in KINDS if name not in OF_SHARDS and rng.random() < wanted}
+        found = {name for name in KINDS if name not in (*OF_SHARDS, *OF_PLANS) and rng.random() < wanted}
     if found:
         found.update(name for name in likely if rng.random() < 0.5)
     if shards:
         found.update(name for name in OF_SHARDS if rng.random() < 0.7)
+    if plans:
+        found.update(name for name in OF_PLANS if rng.random() < 0.7)
+        # Nobody but the controller, and who meddles with it, moves nodes.
+        found.discard("shards_changed")
     return [name for name in KINDS if name in found]

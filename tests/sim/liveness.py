@@ -12,6 +12,7 @@ L8  preemption ends: no pod waits that would fit if lesser ones left, none is no
 L9  the configuration in effect is what the file says, and every worker works
 L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
 L11 every hand-over of nodes ends (`shard_rest`)
+L12 every node is where the controller of the shards plans it to be (`plan_rest`)
 
 Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
 come back are nobody's.
@@ -31,8 +32,9 @@ from agent_scheduler.config import Configuration, load_text, to_dict
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
+from .plan_rest import check_planned, until_divided
 from .rules import Rules, fits, rules_of
-from .shard_rest import check_still, until_handed_over
+from .shard_rest import check_still, unsettled, until_handed_over
 from .states import samples
 from .volumes import has_its_volumes
 
@@ -156,7 +158,14 @@ async def _until_none(
 
 async def come_to_rest(world: World) -> None:
     """Wait until all that fits is bound; then watch the rest."""
-    owners = None
+    owners, planned = None, 0
+    if world.plans is not None and world.shards is not None:
+        shards = world.shards
+        # Who moves, or is bound, changes how full nodes are, and so where they belong.
+        moving = lambda: [*unsettled(shards), *(pod["metadata"]["name"] for pod, _ in late(world))]  # noqa: E731
+        if not await until_divided(world, world.plans, moving):
+            return
+        planned = world.plan_writes
     if world.shards is not None:
         owners = await until_handed_over(world, world.shards)
         if owners is None:
@@ -194,6 +203,8 @@ async def come_to_rest(world: World) -> None:
     _check_workers(world)
     if world.shards is not None and owners is not None:
         check_still(world, world.shards, owners)
+    if world.plans is not None:
+        check_planned(world, world.plans, planned)
 
 
 async def _rest(world: World) -> None:

@@ -55,15 +55,15 @@ class Nemesis:
                 self._strike(process)
 
     def _strike(self, process: Process) -> None:
-        plan, now = self._world.plan, self._world.loop.time()
-        if plan.strikes("crash", now=now):
+        plan, now, share = self._world.plan, self._world.loop.time(), process.exposure
+        if plan.strikes("crash", now=now, share=share):
             self._soon(process.kill)
-        if plan.strikes("sigterm", now=now):
+        if plan.strikes("sigterm", now=now, share=share):
             self._soon(process.terminate)
-        if plan.strikes("stop", now=now):
+        if plan.strikes("stop", now=now, share=share):
             seconds = self._rng.choice((0.5, 3.0, 12.0, 25.0))
             self._world.stop(process, seconds)
-        if plan.strikes("clock_jump", now=now):
+        if plan.strikes("clock_jump", now=now, share=share):
             process.jump_clock(self._rng.choice((-86400.0, -30.0, 45.0, 86400.0)))
 
     def _soon(self, act: Any) -> None:

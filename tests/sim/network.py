@@ -166,6 +166,8 @@ class SimTransport:
         world.safety.sending(self._process, method, verb, path)
         if verb == "evict":
             world.evictions.sending(self._process, path)
+        if verb == "shard" and world.plan_safety is not None and not self._process.scheduler:
+            world.plan_safety.sent(self._process, method, path)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         fate = self._fate(method, verb)
@@ -225,6 +227,8 @@ class SimTransport:
             or (verb == "shard" and nemesis.status_hangs(self._process))
         ):
             return "hangs"
+        if verb == "shard" and nemesis is not None and (fate := nemesis.trouble(self._process)):
+            return fate
         if verb == "lease" and self._world.plan.enabled("lease"):
             for name in ("failed", "lost_before", "lost_after", "slow"):
                 if self._strikes("lease", 12.0):
@@ -271,7 +275,7 @@ class SimTransport:
             return query
         self._world.trace(self._process.name, f"the list is of version {past}")
         fast_path = self._process.fast_path
-        if fast_path is None or not fast_path.is_synced:
+        if self._process.scheduler and (fast_path is None or not fast_path.is_synced):
             # Nothing in a first list says that it is old, so what it lacks cannot be counted.
             self._world.safety.nobody_owns_nodes()
         return urlencode([*parse_qsl(query), ("resourceVersion", past), ("resourceVersionMatch", "Exact")])

@@ -1,15 +1,17 @@
-"""A scheduler process as its supervisor sees it: started, killed, asked to end, started again.
+"""A process as its supervisor sees it: started, killed, asked to end, started again.
 
-What runs is `Runtime`, all of it, on a simulated network and clock. A killed process sends nothing any more, not even
-while its tasks unwind; what it sent before is with the server.
+What runs is what ships, all of it, on a simulated network and clock: `Runtime` for a scheduler. A killed process sends
+nothing any more, not even while its tasks unwind; what it sent before is with the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.engine.queueing.waking import PORTION
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -43,27 +45,28 @@ class _Runtime(Runtime):
         return fast_path
 
 
-class Process:
-    """One replica's pod: its runtime comes and goes. `identity` is that of the runtime which runs now, and `leases` are
-    the namespaces and names of those that it has to hold to write anything."""
+class Process(ABC):
+    """One replica's pod: its program comes and goes. `identity` is that of the program which runs now, and `leases` are
+    the namespaces and names of those that it has to hold to write anything. `scheduler` and `names` are empty where it
+    is none."""
 
-    def __init__(self, world: World, name: str, scheduler: str) -> None:
+    #: What runs in it if it is a scheduler.
+    runtime: Runtime | None = None
+    #: By so much faults of processes strike it less often than others.
+    exposure = 1.0
+
+    def __init__(
+        self, world: World, name: str, *, scheduler: str, names: Sequence[str], leases: list[tuple[str, str]]
+    ) -> None:
         self.world = world
         self.name = name
         self.scheduler = scheduler
         #: The schedulerNames of its pods.
-        self.names = names_of(scheduler)
+        self.names = names
         self.identity = name
-        configuration = world.file.source(scheduler).start()
-        election, sharding = configuration.leader_election, configuration.sharding
-        self.leases: list[tuple[str, str]] = []
-        if election.leader_elect:
-            self.leases.append((election.resource_namespace, election.resource_name))
-        if sharding.mode != "none":
-            self.leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
+        self.leases = leases
         self._starts = 0
         self._clock_jump = 0.0
-        self.runtime: Runtime | None = None
         self.transport: SimTransport | None = None
         self._task: asyncio.Task[int] | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -72,6 +75,33 @@ class Process:
         #: When the process was asked to end; `safety` holds its end to the grace.
         self._asked_at: float | None = None
         self._pause = 0.5
+
+    # -- the program
+
+    @abstractmethod
+    def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
+        """Make the program, and give its run."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Ask the program to end."""
+
+    @abstractmethod
+    def leads(self) -> bool:
+        """Whether this process may write now, as it sees it."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> Any:
+        """Those of the program, None before there is one."""
+
+    def reload(self) -> None:  # noqa: B027 - not every program takes it
+        """SIGHUP."""
+
+    def _look_back(self) -> None:  # noqa: B027 - nor is there always something to see
+        """Judge a program that has ended."""
+
+    # -- what is asked of it
 
     @property
     def fast_path(self) -> FastPath | None:
@@ -93,13 +123,8 @@ class Process:
 
     def rules(self) -> Rules:
         """Those by which it decides now."""
-        assert self.runtime is not None, "it has been started"
+        assert self.runtime is not None, "it is a scheduler, and has been started"
         return rules_of(self.runtime._configuration)
-
-    def leads(self) -> bool:
-        """Whether this process may write now, as it sees it."""
-        runtime = self.runtime
-        return runtime is not None and runtime.leases.held
 
     def begin(self) -> None:
         """Start it and keep it running until `end`."""
@@ -126,7 +151,6 @@ class Process:
         self.identity = f"{self.name}-{self._starts}"
         self._asked_at = None
         rng = random.Random(f"{world.seed} dice of {self.identity}")
-        portion = random.Random(f"{world.seed} portion of {self.identity}").choice((1, 3, 30, PORTION))
         self.transport = SimTransport(world, self)
         timing = Timing(
             clock=world.loop.time,
@@ -137,19 +161,8 @@ class Process:
         context = copy_context()
         context.run(PROCESS.set, self.name)
 
-        source = world.file.source(self.scheduler)
-
         def make() -> asyncio.Task[int]:
-            runtime = self.runtime = _Runtime(
-                source.start(),
-                source=source if world.plan.enabled("reload") else None,
-                transport=self.transport,
-                timing=timing,
-                identity=self.identity,
-                abort=lambda _code: self.kill("aborted itself"),
-            )
-            runtime.portion = portion
-            return world.loop.create_task(runtime.run(signals=False), name=f"run {self.identity}")
+            return world.loop.create_task(self._make(timing), name=f"run {self.identity}")
 
         self._task = context.run(make)
         world.trace(self.name, f"{self.identity} started")
@@ -160,7 +173,7 @@ class Process:
         how = "killed" if task.cancelled() else f"exit {task.result()}"
         world.trace(self.name, f"{self.identity} ended: {how}")
         world.states.harvest(self)
-        self._check_flush()
+        self._look_back()
         if self.elects and not task.cancelled() and task.result() == 1:
             world.states.reached("lease lost")
         transport = self.transport
@@ -180,16 +193,6 @@ class Process:
                 "L4", f"{self.identity} left {transport.streams} streams, {transport.under_way} requests"
             )
 
-    def _check_flush(self) -> None:
-        """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody. But a watch that
-        is half open for longer than a pod waits tells of nothing that could wake it."""
-        if self.runtime is not None and not self.world.plan.fired["stall"]:
-            self.world.safety.checked["L5"] += 1
-            if rescued := samples(self)["scheduler_pod_scheduled_after_flush_total"]:
-                self.world.safety.violated(
-                    "L5", f"{self.identity} bound {rescued:g} pods that no event had woken"
-                )
-
     # -- what can be done to it
 
     def kill(self, why: str = "killed") -> None:
@@ -205,10 +208,9 @@ class Process:
         """SIGTERM."""
         if self._task is None or self._task.done() or self._asked_at is not None:
             return
-        assert self.runtime is not None
         self.world.trace(self.name, "SIGTERM")
         self._asked_at = self.world.loop.time()
-        self.runtime.stop()
+        self._stop()
 
     def leave(self, why: str, *, kill: bool) -> None:
         """It ends, and is not started again until `come_back`."""
@@ -221,20 +223,6 @@ class Process:
 
     def come_back(self) -> None:
         self._wanted.set()
-
-    def reload(self) -> None:
-        """SIGHUP."""
-        task, runtime = self._task, self.runtime
-        if task is None or runtime is None:
-            return
-
-        def handler() -> None:
-            if not task.done():
-                runtime.reload()
-
-        context = copy_context()
-        context.run(PROCESS.set, self.name)
-        self.world.loop.call_soon(handler, context=context)
 
     def jump_clock(self, seconds: float) -> None:
         """The wall clock of this process goes off; its monotonic one does not."""
@@ -250,3 +238,67 @@ class Process:
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.wait({self._supervisor})
+
+
+class Scheduler(Process):
+    """A replica of `scheduler`."""
+
+    def __init__(self, world: World, name: str, scheduler: str) -> None:
+        configuration = world.file.source(scheduler).start()
+        election, sharding = configuration.leader_election, configuration.sharding
+        leases = []
+        if election.leader_elect:
+            leases.append((election.resource_namespace, election.resource_name))
+        if sharding.mode != "none":
+            leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
+        super().__init__(world, name, scheduler=scheduler, names=names_of(scheduler), leases=leases)
+
+    def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
+        world = self.world
+        source = world.file.source(self.scheduler)
+        runtime = self.runtime = _Runtime(
+            source.start(),
+            source=source if world.plan.enabled("reload") else None,
+            transport=self.transport,
+            timing=timing,
+            identity=self.identity,
+            abort=lambda _code: self.kill("aborted itself"),
+        )
+        portions = random.Random(f"{world.seed} portion of {self.identity}")
+        runtime.portion = portions.choice((1, 3, 30, PORTION))
+        return runtime.run(signals=False)
+
+    def _stop(self) -> None:
+        assert self.runtime is not None
+        self.runtime.stop()
+
+    def leads(self) -> bool:
+        runtime = self.runtime
+        return runtime is not None and runtime.leases.held
+
+    @property
+    def metrics(self) -> Any:
+        return None if self.runtime is None else self.runtime.metrics
+
+    def reload(self) -> None:
+        task, runtime = self._task, self.runtime
+        if task is None or runtime is None:
+            return
+
+        def handler() -> None:
+            if not task.done():
+                runtime.reload()
+
+        context = copy_context()
+        context.run(PROCESS.set, self.name)
+        self.world.loop.call_soon(handler, context=context)
+
+    def _look_back(self) -> None:
+        """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody. But a watch that
+        is half open for longer than a pod waits tells of nothing that could wake it."""
+        if self.runtime is not None and not self.world.plan.fired["stall"]:
+            self.world.safety.checked["L5"] += 1
+            if rescued := samples(self)["scheduler_pod_scheduled_after_flush_total"]:
+                self.world.safety.violated(
+                    "L5", f"{self.identity} bound {rescued:g} pods that no event had woken"
+                )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .device_load import Devices, fill
+from .plan_load import WARM, Plans, follow, told
 from .shard_load import Shards, share_out
 
 Body = dict[str, Any]
@@ -37,6 +38,8 @@ class Shape:
     devices: Devices | None = None
     #: Set where several schedulers share the nodes.
     shards: Shards | None = None
+    #: Set where a controller says who has which of them.
+    plans: Plans | None = None
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -298,6 +301,26 @@ def sharded(rng: random.Random) -> Shape:
     return shape
 
 
+def planned(rng: random.Random) -> Shape:
+    """Two to four schedulers that share the nodes as the sharding controller says, which goes by how full these are."""
+    shape = rng.choice((burst, overfull, churn))(rng)
+    del shape.pods[rng.choice((10, 25)) :]
+    del shape.nodes[8:]
+    for number in range(len(shape.nodes), rng.choice((3, 5, 7))):
+        shape.nodes.append(node(f"n{number}"))
+    for each in shape.nodes:
+        if rng.random() < 0.2:
+            each["metadata"]["labels"] = {WARM: "true"}
+    for number in range(rng.choice((10, 30))):
+        lives = rng.choice((0.5, 2.0, 5.0, None))
+        body = pod(f"late-{number}", cpu=rng.choice((100, 400, 900)), memory="512Mi", lives=lives)
+        shape.pods.append((rng.uniform(0, rng.choice((20, 70))), body))
+    shape.shards = follow(rng, shape.pods)
+    shape.plans = told(rng, shape.shards)
+    shape.likely = ("slow", "failed", "crash", "lost_after", "stop", "held_back")
+    return shape
+
+
 def _shape(rng: random.Random, *, nodes: int) -> Shape:
     return Shape(
         nodes=[node(f"n{number}") for number in range(nodes)],
@@ -311,4 +334,4 @@ DRAWN: dict[str, Callable[[random.Random], Shape]] = {
     each.__name__: each
     for each in (burst, tight, overfull, churn, mixed, claims, preempting, devices, replicas)
 }
-SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {**DRAWN, "sharded": sharded}
+SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {**DRAWN, "sharded": sharded, "planned": planned}

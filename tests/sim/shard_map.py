@@ -11,6 +11,7 @@ import orjson
 import yaml
 
 from agent_scheduler.apiserver.store import Event, Record
+from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
 
 from .shard_load import PEER, Shards
 
@@ -52,6 +53,12 @@ def view(record: Record) -> View:
     )
 
 
+def is_managed(record: Record) -> bool:
+    """Whether a shard has the label of the sharding controller."""
+    labels = orjson.loads(record.data)["metadata"].get("labels") or {}
+    return labels.get(OWNER_LABEL) == OWNER
+
+
 class ShardMap:
     """Made with its world. Owner of nothing but subscriptions: what it says is read from the store."""
 
@@ -82,6 +89,13 @@ class ShardMap:
         if self.is_known:
             for record in self._world.store.tables[SHARDS].scan(""):
                 yield view(record)
+
+    def managed(self) -> Iterator[View]:
+        """Those that the sharding controller may write."""
+        if self.is_known:
+            for record in self._world.store.tables[SHARDS].scan(""):
+                if is_managed(record):
+                    yield view(record)
 
     def get(self, name: str) -> View | None:
         record = self._world.store.tables[SHARDS].records.get(name) if self.is_known else None

@@ -58,6 +58,10 @@ class ShardNemesis:
             return
         if self._shards.is_known and len(list(self._shards.all())) > 1 and self._rng.random() < 0.5:
             self._later(self._rng.uniform(0.0, 5.0), *self._heir(process.scheduler))
+        self._leave(process)
+
+    def _leave(self, process: Process) -> None:
+        """It ends, or stands still, for some time or for good."""
         how = self._rng.choice(("killed", "killed", "asked to end", "stopped"))
         if how == "stopped":
             self._world.stop(process, self._rng.choice(_STOPS))
@@ -235,6 +239,10 @@ class ShardNemesis:
             return False
         self._world.loop.call_later(self._rng.uniform(0.0, 0.002), process.kill)
         return True
+
+    def trouble(self, process: Process) -> str:
+        """What goes wrong with every write of a shard that it sends now."""
+        return ""
 
     def shard_written(self, asked: Request) -> None:
         """Somebody else writes the shard just before."""

@@ -26,7 +26,7 @@ Owners = dict[str, str]
 async def until_handed_over(world: World, shards: ShardMap) -> Owners | None:
     """Node -> the shard that uses it in the end; None where that takes too long."""
     deadline = world.loop.time() + _HANDED_OVER_WITHIN
-    while problems := list(_unsettled(shards)):
+    while problems := list(unsettled(shards)):
         if world.loop.time() >= deadline:
             for problem in problems[:3]:
                 world.safety.violated("L11", f"after {_HANDED_OVER_WITHIN:g} s {problem}")
@@ -58,7 +58,8 @@ def _owners(living: list[View]) -> Owners:
     return {node: each.name for each in living for node in each.in_use}
 
 
-def _unsettled(shards: ShardMap) -> Iterator[str]:
+def unsettled(shards: ShardMap) -> Iterator[str]:
+    """What is still being handed over."""
     living = _living(shards)
     for each in living:
         if each.name != PEER and not shards.works(each.name):

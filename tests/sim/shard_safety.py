@@ -148,8 +148,11 @@ class ShardSafety:
             f"to add {sorted(now.to_add)} to remove {sorted(now.to_remove)}",
         )
         before = None if event.previous is None else view(event.previous)
+        actor, _ = world.safety.author()
         if event.type == "DELETED":
-            self._rob(name)
+            # What a controller deletes may be under no bind.
+            if actor is None:
+                self._rob(name)
             return
         if before is None:
             return
@@ -157,8 +160,7 @@ class ShardSafety:
             self._used.get(process.identity, set()).difference_update(before.desired - now.desired)
         if any(True for node in before.desired - now.desired for _ in self._of(name, node)):
             world.states.reached("hand-over while binds in flight")
-        actor, _ = world.safety.author()
-        if actor is None:
+        if actor is None or not actor.scheduler:
             return
         self._robbed.discard(name)
         self._judge_author(actor, name, before.desired == now.desired)

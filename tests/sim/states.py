@@ -28,6 +28,8 @@ _SAMPLES = {
     "agent_scheduler_evictions_failed_total": "eviction failed",
     'agent_scheduler_config_reloads_total{result="applied"}': "configuration taken over",
     'agent_scheduler_config_reloads_total{result="refused"}': "configuration refused",
+    'agent_scheduler_sharding_writes_total{result="conflict"}': "plan refused as it was written",
+    'agent_scheduler_sharding_writes_total{result="failed"}': "plan not written",
 }
 #: Parts of a sample's name -> what it says.
 _PARTS = {
@@ -79,6 +81,15 @@ WANTED_OF_SHARDS = (
     "shard deleted",
 )
 
+#: What the runs of `planned` must have reached between them.
+WANTED_OF_PLANS = (
+    *("nodes of a shard exchanged at once", "edit by hand put right", "late write of a shard"),
+    *("foreign shard of a configured name", "shard retired", "shard written by the next controller"),
+    *("plan refused as it was written", "plan not written"),
+)
+#: Of all of them.
+WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS)
+
 
 class States:
     """Counts what was reached."""
@@ -125,7 +136,7 @@ class States:
 
     def harvest(self, process: Process) -> None:
         """Read what a process that ends, or a run, has reached from its metrics."""
-        if process.runtime is None:
+        if process.metrics is None:
             return
         for name, value in samples(process).items():
             if not value:
@@ -146,7 +157,7 @@ class States:
 
 def samples(process: Process) -> dict[str, float]:
     """Every sample of the process's metrics by its name and labels, as a scraper reads it."""
-    assert process.runtime is not None
-    body, _ = process.runtime.metrics.exposition()
+    assert process.metrics is not None
+    body, _ = process.metrics.exposition()
     lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}

@@ -1,4 +1,4 @@
-"""Six hundred worlds in every run of the tests: no promise broken, every fault fired, every rare state reached."""
+"""Some six hundred worlds in every run of the tests: no promise broken, every fault fired, every rare state reached."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import pytest
 from .faults import KINDS
 from .many import Summary, run_many
 from .scenarios import SCENARIOS
-from .states import WANTED, WANTED_OF_SHARDS
+from .states import WANTED_IN_ALL
 from .world import Options, run, shrink
 
 SEEDS = range(500)
 #: Of worlds in which several schedulers share the nodes.
 SHARED_SEEDS = range(100)
+#: Of worlds in which a controller says who has which.
+PLANNED_SEEDS = range(25)
 #: Seconds that they may take together on a machine that does other things as well.
 pytestmark = pytest.mark.timeout(900)
 #: A fault that struck less often than this in all worlds together is as good as absent.
@@ -28,7 +30,8 @@ _AT_LEAST = 20
 def worlds() -> Summary:
     alone = [Options(seed=seed) for seed in SEEDS]
     shared = [Options(seed=seed, scenario="sharded") for seed in SHARED_SEEDS]
-    return run_many(alone + shared, jobs=os.cpu_count() or 1)
+    planned = [Options(seed=seed, scenario="planned") for seed in PLANNED_SEEDS]
+    return run_many(alone + shared + planned, jobs=os.cpu_count() or 1)
 
 
 def test_no_world_breaks_a_promise(worlds: Summary) -> None:
@@ -38,7 +41,7 @@ def test_no_world_breaks_a_promise(worlds: Summary) -> None:
             f"{len(worlds.failed)} of {worlds.worlds} worlds failed, first seed {verdict.options.seed}: "
             f"{verdict.violations[0]}\nagain: {smaller.options.command()}"
         )
-    assert worlds.worlds == len(SEEDS) + len(SHARED_SEEDS)
+    assert worlds.worlds == len(SEEDS) + len(SHARED_SEEDS) + len(PLANNED_SEEDS)
 
 
 def test_every_scenario_was_played(worlds: Summary) -> None:
@@ -51,7 +54,7 @@ def test_every_fault_fired_often_enough_to_prove_something(worlds: Summary) -> N
 
 
 def test_every_rare_state_was_reached(worlds: Summary) -> None:
-    assert [state for state in (*WANTED, *WANTED_OF_SHARDS) if not worlds.states[state]] == []
+    assert [state for state in WANTED_IN_ALL if not worlds.states[state]] == []
 
 
 def test_every_fault_is_in_the_documentation() -> None:
@@ -63,7 +66,8 @@ def test_every_fault_is_in_the_documentation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "scenario"), [(2, ""), (7, ""), (12, ""), (20, ""), (1, "sharded"), (8, "sharded")]
+    ("seed", "scenario"),
+    [(2, ""), (7, ""), (12, ""), (20, ""), (1, "sharded"), (8, "sharded"), (4, "planned"), (19, "planned")],
 )
 def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:
     digests = {run(Options(seed=seed, scenario=scenario)).digest}

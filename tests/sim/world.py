@@ -34,7 +34,11 @@ from .faults import Plan, draw
 from .liveness import come_to_rest, nothing_left
 from .loop import START, Deadlock, SimLoop
 from .nemesis import Nemesis
-from .processes import Process
+from .plan_map import PlanMap
+from .plan_nemesis import PlanNemesis
+from .plan_process import Controller
+from .plan_safety import PlanSafety
+from .processes import Process, Scheduler
 from .safety import Safety
 from .scenarios import DRAWN, SCENARIOS, Shape, pod
 from .shard_map import ShardMap
@@ -114,6 +118,7 @@ class World:
             only=options.faults or (),
             likely=self.shape.likely,
             shards=self.shape.shards is not None,
+            plans=self.shape.plans is not None,
         )
         if options.faults == ():
             names = []
@@ -154,10 +159,17 @@ class World:
         self.shards: ShardMap | None = None
         self.shard_safety: ShardSafety | None = None
         self.shard_nemesis: ShardNemesis | None = None
+        self.plans: PlanMap | None = None
+        self.plan_safety: PlanSafety | None = None
         if self.shape.shards is not None:
             self.shards = ShardMap(self, self.shape.shards)
             self.shard_safety = ShardSafety(self, self.shards)
-            self.shard_nemesis = ShardNemesis(self, self.shards)
+            if self.shape.plans is None:
+                self.shard_nemesis = ShardNemesis(self, self.shards)
+            else:
+                self.plans = PlanMap(self, self.shards, self.shape.plans)
+                self.plan_safety = PlanSafety(self, self.plans)
+                self.shard_nemesis = PlanNemesis(self, self.plans)
         #: What acts for a while beside everything else, until it is done.
         self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
@@ -181,6 +193,11 @@ class World:
     def stopped_for(self, name: str) -> float:
         """Seconds for which a process has stood still, at most."""
         return self._stops[name]
+
+    @property
+    def plan_writes(self) -> int:
+        """Writes of shards by their controller that were committed."""
+        return 0 if self.plan_safety is None else self.plan_safety.writes
 
     def call(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
@@ -239,9 +256,15 @@ class World:
         for scheduler in self.shape.schedulers:
             for number in range(self.shape.replicas):
                 name = f"replica-{number}" if self.shards is None else f"{scheduler}.{number}"
-                process = Process(self, name, scheduler)
+                process = Scheduler(self, name, scheduler)
                 self.processes.append(process)
                 process.begin()
+        if self.plans is not None:
+            self.plans.install()
+            for number in range(self.plans.plans.replicas):
+                controller = Controller(self, f"controllers.{number}", self.plans.plans)
+                self.processes.append(controller)
+                controller.begin()
         load, nemesis = background[-2:]
         ending = self.loop.create_task(self._until_violated(), name="watching for violations")
         rest = self.loop.create_task(self._rest(load, nemesis), name="coming to rest")

@@ -1,0 +1,86 @@
+"""A replica of the sharding controller: `agent-scheduler controllers --enable sharding`, all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from agent_scheduler.config.schema import LeaderElection, Logging, Serving
+from agent_scheduler.config.sharding import parse_scheduler_configs
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete
+from agent_scheduler.controllers.sharding.controller import ControllerSettings
+from agent_scheduler.controlling.flags import LEASE, ControllersSettings
+from agent_scheduler.controlling.process import ControllersProcess
+from agent_scheduler.kube.retry import Timing
+
+from .plan_load import Plans
+from .processes import Process
+from .shard_load import FENCE, LEASE_NAMESPACE
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+def flags_of(plans: Plans) -> ShardingSettings:
+    return complete(
+        parse_scheduler_configs(plans.flags),
+        plans.sync_period,
+        event_trigger=plans.event_trigger,
+        source="--scheduler-configs",
+    )
+
+
+class Controller(Process):
+    """One of its replicas."""
+
+    #: Whoever dies all the time plans nothing, and whoever follows waits for the lease first.
+    exposure = 0.1
+
+    def __init__(self, world: World, name: str, plans: Plans) -> None:
+        super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
+        self.program: ControllersProcess | None = None
+        self.began = world.loop.time()
+        self._settings = ControllersSettings(
+            enabled=("sharding",),
+            kubeconfig="",
+            election=LeaderElection(
+                leader_elect=True,
+                lease_duration=plans.lease[0],
+                renew_deadline=plans.lease[1],
+                retry_period=plans.lease[2],
+                resource_name=LEASE,
+                resource_namespace=LEASE_NAMESPACE,
+            ),
+            serving=Serving(port=0),
+            logging=Logging(),
+            sharding=ControllerSettings(flags=flags_of(plans), lease_namespace=LEASE_NAMESPACE, fence=FENCE),
+        )
+
+    @property
+    def in_effect(self) -> ShardingSettings | None:
+        """What it goes by now."""
+        sharding = self.program.sharding if self.program is not None else None
+        return None if sharding is None else sharding.effective.settings
+
+    def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
+        self.began = self.world.loop.time()
+        program = self.program = ControllersProcess(
+            self._settings,
+            transport=self.transport,
+            timing=timing,
+            identity=self.identity,
+            abort=lambda _code: self.kill("aborted itself"),
+        )
+        return program.run(signals=False)
+
+    def _stop(self) -> None:
+        assert self.program is not None
+        self.program.stop()
+
+    def leads(self) -> bool:
+        program = self.program
+        return program is not None and program.elector is not None and program.elector.leading
+
+    @property
+    def metrics(self) -> Any:
+        return None if self.program is None else self.program.metrics
