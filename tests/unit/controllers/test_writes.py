@@ -277,6 +277,14 @@ async def test_without_the_kind_a_write_says_so(it: World) -> None:
     assert (written.result, written.is_absent) == (Result.FAILED, True)
 
 
+async def test_a_shard_that_was_deleted_meanwhile_does_not_mean_that_there_is_no_such_kind(it: World) -> None:
+    await it.writer.put("s", frozenset({"a"}))
+    await it.cluster.ask("DELETE", f"{NODE_SHARDS}/s")
+    written = await it.writer.put("s", frozenset({"b"}))
+    assert (written.result, written.is_absent) == (Result.CONFLICT, False)
+    assert (await it.writer.put("s", frozenset({"b"}))).result is Result.CREATED
+
+
 async def test_an_older_version_changes_nothing(it: World) -> None:
     await it.writer.put("s", frozenset({"a"}))
     old = it.book.get("s")

@@ -152,6 +152,9 @@ class Writer:
             self._book.doubt(shard.name, nodes)
         if patched.failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND):
             await self.look(shard)
+            if self._book.get(shard.name) is None:
+                # Whether the kind has gone with it is learnt when it is made again.
+                return Written(Result.CONFLICT, "it was deleted meanwhile")
         return self._failed(patched.failure)
 
     async def look(self, shard: Shard) -> None:
