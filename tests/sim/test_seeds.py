@@ -67,7 +67,7 @@ def test_every_fault_is_in_the_documentation() -> None:
 
 @pytest.mark.parametrize(
     ("seed", "scenario"),
-    [(2, ""), (7, ""), (12, ""), (20, ""), (1, "sharded"), (8, "sharded"), (4, "planned"), (19, "planned")],
+    [(2, ""), (12, ""), (8, "sharded"), (4, "planned")],
 )
 def test_a_seed_has_one_history_whatever_the_hashes(seed: int, scenario: str) -> None:
     digests = {run(Options(seed=seed, scenario=scenario)).digest}
