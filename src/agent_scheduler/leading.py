@@ -1,14 +1,17 @@
-"""What a process has to hold to schedule, as its configuration says: leases, and the nodes of its NodeShard; and what
-the end of its work means for the process."""
+"""What a process has to hold to schedule, as its configuration says: leases, and the nodes of its NodeShard; how it
+works while it holds them, and what the end of its work means for the process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from agent_scheduler.config import Configuration
-from agent_scheduler.kube.lease import LeaderElector, LeaseConfig
+from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
 from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import Timing
@@ -17,7 +20,69 @@ from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 from agent_scheduler.shards.holders import Holders, lease_name
 
 
-def ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogger) -> int:
+class Status(Protocol):
+    """A sample of a metric."""
+
+    def set(self, value: float, /) -> None: ...
+
+
+async def run_to_end(
+    work: Callable[[], Awaitable[None]],
+    *,
+    stop: Callable[[], None],
+    reload: Callable[[], None] | None,
+    signals: bool,
+    log: FilteringBoundLogger,
+) -> int:
+    """A whole process's work; gives the exit code. `signals`: SIGTERM and SIGINT call `stop`, and SIGHUP `reload`, if
+    there is something to load again."""
+    if signals:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        if reload is not None:
+            loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        await work()
+    except BaseExceptionGroup as group:
+        return _ended_by(group, log)
+    return 0
+
+
+async def lead(
+    leases: Leases,
+    work: Callable[[], Awaitable[None]],
+    *,
+    status: Callable[[str], Status],
+    overrun: Callable[[], None],
+    log: FilteringBoundLogger,
+) -> None:
+    """Do `work` once all leases are held. `status` of a lease's name is 1 meanwhile. `overrun` has to end the process
+    with nothing more being run. Raises what `Leases.run` does."""
+    statuses = [status(name) for name in leases.names]
+
+    def tell(value: float) -> None:
+        for each in statuses:
+            each.set(value)
+
+    async def held() -> None:
+        tell(1)
+        try:
+            await work()
+        finally:
+            tell(0)
+
+    tell(0)
+    try:
+        await leases.run(held)
+    except LeadershipOverrun as error:
+        # Unwinding would wait for the very work that does not stop, while others may lead.
+        log.critical("leadership overrun", problem=str(error))
+        overrun()
+        raise
+
+
+def _ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogger) -> int:
     """The exit code of a process whose tasks raised this, and why, for the log. Raises it where it is none of ours."""
     fatal, _ = group.split(Exception)
     if fatal is None:

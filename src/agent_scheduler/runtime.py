@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,11 +30,11 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeadershipOverrun, boottime
+from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import coordinator_of, ended_by, leases_of
+from agent_scheduler.leading import coordinator_of, lead, leases_of, run_to_end
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
@@ -131,17 +130,14 @@ class Runtime:
 
         `signals`: SIGTERM and SIGINT stop, and SIGHUP reloads if there is a file.
         """
-        loop = asyncio.get_running_loop()
-        if signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
-            if self._source is not None and self._source.file is not None:
-                loop.add_signal_handler(signal.SIGHUP, self.reload)
-        try:
-            await self._run()
-        except BaseExceptionGroup as group:
-            return ended_by(group, self._log)
-        return 0
+        has_file = self._source is not None and self._source.file is not None
+        return await run_to_end(
+            self._run,
+            stop=self.stop,
+            reload=self.reload if has_file else None,
+            signals=signals,
+            log=self._log,
+        )
 
     async def _run(self) -> None:
         configuration = self._configuration
@@ -240,29 +236,23 @@ class Runtime:
         if not self.leases.names:
             await schedule()
             return
-        statuses = [self.metrics.leader_election_master_status.labels(name) for name in self.leases.names]
 
-        async def lead() -> None:
-            for status in statuses:
-                status.set(1)
-            try:
-                # Our watch may not have told of the last binds of whoever led before. It writes no more, so what is
-                # listed from now on has them all.
-                await fast_path.renew()
-                await schedule()
-            finally:
-                for status in statuses:
-                    status.set(0)
+        async def take_over() -> None:
+            # Our watch may not have told of the last binds of whoever led before. It writes no more, so what is listed
+            # from now on has them all.
+            await fast_path.renew()
+            await schedule()
 
-        for status in statuses:
-            status.set(0)
-        try:
-            await self.leases.run(lead)
-        except LeadershipOverrun as error:
-            # Unwinding would wait for the very work that does not stop, while others may lead.
-            self._log.critical("leadership overrun", problem=str(error))
-            self._abort(1)
-            raise
+        await lead(
+            self.leases,
+            take_over,
+            status=self.metrics.leader_election_master_status.labels,
+            overrun=self._overrun,
+            log=self._log,
+        )
+
+    def _overrun(self) -> None:
+        self._abort(1)
 
     async def _schedule_within(self, coordinator: Coordinator, fast_path: FastPath) -> None:
         """Schedule on the nodes of the shard, and give them back at the end."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import uuid
 from collections.abc import Callable
@@ -28,11 +27,11 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeadershipOverrun, boottime
+from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import coordinator_of, ended_by, leases_of
+from agent_scheduler.leading import coordinator_of, lead, leases_of, run_to_end
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.logs import get_logger, set_level
@@ -133,17 +132,14 @@ class Supervisor:
 
     async def run(self, *, signals: bool = True) -> int:
         """Have the children schedule until stopped. Returns the exit code."""
-        loop = asyncio.get_running_loop()
-        if signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
-            if self._source is not None and self._source.file is not None:
-                loop.add_signal_handler(signal.SIGHUP, self.reload)
-        try:
-            await self._run()
-        except BaseExceptionGroup as group:
-            return ended_by(group, self._log)
-        return 0
+        has_file = self._source is not None and self._source.file is not None
+        return await run_to_end(
+            self._run,
+            stop=self.stop,
+            reload=self.reload if has_file else None,
+            signals=signals,
+            log=self._log,
+        )
 
     async def _run(self) -> None:
         configuration = self._configuration
@@ -205,27 +201,17 @@ class Supervisor:
         if not leases.names:
             await self._work(transport)
             return
-        statuses = [self.metrics.leader_election_master_status.labels(name) for name in leases.names]
+        await lead(
+            leases,
+            lambda: self._work(FencedTransport(transport, lambda: leases.held)),
+            status=self.metrics.leader_election_master_status.labels,
+            overrun=self._overrun,
+            log=self._log,
+        )
 
-        async def lead() -> None:
-            for status in statuses:
-                status.set(1)
-            try:
-                await self._work(FencedTransport(transport, lambda: leases.held))
-            finally:
-                for status in statuses:
-                    status.set(0)
-
-        for status in statuses:
-            status.set(0)
-        try:
-            await leases.run(lead)
-        except LeadershipOverrun as error:
-            # Unwinding would wait for the very work that does not stop, while others may lead.
-            self._log.critical("leadership overrun", problem=str(error))
-            self.children.kill()
-            self._abort(1)
-            raise
+    def _overrun(self) -> None:
+        self.children.kill()
+        self._abort(1)
 
     async def _work(self, transport: Transport) -> None:
         """Have the children schedule, until the process is to end."""
