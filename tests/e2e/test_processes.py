@@ -133,15 +133,21 @@ async def test_a_child_that_is_killed_in_a_burst_loses_no_pod_and_is_started_aga
     await plane.bound("more")
 
 
-async def test_a_supervisor_that_is_killed_leaves_nobody_and_nothing_is_written_after_it(
-    plane: ControlPlane, start: Start
-) -> None:
+async def amid_binds(plane: ControlPlane, start: Start) -> tuple[Scheduler, list[int]]:
+    """One that is slow enough to have bound some of its pods and not all, and its children."""
     names = await prepared(plane)
     scheduler = start(flags=TWO, config={"clientConnection": {"qps": 60, "burst": 1}})
     await scheduler.ready()
-    left = children(scheduler)
+    there = children(scheduler)
     await plane.add_pods(names)
     await plane.pods.until(lambda: len(plane.placed()) >= 10, "10 pods on nodes")
+    return scheduler, there
+
+
+async def test_a_supervisor_that_is_killed_leaves_nobody_and_nothing_is_written_after_it(
+    plane: ControlPlane, start: Start
+) -> None:
+    scheduler, left = await amid_binds(plane, start)
     assert await scheduler.terminate(signal.SIGKILL) == -signal.SIGKILL
     await plane.pods.until(lambda: not any(map(runs, left)), "the end of the children")
     bound = len(plane.placed())
@@ -155,12 +161,7 @@ async def test_a_supervisor_that_is_killed_leaves_nobody_and_nothing_is_written_
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_all_in_order(plane: ControlPlane, start: Start, number: signal.Signals) -> None:
-    names = await prepared(plane)
-    scheduler = start(flags=TWO, config={"clientConnection": {"qps": 60, "burst": 1}})
-    await scheduler.ready()
-    left = children(scheduler)
-    await plane.add_pods(names)
-    await plane.pods.until(lambda: len(plane.placed()) >= 10, "10 pods on nodes")
+    scheduler, left = await amid_binds(plane, start)
     assert await scheduler.terminate(number) == 0
     assert not any(map(runs, left))
     assert len(scheduler.records("stopped")) == 3
