@@ -143,6 +143,27 @@ def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
     assert expected[component] in kinds
 
 
+@pytest.mark.parametrize("installed", ["default", "controllers"])
+def test_kustomize_leaves_the_names_in_roles_as_they_are_written(installed: str) -> None:
+    """It puts a hash behind a generated ConfigMap's name wherever that stands, in resourceNames, too."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl, which has kustomize, is not here")
+
+    def names(found: list[Any]) -> list[list[str]]:
+        rules = [rule for each in found if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
+        return sorted(rule["resourceNames"] for rule in rules if "resourceNames" in rule)
+
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(CONFIG / installed)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    written = [each for path in (CONFIG / installed).glob("rbac*.yaml") for each in documents(path)]
+    assert names([*yaml.safe_load_all(built.stdout)]) == names(written) != []
+
+
 # ---- the configuration
 
 
