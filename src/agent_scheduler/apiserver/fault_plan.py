@@ -24,6 +24,8 @@ Lasting = Annotated[float | None, Meta(extra={"duration": True})]
 Count = Annotated[int, Meta(ge=0)]
 
 _READS = frozenset({"list", "watch"})
+#: Verbs whose answers have a body that ends.
+_WHOLE = frozenset({"get", "list", "create", "update", "patch", "delete", "deletecollection"})
 
 
 class Match(Section, frozen=True, kw_only=True):
@@ -55,6 +57,32 @@ class Conflict(Section, frozen=True, kw_only=True):
     """The answer is the 409 of this cause, in a real server's words."""
 
     of: Literal["assigned", "deleting", "exists", "gated", "modified", "uid"]
+
+
+class Middlebox(Section, frozen=True, kw_only=True):
+    """A proxy or load balancer answers, not the API server; with `commit` the request was carried out."""
+
+    says: Literal[
+        "badGateway",
+        "empty",
+        "emptyObject",
+        "forbidden",
+        "gatewayTimeout",
+        "loginPage",
+        "notFound",
+        "redirect",
+        "serviceUnavailable",
+        "tooManyRequests",
+        "unauthorized",
+    ]
+    commit: bool = False
+
+
+class CutBody(Section, frozen=True, kw_only=True):
+    """The request is carried out, and of the answer's body comes the beginning, framed as if it were all."""
+
+    #: How much of it; half, if not given.
+    bytes: Count | None = None
 
 
 class Delay(Section, frozen=True, kw_only=True):
@@ -170,6 +198,8 @@ class Fault(Section, frozen=True, kw_only=True):
 
     error: Error | None = None
     conflict: Conflict | None = None
+    middlebox: Middlebox | None = None
+    cut_body: CutBody | None = None
     delay: Delay | None = None
     drop: Drop | None = None
     lose: Lose | None = None
@@ -289,11 +319,11 @@ def _check_match(rule: Rule, at: Path) -> None:
     for key in ("verbs", "methods"):
         if getattr(match, key) == ():
             raise Invalid((*at, key), "is empty, so that nothing would match; leave it out for all")
-    possible = {"watch"} if kind in WATCH_KINDS else _READS if kind == "stale" else None
+    possible = {"watch"} if kind in WATCH_KINDS else {"stale": _READS, "cutBody": _WHOLE}.get(kind)
     if possible is None:
         return
     if match.verbs is not None and not possible & set(match.verbs):
         allowed = " or ".join(sorted(possible))
         raise Invalid((*at, "verbs"), f"leaves out all that {kind} strikes; allowed: {allowed} among them")
-    if match.methods is not None and "GET" not in match.methods:
+    if kind != "cutBody" and match.methods is not None and "GET" not in match.methods:
         raise Invalid((*at, "methods"), f"leaves out all that {kind} strikes; allowed: GET among them")

@@ -14,6 +14,7 @@ from random import Random
 
 from . import errors, fault_plan
 from .errors import ApiError
+from .fault_answers import cut_body, middlebox
 from .fault_plan import Fault, Plan, Rule
 from .fault_streams import (
     TOO_OLD,
@@ -138,6 +139,8 @@ class Injector:
 def _strikes_verb(kind: str, verb: str) -> bool:
     if kind in fault_plan.WATCH_KINDS:
         return verb == "watch"
+    if kind == "cutBody":
+        return verb != "watch"
     return kind != "stale" or verb in ("list", "watch")
 
 
@@ -153,6 +156,10 @@ def _disturbance(fault: Fault, target: Target) -> Disturbance:
             return Disturbance(error=_refusal(error), commits=error.commit)
         case fault_plan.Conflict(of=of):
             return Disturbance(error=_conflict(of, target))
+        case fault_plan.Middlebox(says=says, commit=commit):
+            return Disturbance(answer=middlebox(says), commits=commit)
+        case fault_plan.CutBody(bytes=size):
+            return Disturbance(edited=partial(cut_body, size=size))
         case fault_plan.Delay(before=before, after=after):
             return Disturbance(delay=before, late=after)
         case fault_plan.Drop(after=after):

@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
             self._finish(request, self._handle(request), keep=keep, chunked=chunked)
             return
         self._busy = True
-        self._delay_outlives = not fault.drop and (fault.error is None or fault.commits)
+        self._delay_outlives = not fault.drop and (fault.instead() is None or fault.commits)
         self._later(fault.delay, lambda: self._serve_disturbed(request, fault, keep=keep, chunked=chunked))
 
     def _later(self, seconds: float, action: object) -> None:
@@ -278,18 +278,21 @@ class Connection(asyncio.Protocol):
             self._break_off()
             return
         result: Response | Stream | None = None
-        if fault.error is None or fault.commits:
+        instead = fault.instead()
+        if instead is None or fault.commits:
             result = self._handle(fault.asked(request, self._api.store.rv))
             if isinstance(result, Stream):
-                if fault.lose or fault.error is not None or self._transport.is_closing():
+                if fault.lose or instead is not None or self._transport.is_closing():
                     result.watcher.close()
                 else:
                     if fault.distortion is not None:
                         result = result.disturbed(fault.distortion, self._shared.loop.call_later)
                     # From now on it is closed with the connection.
                     self._stream = result
-        if fault.error is not None:
-            result = refusal(fault.error)
+            elif fault.edited is not None:
+                result = fault.edited(result)
+        if instead is not None:
+            result = instead
         if self._transport.is_closing():
             return
 

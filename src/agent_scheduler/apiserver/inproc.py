@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from .handlers import Api
 from .pacing import CollectorTurns, StreamTimers
-from .requests import Disturb, Disturbance, Request, Response, Stream, refusal
+from .requests import Disturb, Disturbance, Request, Response, Stream
 
 _NO_DISTURBANCE = Disturbance()
 _BITE = 256 * 1024
@@ -109,19 +109,22 @@ class Door:
             await self._sleep(fault.delay)
         if fault.drop:
             raise Lost(f"{request.method} {request.path}: dropped before it was handled")
-        if fault.error is not None and not fault.commits:
-            return refusal(fault.error)
+        instead = fault.instead()
+        if instead is not None and not fault.commits:
+            return instead
         result = self.api.handle(fault.asked(request, self.api.store.rv))
         if fault.late:
             await self._sleep(fault.late)
         if isinstance(result, Stream):
-            if fault.lose or fault.error is not None:
+            if fault.lose or instead is not None:
                 result.watcher.close()
             elif fault.distortion is not None:
                 result = result.disturbed(fault.distortion, asyncio.get_running_loop().call_later)
+        elif fault.edited is not None:
+            result = fault.edited(result)
         if fault.lose:
             raise Lost(f"{request.method} {request.path}: the answer was lost")
-        return result if fault.error is None else refusal(fault.error)
+        return result if instead is None else instead
 
     async def request(
         self,

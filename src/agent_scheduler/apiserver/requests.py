@@ -213,20 +213,27 @@ def success(status: int, details: Mapping[str, Any] | None = None) -> Response:
 class Disturbance:
     """What an injected fault does to one request. Times are seconds, infinite ones allowed.
 
-    Before the verb runs: wait `delay`, then answer `error` or reset the connection (`drop`) instead. The verb is
-    asked for a state `behind` by so many versions, if it is a list or a watch. After it ran and committed: wait
-    `late`, then reset without the answer (`lose`), which leaves the client not knowing, or, if `commits`, answer
-    `error` all the same. An open watch goes through `distortion`.
+    Before the verb runs: wait `delay`, then give `answer`, or that of `error`, or reset the connection (`drop`)
+    instead. The verb is asked for a state `behind` by so many versions, if it is a list or a watch. After it ran and
+    committed: wait `late`, then reset without the answer (`lose`), which leaves the client not knowing, or, if
+    `commits`, give `answer` all the same. Of the verb's own answer only what `edited` leaves of it is given. An open
+    watch goes through `distortion`.
     """
 
     delay: float = 0.0
     error: ApiError | None = None
+    answer: Response | None = None
     commits: bool = False
     drop: bool = False
     late: float = 0.0
     lose: bool = False
     behind: int = 0
+    edited: Callable[[Response], Response] | None = None
     distortion: Distortion | None = None
+
+    def instead(self) -> Response | None:
+        """What is answered whatever the verb says, if anything."""
+        return self.answer if self.error is None else refusal(self.error)
 
     def asked(self, request: Request, current: int) -> Request:
         """The request as the verb is asked it. `current` is the store's version."""

@@ -98,6 +98,11 @@ def test_a_plan_is_read_from_yaml_and_from_json_alike(tmp_path: Path) -> None:
             "f.yaml:3: rules[0].match.verbs: leaves out all that loseDelete strikes; allowed: watch among them",
         ),
         (
+            "rules:\n- match:\n    verbs: [watch]\n  fault: {cutBody: {}}",
+            "f.yaml:3: rules[0].match.verbs: leaves out all that cutBody strikes; allowed: create or delete or "
+            "deletecollection or get or list or patch or update among them",
+        ),
+        (
             "rules:\n- match:\n    methods: [POST]\n  fault: {stale: {versions: 1}}",
             "f.yaml:3: rules[0].match.methods: leaves out all that stale strikes; allowed: GET among them",
         ),

@@ -6,12 +6,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import orjson
 import pytest
 import uvloop
 
+from agent_scheduler.apiserver import fault_plan
 from agent_scheduler.apiserver.fault_plan import plan_of
 from agent_scheduler.apiserver.faults import Injector
 from agent_scheduler.apiserver.inproc import Door, Lost
@@ -123,6 +124,85 @@ async def test_a_refusal_has_its_status_its_reason_and_its_retry_after() -> None
         client.send(DELETE)
         assert (await client.answer())[0] == 500
         assert served.world.names(PODS) == []
+
+
+MIDDLEBOX = {
+    "badGateway": 502,
+    "empty": 200,
+    "emptyObject": 200,
+    "forbidden": 403,
+    "gatewayTimeout": 504,
+    "loginPage": 200,
+    "notFound": 404,
+    "redirect": 302,
+    "serviceUnavailable": 503,
+    "tooManyRequests": 429,
+    "unauthorized": 401,
+}
+
+
+def test_every_answer_of_a_middlebox_is_tried() -> None:
+    assert set(MIDDLEBOX) == set(get_args(get_type_hints(fault_plan.Middlebox)["says"]))
+
+
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("says", MIDDLEBOX)
+async def test_a_middlebox_answers_with_no_object_of_the_api(says: str, commit: bool) -> None:
+    fault = {"middlebox": {"says": says, "commit": commit}}
+    async with faulty({"match": {"verbs": ["delete"]}, "fault": fault}) as served:
+        served.world.pod("a")
+        client = await served.client()
+        client.send(DELETE)
+        status, body = await client.answer()
+        assert status == MIDDLEBOX[says]
+        assert b"apiVersion" not in body
+        assert served.world.names(PODS) == ([] if commit else ["a"])
+        client.get("/healthz")
+        assert await client.answer() == (200, b"ok"), "the connection lives on"
+
+
+async def test_a_middlebox_answers_a_watch_with_a_page() -> None:
+    async with faulty({"fault": {"middlebox": {"says": "loginPage"}}}) as served:
+        client = await served.client()
+        client.get(f"{WATCH}{served.world.store.rv}")
+        status, headers = await client.head()
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert len(served.world.api.registry.stored(("", "pods")).hub) == 0
+
+
+@pytest.mark.parametrize("size", [None, 0, 7])
+async def test_a_body_is_cut_and_framed_as_if_it_were_whole(size: int | None) -> None:
+    fault: dict[str, Any] = {"cutBody": {} if size is None else {"bytes": size}}
+    async with faulty({"first": 1, "match": {"verbs": ["get"]}, "fault": fault}) as served:
+        served.world.pod("a")
+        client = await served.client()
+        client.get(f"{PODS}/a")
+        _, cut = await client.answer()
+        client.get(f"{PODS}/a")
+        _, whole = await client.answer()
+        assert cut == whole[: len(whole) // 2 if size is None else size]
+
+
+async def test_a_middlebox_and_a_cut_body_are_the_same_without_sockets() -> None:
+    world = World()
+    rules: list[dict[str, Any]] = [
+        {"first": 1, "fault": {"middlebox": {"says": "notFound", "commit": True}}},
+        {"first": 1, "match": {"verbs": ["list"]}, "fault": {"cutBody": {"bytes": 9}}},
+        {"first": 1, "match": {"verbs": ["watch"]}, "fault": {"middlebox": {"says": "loginPage"}}},
+    ]
+    door = Door(world.api, disturb=injector(*rules))
+    world.pod("a")
+    status, headers, body = await door.request("DELETE", f"{PODS}/a")
+    assert (status, headers["content-type"], body) == (
+        404,
+        "text/plain; charset=utf-8",
+        b"default backend - 404",
+    )
+    assert world.names(PODS) == []
+    assert (await door.request("GET", PODS))[2] == b'{"kind":"'
+    (page,) = [each async for each in await door.watch(f"{PODS}?watch=1")]
+    assert page.startswith(b"<html>")
+    door.close()
 
 
 async def test_a_slow_request_is_carried_out_though_its_client_has_gone() -> None:
