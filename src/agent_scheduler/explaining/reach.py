@@ -4,6 +4,7 @@ Straight: without credentials first, with those of the kubeconfig only if the pa
 https (a token that was made for the API server is not sent in the clear, nor to whoever does not ask). Through the API
 server: the Lease names the leader, its pod says on which port and with which scheme it serves, and the pod's proxy
 subresource leads there. The API server does not pass on who asks, so a token for the page itself has to be given.
+A leader that runs outside the cluster has no pod: on this very host it is asked straight at the usual port.
 
 Whatever goes wrong becomes one `Unreachable` with a complete message.
 """
@@ -11,13 +12,15 @@ Whatever goes wrong becomes one `Unreachable` with a complete message.
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from agent_scheduler.config.schema import Serving
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
@@ -47,6 +50,10 @@ class Ways:
     kubeconfig: Path | None = None
     namespace: str = "agent-scheduler"
     lease: str = "agent-scheduler"
+    #: This host's name, as a scheduler on it names itself in a lease.
+    host: str = field(default_factory=socket.gethostname)
+    #: Where a scheduler on this host is asked.
+    local: str = f"http://127.0.0.1:{Serving().port}"
 
 
 async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
@@ -125,10 +132,20 @@ async def _through_the_api_server(path: str, ways: Ways, connect: Connect) -> di
         endpoint = _with_page_token(endpoint, ways.token)
     transport = connect(endpoint)
     try:
-        pod = await _leader(transport, ways)
-        return await _at(transport, pod, path, ways.namespace)
+        holder = await _holder(transport, ways)
+        where = f"/api/v1/namespaces/{quote(ways.namespace, safe='')}/pods/{quote(holder, safe='')}"
+        named = f"pod {ways.namespace}/{holder}, which lease {ways.lease} names as the leader,"
+        pod = await _object(transport, where, named)
+        if pod is not None:
+            return await _at(transport, pod, path, ways.namespace)
     finally:
         await transport.close()
+    if holder == ways.host:
+        return await _straight(path, replace(ways, server=ways.local), connect)
+    raise Unreachable(
+        f"lease {ways.namespace}/{ways.lease} is held by {holder}, which is no pod of that namespace: a scheduler "
+        f"outside the cluster is named with --server, which is {ways.local} on its own host unless configured otherwise"
+    )
 
 
 def _with_page_token(endpoint: Endpoint, token: str) -> Endpoint:
@@ -149,24 +166,20 @@ def _with_page_token(endpoint: Endpoint, token: str) -> Endpoint:
     )
 
 
-async def _leader(transport: Transport, ways: Ways) -> dict[str, Any]:
-    """The pod that holds the lease."""
-    where = f"namespaces/{quote(ways.namespace, safe='')}"
-    lease = await _object(
-        transport,
-        f"/apis/coordination.k8s.io/v1/{where}/leases/{quote(ways.lease, safe='')}",
-        f"lease {ways.namespace}/{ways.lease}",
-    )
+async def _holder(transport: Transport, ways: Ways) -> str:
+    """The host name of the leader, which in a pod is the pod's name."""
+    where = f"namespaces/{quote(ways.namespace, safe='')}/leases/{quote(ways.lease, safe='')}"
+    named = f"lease {ways.namespace}/{ways.lease}"
+    lease = await _object(transport, f"/apis/coordination.k8s.io/v1/{where}", named)
+    if lease is None:
+        raise Unreachable(
+            f"{named} does not exist; name the scheduler with --server, or --namespace and --lease"
+        )
     holder = (lease.get("spec") or {}).get("holderIdentity") or ""
     if not holder:
-        raise Unreachable(f"lease {ways.namespace}/{ways.lease} is held by nobody: no scheduler leads")
-    # A replica names itself by its host, which in a pod is the pod's name, and by a UUID.
-    name = holder.rpartition("_")[0] or holder
-    return await _object(
-        transport,
-        f"/api/v1/{where}/pods/{quote(name, safe='')}",
-        f"pod {ways.namespace}/{name}, which lease {ways.lease} names as the leader,",
-    )
+        raise Unreachable(f"{named} is held by nobody: no scheduler leads")
+    # Behind the host's name stands a UUID, which tells two processes of one host apart.
+    return str(holder.rpartition("_")[0] or holder)
 
 
 async def _at(transport: Transport, pod: dict[str, Any], path: str, namespace: str) -> dict[str, Any]:
@@ -196,12 +209,11 @@ def _served(pod: dict[str, Any]) -> tuple[str, int]:
     )
 
 
-async def _object(transport: Transport, path: str, what: str) -> dict[str, Any]:
+async def _object(transport: Transport, path: str, what: str) -> dict[str, Any] | None:
+    """None for what does not exist, by the API server's own word."""
     answer = await transport.request("GET", path, timeout=PATIENCE)
-    if answer.status == 404:
-        raise Unreachable(
-            f"{what} does not exist; name the scheduler with --server, or --namespace and --lease"
-        )
+    if answer.status == 404 and (_json(answer) or {}).get("reason") == "NotFound":
+        return None
     if answer.status != 200:
         raise Unreachable(f"{what} cannot be read: {_words(answer)}")
     found = _json(answer)

@@ -26,7 +26,12 @@ class KubeMessenger:
         )
         if self._recorder is not None:
             self._recorder.event(
-                _reference(pod), type=WARNING, reason="FailedScheduling", action="Scheduling", note=message
+                _reference(pod),
+                type=WARNING,
+                reason="FailedScheduling",
+                action="Scheduling",
+                note=message,
+                controller=pod.scheduler_name,
             )
 
     def nominated(self, pod: PodInfo, node_name: str) -> None:
@@ -40,6 +45,7 @@ class KubeMessenger:
                 reason="Preempted",
                 action="Preempting",
                 note=f"Preempted by pod {preemptor.uid} on node {node_name}",
+                controller=preemptor.scheduler_name,
             )
 
     def binding(self, pod: PodInfo) -> None:
@@ -53,6 +59,7 @@ class KubeMessenger:
                 reason="Scheduled",
                 action="Binding",
                 note=f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}",
+                controller=pod.scheduler_name,
             )
 
     def settled(self, pod: PodInfo) -> None:

@@ -52,6 +52,7 @@ class _Key(NamedTuple):
     reason: str
     action: str
     note: str
+    controller: str
 
 
 class _EventMeta(msgspec.Struct, gc=False):
@@ -110,6 +111,8 @@ class _Failed(NamedTuple):
 class EventRecorder:
     """Run `run()` as a task of its own. `controller` and `instance` become reportingController and -Instance.
 
+    An event may name another controller: each profile of a scheduler reports under its own name.
+
     `capacity` bounds the events that wait and, separately, the series that are remembered. A series is told to the
     server at most once in `series_interval` seconds, and ends `series_lifetime` seconds after its last occurrence.
     `count(what)` is told of: recorded, aggregated, dropped (no room, or the object's namespace is gone), failed.
@@ -159,10 +162,18 @@ class EventRecorder:
         """Events that are not yet with the server."""
         return len(self._dispatcher)
 
-    def event(self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str) -> None:
+    def event(
+        self,
+        regarding: ObjectReference,
+        *,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        controller: str | None = None,
+    ) -> None:
         """Takes note of an event; returns at once. A longer note than the API allows is cut."""
-        note = _shortened(note)
-        key = _Key(regarding, type, reason, action, note)
+        key = _Key(regarding, type, reason, action, _shortened(note), controller or self._controller)
         moment, clock = self._now(), self._timing.clock()
         series = self._series.get(key)
         if series is not None and clock - series.touched > self._lifetime:
@@ -180,22 +191,31 @@ class EventRecorder:
         if not self._dispatcher.has_room():
             self._count("dropped")
             return
-        event = self._made(moment, regarding, type, reason, action, note)
+        event = self._made(moment, key)
         series = _Series(key, event, moment, clock)
         self._dispatcher.put(event.metadata.name, series)
         while len(self._series) >= self._capacity:
             self._series.popitem(last=False)
         self._series[key] = series
 
-    def once(self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str) -> None:
+    def once(
+        self,
+        regarding: ObjectReference,
+        *,
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+        controller: str | None = None,
+    ) -> None:
         """As `event`, for what is said of an object once: it is not remembered, so to say it again is another event."""
-        event = self._made(self._now(), regarding, type, reason, action, _shortened(note))
+        key = _Key(regarding, type, reason, action, _shortened(note), controller or self._controller)
+        event = self._made(self._now(), key)
         if not self._dispatcher.put(event.metadata.name, event):
             self._count("dropped")
 
-    def _made(
-        self, moment: datetime, about: ObjectReference, type: str, reason: str, action: str, note: str
-    ) -> _Event:
+    def _made(self, moment: datetime, key: _Key) -> _Event:
+        about = key.regarding
         # client-go's form: the object's name and a number that grows; the serial keeps equal instants apart.
         self._serial = (self._serial + 1) % 0x1000
         micros, moment_text = micro_stamp(moment)
@@ -203,12 +223,12 @@ class EventRecorder:
         return _Event(
             metadata=_EventMeta(f"{about.name[:230]}.{unique:x}", about.namespace or "default"),
             event_time=moment_text,
-            reporting_controller=self._controller,
+            reporting_controller=key.controller,
             reporting_instance=self._instance,
-            type=type,
-            reason=reason,
-            action=action,
-            note=note,
+            type=key.type,
+            reason=key.reason,
+            action=key.action,
+            note=key.note,
             regarding=_Regarding(
                 about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET
             ),

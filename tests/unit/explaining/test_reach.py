@@ -240,7 +240,12 @@ async def test_the_lease_may_have_another_name_and_namespace(tmp_path: Path) -> 
         (api(holder=""), "lease agent-scheduler/agent-scheduler is held by nobody: no scheduler leads"),
         (
             api(holder="laptop_1"),
-            "pod agent-scheduler/laptop, which lease agent-scheduler names as the leader, does",
+            "lease agent-scheduler/agent-scheduler is held by laptop, which is no pod of that namespace: a scheduler "
+            "outside the cluster is named with --server, which is http://127.0.0.1:10251 on its own host",
+        ),
+        (
+            lambda request: Answer(404, b"default backend - 404"),
+            "lease agent-scheduler/agent-scheduler cannot be read: 404 default backend - 404",
         ),
         (lambda _: status(404, "NotFound", "no"), "lease agent-scheduler/agent-scheduler does not exist"),
         (
@@ -262,6 +267,16 @@ async def test_the_lease_may_have_another_name_and_namespace(tmp_path: Path) -> 
 async def test_every_step_that_fails_says_which_it_was(tmp_path: Path, script: Script, message: str) -> None:
     told, _ = await through(tmp_path, script)
     assert message in told
+
+
+async def test_a_leader_outside_the_cluster_is_asked_straight_if_it_is_on_this_host(tmp_path: Path) -> None:
+    async with serving(lambda _: Answer(200, PAGE)) as scheduler:
+        ways = {"host": "laptop.example", "local": scheduler.url}
+        page, _ = await through(tmp_path, api(holder="laptop.example_3f1a"), **ways)
+        assert page == PAGE
+        told, _ = await through(tmp_path, api(holder="elsewhere_3f1a"), **ways)
+    assert "is held by elsewhere" in told
+    assert [request.target for request in scheduler.requests] == ["/debug/explain?pod=ns/p"]
 
 
 async def test_an_api_server_that_does_not_answer_is_told(

@@ -113,6 +113,22 @@ async def test_no_pod_and_no_worker_is_lost_in_a_burst_of_changes() -> None:
         assert all(running.reports.counts[name] > before[name] for name in workers)
 
 
+async def test_events_are_reported_in_the_name_of_the_pods_own_profile() -> None:
+    both = settings("profiles: [{schedulerName: agent-scheduler}, {schedulerName: other}]")
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, both) as running:
+        await cluster.add_node("n1")
+        for scheduler in ("agent-scheduler", "other"):
+            await cluster.add_pod(f"{scheduler}-fits", scheduler=scheduler)
+            await cluster.add_pod(f"{scheduler}-waits", scheduler=scheduler, cpu="5")
+        await until(lambda: running.reports.counts["event recorded"] == 4)
+        events = await cluster.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+    assert {(each["regarding"]["name"], each["reportingController"]) for each in events["items"]} == {
+        (f"{scheduler}-{what}", scheduler)
+        for scheduler in ("agent-scheduler", "other")
+        for what in ("fits", "waits")
+    }
+
+
 class Broken:
     """A plugin whose events cannot be had."""
 
