@@ -7,7 +7,7 @@ reckoned twice and never by the scheduler: from event to event by `watching.Book
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -131,8 +131,13 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 _decode_pod = msgspec.json.Decoder(_Pod).decode
 
 
-async def audit(transport: Transport, namespace: str, case: Case) -> Audit:
-    """Judges what the API server holds now. Raises RequestFailed."""
+async def audit(
+    transport: Transport, namespace: str, case: Case, *, selector: Mapping[str, str] | None = None
+) -> Audit:
+    """Judges what the API server holds now; `selector`: of the nodes that the benchmark's pods are kept on.
+
+    Raises RequestFailed.
+    """
     placed: dict[str, list[str]] = {}
     kept: list[bytes] = []
     async for raw in _pods(transport):
@@ -155,7 +160,9 @@ async def audit(transport: Transport, namespace: str, case: Case) -> Audit:
     if case.rule is not None:
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
         ruled = placed.get(case.load.name, []) + (placed.get("initial", []) if case.rule.both else [])
-        domains = {each[case.rule.key] for each in labels.values() if case.rule.key in each}
+        # A domain of which the pods' own selector excludes every node is none for them (nodeAffinityPolicy: Honor).
+        mine = [each for each in labels.values() if (selector or {}).items() <= each.items()]
+        domains = {each[case.rule.key] for each in mine if case.rule.key in each}
         misplaced = breaches(case.rule, [labels.get(node, {}).get(case.rule.key) for node in ruled], domains)
     return Audit(
         there=Counter({batch: len(each) for batch, each in placed.items()}),

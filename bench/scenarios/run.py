@@ -234,7 +234,8 @@ class _Play:
             await asyncio.sleep(1.0)
 
     async def _judge(self) -> Audit:
-        return await audit(self._site.transport, self._namespace, self._case)
+        site = self._site
+        return await audit(site.transport, self._namespace, self._case, selector=site.selector)
 
     def _evidence(self, judged: Audit, before: Reading, after: Reading) -> Evidence:
         deleted = dict(self._churning.deleted)

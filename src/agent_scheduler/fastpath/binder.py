@@ -103,6 +103,9 @@ class BinderObserver(Protocol):
     def attempted(self, profile: str, result: str, started: float) -> None:
         """An attempt ended: `scheduled`, `unschedulable` or `error`."""
 
+    def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
+        """An attempt that began at clock `started` ended with the pod bound to a node."""
+
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
         """A bind came to nothing; the pod is requeued."""
 
@@ -487,7 +490,7 @@ class Binder:
         if not self._guests.ended(pod.uid, Ending.BOUND):
             queue.scheduled(entry)
             queue.done(pod.uid)
-        self._observer.attempted(pod.scheduler_name, "scheduled", result.started)
+        self._observer.pod_scheduled(pod, node_name, result.started)
         self._failures.history.scheduled(pod.uid, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)
 

@@ -2,7 +2,8 @@
 
 The standard library's loggers, where asyncio and aiohttp report what nobody awaited, write through the same
 processors, so that every line of the process has one form. A debug line that is switched off costs about a tenth
-of a microsecond. Nothing is logged for each pod on the way to its bind; what repeats goes through `OncePer`.
+of a microsecond. Above debug nothing is logged for each pod on the way to its bind; what repeats goes through
+`OncePer`.
 """
 
 from __future__ import annotations

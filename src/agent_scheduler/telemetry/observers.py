@@ -186,6 +186,10 @@ class FastPathObserver:
             self._attempts[profile, result] = attempts
         attempts.add(self._clock() - started)
 
+    def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
+        self.attempted(pod.scheduler_name, "scheduled", started)
+        self._log.debug("pod bound", pod=pod.key, node=node_name)
+
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         if conflicts:
             self._conflicts.inc(conflicts)

@@ -143,6 +143,21 @@ async def test_the_audit_reads_the_rules_label_of_the_nodes() -> None:
             assert list(verdict.misplaced) == misplaced
 
 
+async def test_the_audit_counts_no_domain_that_the_pods_selector_excludes() -> None:
+    """A cluster of one's own has other nodes, in zones where the benchmark's pods may not go."""
+    rule = Spread(key="zone", skew=1, both=False)
+    async with embedded_cluster() as cluster:
+        for name, zone, mark in (("n1", "a", "mine"), ("n2", "b", "mine"), ("n3", "c", "other")):
+            await cluster.add_node(name, labels={"zone": zone, "mark": mark})
+        for number, node in enumerate(["n1", "n2", "n1", "n2"]):
+            await cluster.add_pod(f"b-00000{number}")
+            await cluster.bind(f"b-00000{number}", node)
+        case = replace(CASE, rule=rule)
+        assert (await audit(cluster.transport, "default", case, selector={"mark": "mine"})).misplaced == []
+        (sentence,) = (await audit(cluster.transport, "default", case)).misplaced
+    assert sentence == "a skew of more than 1 over zone: {'a': 2, 'b': 2, 'c': 0}"
+
+
 async def test_the_observer_sees_binds_ends_and_a_node_that_is_over() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n", cpu="1")

@@ -41,6 +41,9 @@ class Reports:
     def attempted(self, profile: str, result: str, started: float) -> None:
         self.attempts[result] += 1
 
+    def pod_scheduled(self, pod: Any, node_name: str, started: float) -> None:
+        self.attempted(pod.scheduler_name, "scheduled", started)
+
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         self.conflicts += conflicts
         self.revalidated += revalidated

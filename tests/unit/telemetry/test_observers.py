@@ -17,6 +17,7 @@ from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
 
+from ..engine.world import World
 from .test_metrics import scrape
 
 
@@ -148,6 +149,23 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
     assert 'agent_scheduler_watch_steps_total{kind="Node",step="malformed"}' not in values
     assert values['agent_scheduler_status_writes_total{result="written"}'] == 1
     assert values['agent_scheduler_events_total{result="dropped"}'] == 1
+
+
+def test_a_bound_pod_is_measured_and_a_debug_line(out: io.BytesIO) -> None:
+    metrics = Metrics(version="1")
+    observer: Observer = FastPathObserver(
+        metrics, clock=Clock(), policy="revalidate", log=logs.get_logger("scheduler")
+    )
+    pod = World().pod("a")
+    observer.pod_scheduled(pod, "n1", 97.0)
+    assert lines(out) == []
+    logs.set_level("debug")
+    observer.pod_scheduled(pod, "n2", 97.0)
+    (line,) = lines(out)
+    assert (line["event"], line["pod"], line["node"]) == ("pod bound", "default/a", "n2")
+    attempts = "scheduler_schedule_attempts_total"
+    name = f'{attempts}{{profile="{pod.scheduler_name}",result="scheduled"}}'
+    assert scrape(metrics)[name] == 2
 
 
 def test_a_narrowed_event_is_a_debug_line_and_one_for_all_pods_is_none(out: io.BytesIO) -> None:
