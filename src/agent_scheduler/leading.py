@@ -49,6 +49,10 @@ async def run_to_end(
     return 0
 
 
+class CannotLead(Exception):
+    """This process holds its leases and cannot do the work, which another may be able to. The message says why."""
+
+
 async def lead(
     leases: Leases,
     work: Callable[[], Awaitable[None]],
@@ -56,30 +60,53 @@ async def lead(
     status: Callable[[str], Status],
     overrun: Callable[[], None],
     log: FilteringBoundLogger,
+    stand_back: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Do `work` once all leases are held. `status` of a lease's name is 1 meanwhile. `overrun` has to end the process
-    with nothing more being run. Raises what `Leases.run` does."""
+    with nothing more being run. Raises what `Leases.run` does.
+
+    If `work` raises CannotLead the leases are given back; after `stand_back` they are tried for again, and without one
+    it is raised.
+    """
     statuses = [status(name) for name in leases.names]
 
     def tell(value: float) -> None:
         for each in statuses:
             each.set(value)
 
+    refused: CannotLead | None = None
+
     async def held() -> None:
+        nonlocal refused
         tell(1)
         try:
             await work()
+        except CannotLead as why:
+            refused = why
         finally:
             tell(0)
 
     tell(0)
     try:
-        await leases.run(held)
+        while True:
+            await leases.run(held)
+            if refused is None:
+                return
+            log.warning("leases given back", problem=str(refused))
+            if stand_back is None:
+                raise refused
+            refused = None
+            await stand_back()
     except LeadershipOverrun as error:
         # Unwinding would wait for the very work that does not stop, while others may lead.
         log.critical("leadership overrun", problem=str(error))
         overrun()
         raise
+
+
+def beside_others(configuration: Configuration, timing: Timing) -> Callable[[], Awaitable[None]]:
+    """A `stand_back` that is long enough for every other candidate to try for the lease."""
+    return lambda: timing.sleep(configuration.leader_election.lease_duration)
 
 
 def _ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogger) -> int:

@@ -32,9 +32,10 @@ from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
+from agent_scheduler.kube.reflector import NotListed
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import coordinator_of, lead, leases_of, run_to_end
+from agent_scheduler.leading import CannotLead, beside_others, coordinator_of, lead, leases_of, run_to_end
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
@@ -240,7 +241,12 @@ class Runtime:
         async def take_over() -> None:
             # Our watch may not have told of the last binds of whoever led before. It writes no more, so what is listed
             # from now on has them all.
-            await fast_path.renew()
+            try:
+                await fast_path.renew()
+            except NotListed as error:
+                raise CannotLead(str(error)) from None
+            for kind, problem in fast_path.behind.items():
+                self._log.warning("leads without a fresh list", kind=kind, problem=problem)
             await schedule()
 
         await lead(
@@ -249,6 +255,7 @@ class Runtime:
             status=self.metrics.leader_election_master_status.labels,
             overrun=self._overrun,
             log=self._log,
+            stand_back=beside_others(self._configuration, self._lease_timing),
         )
 
     def _overrun(self) -> None:
@@ -369,7 +376,13 @@ class Runtime:
             explain=explain,
             ready=(
                 Check("sched-handler-sync", lambda: None if fast_path.is_synced else "not synced yet"),
+                Check("informer-renewal", lambda: _old(fast_path.behind)),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             places=PLACES,
         )
+
+
+def _old(behind: Mapping[str, str]) -> str | None:
+    """What a health check says of kinds that are not as they were when the process took over."""
+    return f"not listed since this process leads: {', '.join(sorted(behind))}" if behind else None

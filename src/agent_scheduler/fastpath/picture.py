@@ -7,11 +7,11 @@ controllers of pods are watched from when a profile first spreads by them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Res
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.kube.catching_up import catch_up
 from agent_scheduler.kube.changes import DELETED, Change
-from agent_scheduler.kube.reflector import Reflector, WatchTimes
+from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, NotListed, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
@@ -39,6 +39,10 @@ R = TypeVar("R", bound=Object)
 
 #: What the API server is asked for: a pod that finished holds nothing, so it leaves the watch as DELETED.
 _LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+#: Seconds that lists of kinds which are not vital may take at a takeover, and between later tries at those that took
+#: longer.
+OTHERS_PATIENCE: Final = 15.0
 
 
 class PictureObserver(Protocol):
@@ -71,6 +75,9 @@ class Kind:
     read_event: ReadEvent[Any] | None = None
     #: Whether a server may not have it; that counts as having none.
     optional: bool = False
+    #: Whether decisions on an old view of it could give the same room or device away twice, and nobody would notice.
+    #: Of volumes the API server does: they are written with the version that was seen.
+    vital: bool = False
 
 
 def booked(
@@ -84,6 +91,7 @@ def booked(
     told: Callable[[R], None] = lambda _: None,
     *,
     optional: bool = False,
+    vital: bool = False,
 ) -> Kind:
     """A kind whose objects are kept in books, and whose changes wake pods.
 
@@ -106,7 +114,7 @@ def booked(
             queue.move_all(deleted, old, None)
             told(gone)
 
-    return Kind(kind.value, path, read, change, delete, optional=optional)
+    return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital)
 
 
 class Picture:
@@ -130,7 +138,10 @@ class Picture:
         self._observer = observer
         #: By name of the kind; those of `also` behind `_first` others.
         self._reflectors: dict[str, Reflector[Any]] = {}
-        self._paths: dict[str, str] = {}
+        self._kinds: dict[str, Kind] = {}
+        #: Those whose view is of before the last `renew`, and why.
+        self._behind: dict[str, str] = {}
+        self._catching_up: list[asyncio.Task[None]] = []
         #: What `run` runs them in.
         self._tasks: asyncio.TaskGroup | None = None
         self.also(kinds)
@@ -141,7 +152,7 @@ class Picture:
         for kind in kinds:
             if kind.name in self._reflectors:
                 continue
-            self._paths[kind.name] = kind.path
+            self._kinds[kind.name] = kind
             reflector = self._reflectors[kind.name] = Reflector(
                 self._transport,
                 kind.path,
@@ -173,18 +184,67 @@ class Picture:
     def is_synced(self) -> bool:
         return all(reflector.synced.is_set() for reflector in self._first)
 
+    @property
+    def behind(self) -> Mapping[str, str]:
+        """Kinds that the last `renew` went without, and why they could not be listed."""
+        return self._behind
+
     async def renew(self) -> None:
-        """Take it anew; when this returns, it has all that was true when this was called. Needs `run`."""
-        async with asyncio.TaskGroup() as tasks:
-            for reflector in self._reflectors.values():
-                # A kind that was never there is none to wait for: perhaps we may not list it.
-                if reflector.synced.is_set() or reflector in self._first:
-                    tasks.create_task(reflector.renew())
+        """Take it anew; when this returns, it has all that was true when this was called. Needs `run`.
+
+        Kinds that are not vital may be behind then; they are tried again meanwhile. Raises NotListed if one that is
+        cannot be listed.
+        """
+        for task in self._catching_up:
+            task.cancel()
+        self._catching_up.clear()
+        # A kind that was never there is none to wait for: perhaps we may not list it.
+        kinds = [
+            self._kinds[name]
+            for name, reflector in self._reflectors.items()
+            if reflector.synced.is_set() or reflector in self._first
+        ]
+        problems = await asyncio.gather(*(self._renewed(kind) for kind in kinds))
+        failed = {kind.name: why for kind, why in zip(kinds, problems, strict=True) if why is not None}
+        if missing := [
+            f"{kind.name}: {failed[kind.name]}" for kind in kinds if kind.vital and kind.name in failed
+        ]:
+            raise NotListed("; ".join(missing))
+        self._behind = failed
+        assert self._tasks is not None, "renewed while it runs"
+        self._catching_up = [self._tasks.create_task(self._renew_later(name)) for name in failed]
+
+    async def _renewed(self, kind: Kind) -> str | None:
+        """Why it could not be."""
+        reflector = self._reflectors[kind.name]
+        try:
+            if kind.vital:
+                await reflector.renew(patience=RENEWAL_PATIENCE)
+            else:
+                async with asyncio.timeout(OTHERS_PATIENCE):
+                    await reflector.renew(patience=OTHERS_PATIENCE)
+        except NotListed as error:
+            return str(error)
+        except TimeoutError:
+            return f"not listed within {OTHERS_PATIENCE:g} s"
+        return None
+
+    async def _renew_later(self, name: str) -> None:
+        # In between the watch goes on, which may well work though the list does not.
+        while True:
+            await self._timing.sleep(OTHERS_PATIENCE)
+            try:
+                await self._reflectors[name].renew(patience=0.0)
+            except NotListed as error:
+                self._behind[name] = str(error)
+                continue
+            del self._behind[name]
+            return
 
     async def catch_up(self, kind: str, at_least: str = "") -> None:
         """Returns once all of a kind has been seen that was there when this was called. Needs `run`. `at_least`: a
         version of another kind that is known to be older than now."""
-        where = self._paths[kind]
+        where = self._kinds[kind].path
         await catch_up(self._reflectors[kind], self._transport, where, at_least=at_least)
 
     def read_again(self, kind: str) -> None:
@@ -222,6 +282,7 @@ def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
         lambda raw: node_info(decode(raw), images=bool(classes.images_for)),
         cluster.set_node,
         lambda node: cluster.delete_node(node.name),
+        vital=True,
     )
 
 
@@ -235,6 +296,7 @@ def pods(cluster: Cluster, classes: PodClasses) -> Kind:
         lambda pod: cluster.delete_pod(pod.uid),
         query=_LIVING_PODS,
         read_event=read.read_event,
+        vital=True,
     )
 
 

@@ -90,6 +90,7 @@ class ResourceClaims:
                 self._put_claim,
                 self._drop_claim,
                 optional=True,
+                vital=True,
             ),
         ]
 

@@ -410,8 +410,13 @@ class FastPath:
         _ = self.snapshot.alike
 
     async def renew(self) -> None:
-        """Take the picture anew; when this returns, it has all that was true when this was called. Needs `watch`."""
+        """Take the picture anew, but for what `behind` names then. Needs `watch`. Raises NotListed: see `Picture`."""
         await self._picture.renew()
+
+    @property
+    def behind(self) -> Mapping[str, str]:
+        """Kinds that are decided by as they were before the last `renew`, and why."""
+        return self._picture.behind
 
     @property
     def is_synced(self) -> bool:

@@ -65,6 +65,8 @@ STALE_LISTS_REFUSED = 3
 #: Lines of a watch that are read and handed over at once. A piece can have many hundreds, which take 50 ms and more;
 #: others have their turn in between.
 PORTION = 128
+#: Seconds after which who takes over gives up, if the lists fail that it cannot do without.
+RENEWAL_PATIENCE = 30.0
 #: How many malformed objects are remembered, so that each is reported once.
 _REPORTED = 1024
 
@@ -98,6 +100,17 @@ def _answer(asked: Iterable[asyncio.Future[None]]) -> None:
 
 class _Stale(Exception):
     """A list that shows an older state than the one we have."""
+
+
+class NotListed(Exception):
+    """The view could not be taken anew in time. The message says why."""
+
+
+class _Renewal(NamedTuple):
+    """Somebody who waits for a list, and from when on one that fails is told to them, on the reflector's clock."""
+
+    until: float
+    renewed: asyncio.Future[None]
 
 
 class Reflector(Generic[T]):
@@ -141,6 +154,8 @@ class Reflector(Generic[T]):
         self._timing = timing
         self._count = count
         self._on_malformed = on_malformed
+        #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
+        self.heard_at = timing.clock()
         # Owner of all below: the task in `run`. `_known` holds by UID the object last handed over; it exists to find
         # what a list no longer has and to refuse older versions.
         self._known: dict[str, T] = {}
@@ -152,7 +167,7 @@ class Reflector(Generic[T]):
         self._reading = self._known_by = 0
         self._reported: dict[Identity, None] = {}
         #: Those who wait for a list that begins after they asked.
-        self._renewals: list[asyncio.Future[None]] = []
+        self._renewals: list[_Renewal] = []
         #: Those who wait until all up to a version has been handed over.
         self._reaching: list[tuple[str, asyncio.Future[None]]] = []
         #: What `run` does now and can be called away from.
@@ -165,13 +180,15 @@ class Reflector(Generic[T]):
         """The version handed over last, or None."""
         return self._known.get(uid)
 
-    async def renew(self) -> None:
+    async def renew(self, *, patience: float = float("inf")) -> None:
         """Takes the view anew: once this returns, all that was true when it was called has been handed over.
 
-        For as long as the server cannot be listed this waits; so it does while nobody is in `run`.
+        While the server cannot be listed this waits, and so it does while nobody is in `run`. After `patience` seconds
+        the next list that fails raises NotListed; one that succeeds may take any time. When nobody waits any more the
+        watch goes on from where it was.
         """
         renewed = asyncio.get_running_loop().create_future()
-        self._renewals.append(renewed)
+        self._renewals.append(_Renewal(self._timing.clock() + patience, renewed))
         self._call_away()
         await renewed
 
@@ -221,15 +238,18 @@ class Reflector(Generic[T]):
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
                     if self._is_absent(error):
                         self._count("absent")
+                        self.heard_at = self._timing.clock()
                         self.synced.set()
-                        _answer(asked)
+                        _answer(each.renewed for each in asked)
                     else:
-                        self._renewals += asked
+                        self._renewals += self._still_waiting(asked, error)
                         self._report("list_failed", str(error))
+                        # The view is as good as it was before somebody asked for a better one.
+                        listed = why == "list_renewed" and not self._is_list_wanted()
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
                     continue
-                _answer(asked)
+                _answer(each.renewed for each in asked)
                 listed = True
                 failed_watches = 0
                 if self._is_list_wanted():
@@ -261,6 +281,19 @@ class Reflector(Generic[T]):
             if failure is not None and failure.kind is FailureClass.GONE and fruitless == 1:
                 continue
             await self._pause(fruitless, retry_after)
+
+    def _still_waiting(self, asked: Iterable[_Renewal], error: Exception) -> list[_Renewal]:
+        """Those who go on waiting after a list that failed; the others are told why."""
+        now = self._timing.clock()
+        left = []
+        for each in asked:
+            if each.renewed.done():
+                continue
+            if now >= each.until:
+                each.renewed.set_exception(NotListed(str(error)))
+            else:
+                left.append(each)
+        return left
 
     def _is_absent(self, error: Exception) -> bool:
         """Whether the server has no such collection. One that has been there is not forgotten for a 404, which a proxy
@@ -315,6 +348,7 @@ class Reflector(Generic[T]):
         await self._hand_over(Change(DELETED, old, old) for old in self._take(gone))
         await self._hand_over(self._differences(fresh, unchanged=reading != self._known_by))
         self._version, self._known_by = revision, reading
+        self.heard_at = self._timing.clock()
         self.synced.set()
         self._tell_who_waits()
 
@@ -361,7 +395,9 @@ class Reflector(Generic[T]):
             async with self._transport.stream(
                 f"{self._path}?{urlencode(query)}", read_timeout=stall
             ) as batches:
+                self.heard_at = self._timing.clock()
                 async for lines in batches:
+                    self.heard_at = self._timing.clock()
                     for at in range(0, len(lines), PORTION):
                         if at:
                             await asyncio.sleep(0)

@@ -31,7 +31,7 @@ from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import coordinator_of, lead, leases_of, run_to_end
+from agent_scheduler.leading import CannotLead, coordinator_of, lead, leases_of, run_to_end
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.logs import get_logger, set_level
@@ -63,6 +63,9 @@ from .wire import (
 _CONNECTIONS = 8
 #: Seconds between two words of how long children may write; less where that is not long.
 _BEAT = 1.0
+#: Seconds after which leases are given back if no child has come to schedule under them: the API server does not list
+#: what decisions need, or not to us.
+_NOBODY_BEGINS = 180.0
 #: Seconds that a child may take beyond the grace to end, until it is killed.
 _BEYOND_GRACE = 5.0
 
@@ -241,6 +244,8 @@ class Supervisor:
                     )
                     service.append(tasks.create_task(coordinator.run()))
                     service.append(tasks.create_task(self._open(coordinator, nodes)))
+                if self.leases.names:
+                    service.append(tasks.create_task(self._see_that_somebody_begins()))
                 await self._stopping.wait()
                 await self._wind_down()
                 for task in service:
@@ -250,12 +255,18 @@ class Supervisor:
                     await coordinator.release()
                 except RequestFailed as error:
                     self._log.warning("nodes not given back", problem=str(error))
-        except asyncio.CancelledError:
+        except BaseException:
             # Others may lead: nothing of the children may come after this.
             self.children.kill()
             raise
         finally:
             self._working = False
+
+    async def _see_that_somebody_begins(self) -> None:
+        """Raises CannotLead if nobody does in time."""
+        await self._timing.sleep(_NOBODY_BEGINS)
+        if not self.exchange.members:
+            raise CannotLead(self._problem() or "no process schedules")
 
     async def _open(self, coordinator: Coordinator, nodes: Nodes) -> None:
         await coordinator.has_settled()

@@ -16,7 +16,7 @@ from agent_scheduler.fastpath.explaining import Explainer
 from agent_scheduler.fastpath.history import History
 from agent_scheduler.fastpath.shard import Shard
 from agent_scheduler.kube.lease import LeaderElector, boottime
-from agent_scheduler.processes import exchange
+from agent_scheduler.processes import exchange, supervisor
 from agent_scheduler.processes.channel import Channel
 from agent_scheduler.processes.child import Child
 from agent_scheduler.processes.pages import EXPLAIN
@@ -212,6 +212,47 @@ async def test_a_child_writes_no_longer_than_it_was_told_and_binds_again_when_it
             assert await cluster.placed() == {}
             monkeypatch.undo()
             await made.placed(*names)
+
+
+async def test_children_may_write_no_longer_than_the_leases_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[float, float]] = []
+    told = Child.told
+
+    def noting(child: Child, order: Order) -> None:
+        if isinstance(order, Lead):
+            # Renewals only put the end of the leases off.
+            said.append((order.until, made.supervisor.leases.until))
+        told(child, order)
+
+    monkeypatch.setattr(Child, "told", noting)
+    text = ELECT.replace("retryPeriod: 100ms", "retryPeriod: 1s").replace(
+        "renewDeadline: 5s", "renewDeadline: 2s"
+    )
+    async with embedded_cluster() as cluster:
+        await nodes(cluster, 2)
+        made = World(cluster)
+        made.make(2, text)
+        ending = asyncio.create_task(made.supervisor.run(signals=False))
+        await until(lambda: sum(until > float("-inf") for until, _ in said) >= 6)
+        made.supervisor.stop()
+        assert await asyncio.wait_for(ending, 30) == 0
+    assert [until for until, held in said if until > held] == []
+
+
+async def test_the_leases_are_given_back_when_no_child_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_NOBODY_BEGINS", 0.5)
+
+    def refused(request: Request) -> Disturbance | None:
+        return Disturbance(error=ApiError(403, "Forbidden", "no")) if request.path == "/api/v1/pods" else None
+
+    async with embedded_cluster(disturb=refused) as cluster:
+        await nodes(cluster, 2)
+        made = World(cluster)
+        made.make(2, ELECT)
+        assert await asyncio.wait_for(made.supervisor.run(signals=False), 30) == 1
+        lease = await cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/one")
+        assert not lease["spec"].get("holderIdentity")
+        assert lease["spec"]["leaseTransitions"] == 0
 
 
 async def test_a_standby_waits_with_synced_children_and_takes_over() -> None:

@@ -19,7 +19,7 @@ from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.shards.facts import node_facts
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.kube.changes import DELETED, Change, Handler
-from agent_scheduler.kube.reflector import Reflector, WatchTimes
+from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects import wire
@@ -161,10 +161,11 @@ class Watches:
         return all(reflector.synced.is_set() for reflector in self._reflectors)
 
     async def renew(self) -> None:
-        """When this returns, all has been seen that was true when this was called. Needs `run`."""
+        """When this returns, all has been seen that was true when this was called. Needs `run`. Raises NotListed, in a
+        group, if the API server does not list one of them."""
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors:
-                tasks.create_task(reflector.renew())
+                tasks.create_task(reflector.renew(patience=RENEWAL_PATIENCE))
 
     def _counted(self, kind: str, take: Handler[Any], changes: list[Change[Any]]) -> None:
         take(changes)

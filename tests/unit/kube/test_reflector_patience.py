@@ -1,0 +1,60 @@
+"""How long somebody waits for a list that does not come, and what the view is worth afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent_scheduler.kube.reflector import NotListed
+
+from .scripted import Stream, eventually, status
+from .test_reflector import SILENT, World, bookmark, event, listing, pod
+
+
+async def test_who_has_waited_long_enough_is_told_why_by_the_next_list_that_fails() -> None:
+    world = World([listing(11), status(403, "Forbidden")], [SILENT])
+    async with world.run():
+        await world.watching(1)
+        with pytest.raises(NotListed, match="403 Forbidden"):
+            await asyncio.wait_for(world.reflector.renew(patience=5), 5)
+        # Backoffs of 1, 2 and 4 seconds: the fourth list is the first that failed after five.
+        assert world.time.slept[:3] == [1, 2, 4]
+        assert world.counts["list_renewed"] == 4
+
+
+async def test_the_watch_goes_on_from_where_it_was_when_nobody_waits_for_the_list() -> None:
+    world = World(
+        [listing(11, pod("a", 10)), status(403, "Forbidden")],
+        [SILENT, Stream([event("ADDED", pod("b", 12))], end="hang")],
+    )
+    async with world.run():
+        await world.watching(1)
+        with pytest.raises(NotListed):
+            await asyncio.wait_for(world.reflector.renew(patience=0), 5)
+        await eventually(lambda: world.names == {"a": "10", "b": "12"})
+        assert world.watched_from() == ["11", "11"]
+
+
+async def test_one_without_patience_goes_on_waiting_beside_one_that_gives_up() -> None:
+    world = World([listing(11), status(503), status(503), listing(30, pod("a", 30))], [SILENT])
+    async with world.run():
+        await world.watching(1)
+        waiting = asyncio.ensure_future(world.reflector.renew())
+        with pytest.raises(NotListed, match="503"):
+            await asyncio.wait_for(world.reflector.renew(patience=0), 5)
+        await asyncio.wait_for(waiting, 5)
+        assert world.names == {"a": "30"}
+
+
+async def test_lists_watches_and_bookmarks_are_signs_of_life_and_refusals_are_none() -> None:
+    told = asyncio.Event()
+    world = World([listing(11), status(500)], [Stream([told, bookmark(12)]), status(500)])
+    began = world.time.now
+    async with world.run():
+        await world.watching(1)
+        world.time.now += 100
+        told.set()
+        await eventually(lambda: world.reflector.heard_at == began + 100)
+        await world.watching(4)
+        assert world.reflector.heard_at == began + 100 < world.time.now
