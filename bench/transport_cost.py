@@ -1,4 +1,4 @@
-"""What a request costs the client, in CPU time of the client's process: `Http1Transport` beside `AiohttpTransport`.
+"""What a request costs the client, in CPU time of the client's process: `Http1Transport` beside a bare protocol.
 
 `begun` is a request as the binder sends it: by `Http1Transport.start`, without a task. The last in the row is the
 floor: a bare protocol that writes prepared bytes and looks at the status alone, without pool, deadlines, headers or any
@@ -32,7 +32,7 @@ import uvloop
 
 from agent_scheduler.apiserver.certificates import Certificates, make_certificates, server_context
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response, TransportError
+from agent_scheduler.kube.transport import Endpoint, Response, TransportError
 from bench.tables import spread, table
 from bench.watch_decode import pod
 
@@ -119,7 +119,6 @@ class BareTransport:
 _KINDS: dict[str, Callable[..., Any]] = {
     "begun": Http1Transport,
     "http1": Http1Transport,
-    "aiohttp": AiohttpTransport,
     "bare": BareTransport,
 }
 
@@ -280,11 +279,11 @@ def main() -> None:
     rows = []
     for result in results:
         figures = result["us"]
-        ratio = statistics.median(figures["aiohttp"]) / statistics.median(figures["http1"])
+        ratio = statistics.median(figures["http1"]) / statistics.median(figures["bare"])
         case = f"{result['scheme']} {result['method']}, {result['in_flight']} in flight"
         shown = (spread(figures[kind]) if kind in figures else "" for kind in _KINDS)
         rows.append((case, *shown, f"{ratio:.1f}"))
-    print(table(("request", *_KINDS, "aiohttp to http1"), rows))
+    print(table(("request", *_KINDS, "http1 to bare"), rows))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ import msgspec
 import uvloop
 
 from agent_scheduler.kube.changes import Change
+from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, Response
+from agent_scheduler.kube.transport import Endpoint, Response
 from agent_scheduler.kube.watch_events import open_event
 from agent_scheduler.objects.wire import Pod
 from bench.tables import table
@@ -189,7 +190,7 @@ def serve(pods: int, pipe: Connection) -> None:
 
 
 async def over_http(port: int, count: int) -> float:
-    transport = AiohttpTransport(Endpoint(f"http://127.0.0.1:{port}"))
+    transport = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"))
     done = asyncio.Event()
     seen = 0
 

@@ -6,23 +6,30 @@ dictionary in between.
 
 Guarantees: an answer is delivered whole or not at all; bytes that nobody asked for, or that follow an answer, never
 become part of another exchange but end the connection; what is held of an answer is bounded (`Limits`); no
-request is written while another is unanswered. Whether a failed request may be repeated is judged by the caller,
-who learns in `Broken` all that is known here.
+request is written while another is unanswered; a request that is given up is taken back from the kernel as far as it
+has not left this machine, so that it does not arrive after a lease was lost. Whether a failed request may be repeated
+is judged by the caller, who learns in `Broken` all that is known here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 import socket
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import httptools
 
-from agent_scheduler.kube.transport import TCP_OPTIONS, Response
+from agent_scheduler.kube.transport import Response
 
+#: A peer that vanished without a FIN is found by the kernel after roughly 30 + 3 x 10 s, as client-go's dialer does.
+TCP_OPTIONS = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
+#: Closing drops what was not sent yet, where the kernel would otherwise go on trying for minutes.
+_DROP_UNSENT = struct.pack("ii", 1, 0)
 _FRAMING = (b"content-length", b"transfer-encoding")
 #: A peer's FIN, where the system tells it from data; errors and a hang-up of both sides are always reported.
 _HANGUP = getattr(select, "POLLRDHUP", 0)
@@ -50,6 +57,12 @@ class Answer(Protocol):
     def set_result(self, response: Response, /) -> None: ...
 
     def set_exception(self, error: Broken, /) -> None: ...
+
+
+class Inflow(Answer, Protocol):
+    """An `Answer` that takes a body as it comes; `set_result` then is its end."""
+
+    def feed(self, data: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +111,31 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answer", "_body", "_descriptor", "_fault", "_head_done", "_head_only", "_headers", "_held", "_keep",
-        "_limits", "_lost", "_opened", "_parser", "_poll", "_received", "_transport", "_unframed", "_whole",
-        "closed", "deadline", "idle_since", "served",
+        "_answer",
+        "_body",
+        "_descriptor",
+        "_fault",
+        "_head_done",
+        "_head_only",
+        "_headers",
+        "_held",
+        "_inflow",
+        "_keep",
+        "_limits",
+        "_lost",
+        "_opened",
+        "_parser",
+        "_poll",
+        "_received",
+        "_transport",
+        "_unframed",
+        "_whole",
+        "closed",
+        "deadline",
+        "idle_since",
+        "retires_at",
+        "served",
+        "streaming",
     )  # fmt: skip
 
     def __init__(
@@ -130,6 +165,11 @@ class Connection(asyncio.Protocol):
         self.served = 0
         #: In the loop's time: until when the exchange may last, and (set by the pool) since when there is none.
         self.deadline = self.idle_since = 0.0
+        #: In the loop's time, set by the pool: from when on it serves no further exchange.
+        self.retires_at = math.inf
+        #: Where the body of a 200 goes, and whether that is what comes now.
+        self._inflow: Inflow | None = None
+        self.streaming = False
         # Of the exchange under way; `send` sets them anew.
         self._head_only = False
         self._received = False
@@ -142,8 +182,18 @@ class Connection(asyncio.Protocol):
 
     # -- the owner's side
 
-    def send(self, message: bytes, deadline: float, answer: Answer, *, head_only: bool = False) -> None:
+    def send(
+        self,
+        message: bytes,
+        deadline: float,
+        answer: Answer,
+        *,
+        head_only: bool = False,
+        inflow: Inflow | None = None,
+    ) -> None:
         """Writes a request; `answer` gets what comes, or `Broken`. `head_only`: the answer has no body (HEAD).
+
+        With an `inflow`, `answer` gets a 200 as soon as its head is there, and the body goes to the `inflow`.
 
         An answer that nobody wants any more leaves the connection unfit for reuse, as it may still come. Ending the
         exchange at its deadline is the pool's business.
@@ -157,8 +207,22 @@ class Connection(asyncio.Protocol):
         self._head_done = False
         self._headers = []
         self._body = []
+        self._inflow = inflow
         self._answer = answer
         self._transport.write(message)
+
+    def pause(self) -> None:
+        """Read nothing more until `resume`, so that the peer has to wait."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def retire(self) -> None:
+        """No exchange after the one under way."""
+        self._keep = False
 
     def alive(self) -> bool:
         """Whether a request may be written: nothing has come from the peer since the last answer, not even a FIN
@@ -179,6 +243,10 @@ class Connection(asyncio.Protocol):
 
     def fail(self, reason: str) -> None:
         """Ends the exchange under way, if any, and the connection."""
+        if self._answer is not None and self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None and not self._transport.is_closing():
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_UNSENT)
         self._end(Broken(reason))
         self.abort()
 
@@ -269,6 +337,11 @@ class Connection(asyncio.Protocol):
             self._finish()
             # The parser expects the body that the head announces.
             self._parser = httptools.HttpResponseParser(self)
+        elif self._inflow is not None and self._answer is not None and self._parser.get_status_code() == 200:
+            answer, self._answer = self._answer, self._inflow
+            self.streaming = True
+            if not answer.done():
+                answer.set_result(Response(200, b"", Headers(self._headers)))
 
     def _head_size(self) -> int:
         # The line's end, colon and space of each count too, or empty headers would be free.
@@ -276,6 +349,9 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._unframed = 0
+        if self.streaming and self._inflow is not None:
+            self._inflow.feed(body)
+            return
         self._held += len(body)
         if self._answer is None:
             self._fault = "the server sent a body that was not asked for"

@@ -2,7 +2,8 @@
 
 The connection used last is taken first, so that a quiet client keeps few of them warm and the rest go. A request
 that finds all of them busy waits its turn, first come, first served. A connection is never taken that was idle for
-longer than `keepalive`, or that its peer is known to have closed.
+longer than `keepalive`, or that its peer is known to have closed. However busy, a connection is replaced after about
+`max_age`: requests would otherwise stay for ever with the one of several API servers that was there first.
 
 Every connection, whether being opened, busy or idle, has a slot; a slot that becomes free while others wait goes
 to the first of them and is never up for grabs in between.
@@ -12,29 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import ssl
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
+from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.connection import Connection, Limits
+from agent_scheduler.kube.dial import Dial
+
+#: Of `max_age`, at most so much is taken off at random, so that connections made together do not end together.
+_AGE_JITTER = 0.3
 
 
 class NoConnection(Exception):
     """There is no connection to send on, so nothing was sent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to connect. `tls` None means plain HTTP; `server_hostname` is what the certificate must be for."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    server_hostname: str | None = None
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class ConnectionPool:
@@ -44,9 +38,21 @@ class ConnectionPool:
     """
 
     def __init__(
-        self, address: Address, *, size: int, keepalive: float, connect_timeout: float, limits: Limits
+        self,
+        address: Address,
+        *,
+        size: int,
+        keepalive: float,
+        connect_timeout: float,
+        max_age: float,
+        limits: Limits,
+        dial: Dial,
+        rng: random.Random,
     ) -> None:
         self._address = address
+        self._dial = dial
+        self._max_age = max_age
+        self._rng = rng
         self._size = size
         self._keepalive = keepalive
         self._connect_timeout = connect_timeout
@@ -96,6 +102,24 @@ class ConnectionPool:
             connection.abort()
         return await self._connect(deadline)
 
+    async def open(self, deadline: float) -> Connection:
+        """A connection beside the bounded ones, for whoever keeps it for long. Ended by its `abort`."""
+        return await self._opened_by(deadline)
+
+    def use(self, tls: ssl.SSLContext) -> None:
+        """From now on connections trust and present what `tls` does. Those of before are given up: idle ones and
+        streams at once, others after their exchange."""
+        if tls is self._address.tls:
+            return
+        self._address = replace(self._address, tls=tls)
+        while self._idle:
+            self._drop(self._idle.pop())
+        for connection in list(self._open):
+            if connection.streaming:
+                connection.fail("its certificates were replaced")
+            else:
+                connection.retire()
+
     async def renew(self, connection: Connection, deadline: float) -> Connection:
         """A new connection in the place of one that broke. Raises NoConnection, and then the slot is free."""
         connection.abort()
@@ -103,10 +127,16 @@ class ConnectionPool:
 
     def release(self, connection: Connection) -> None:
         """Gives back a connection after its exchange, however that ended."""
-        if self._closed or not connection.reusable:
+        now = self._loop.time()
+        if self._closed or not connection.reusable or connection.retires_at <= now:
             self._drop(connection)
         else:
-            self._hand_over(connection)
+            self._hand_over(connection, now)
+
+    def watch_deadline(self, deadline: float) -> None:
+        """Sees to it that an exchange with this deadline is ended when it is over."""
+        if deadline < self.alarm_at:
+            self.set_alarm(deadline)
 
     def set_alarm(self, deadline: float) -> None:
         """To be called for a deadline that is before `alarm_at`: exchanges that reach theirs are then ended."""
@@ -138,12 +168,12 @@ class ConnectionPool:
                 return waiter
         return None
 
-    def _hand_over(self, connection: Connection) -> None:
+    def _hand_over(self, connection: Connection, now: float) -> None:
         waiter = self._next_waiter()
         if waiter is not None:
             waiter.set_result(connection)
             return
-        connection.idle_since = self._loop.time()
+        connection.idle_since = now
         self._idle.append(connection)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(self._keepalive, self._sweep)
@@ -178,6 +208,14 @@ class ConnectionPool:
 
     async def _connect(self, deadline: float) -> Connection:
         """Opens a connection in a slot that is held already, and frees the slot if that fails."""
+        try:
+            return await self._opened_by(deadline)
+        except BaseException:
+            self._free_slot()
+            raise
+
+    async def _opened_by(self, deadline: float) -> Connection:
+        """A new connection. Raises NoConnection."""
         address = self._address
         connection = Connection(self._limits, opened=self._open.add, lost=self._on_lost)
         limit = min(deadline, self._loop.time() + self._connect_timeout)
@@ -187,26 +225,23 @@ class ConnectionPool:
             async with asyncio.timeout_at(limit) as scope:
                 self._opening.add(scope)
                 try:
-                    await self._loop.create_connection(
-                        lambda: connection,
-                        address.host,
-                        address.port,
-                        ssl=address.tls,
-                        server_hostname=address.server_hostname if address.tls is not None else None,
-                    )
+                    await self._dial(address, connection)
                 finally:
                     self._opening.discard(scope)
                     self._note_emptied()
             if self._closed or not connection.alive():
                 raise NoConnection(f"the connection to {address} was closed at once")
         except BaseException as error:
-            self._drop(connection)
+            connection.abort()
             if isinstance(error, TimeoutError) and scope.expired():
                 why = "the client is closing" if self._closed else "timed out"
                 raise NoConnection(f"no connection to {address}: {why}") from None
             if isinstance(error, OSError | UnicodeError):
                 raise NoConnection(f"no connection to {address}: {type(error).__name__}: {error}") from error
             raise
+        connection.retires_at = self._loop.time() + self._max_age * (1 - _AGE_JITTER * self._rng.random())
+        if address is not self._address:
+            connection.retire()
         return connection
 
     def _on_lost(self, connection: Connection) -> None:

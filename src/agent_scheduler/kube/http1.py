@@ -1,58 +1,67 @@
-"""`Transport` at the cost that a bind can bear: short requests on bare HTTP/1.1 connections.
+"""`Transport` on HTTP/1.1 connections of our own, at the cost that a bind can bear.
 
 Two requests a pod, a bind and an event, are most of what a scheduler sends, and through a general HTTP client each
 costs several times what deciding on the pod does (`bench/transport_cost.py` measures it, docs/decisions/0005 says
-what follows). So requests go through `kube.connection_pool`, one write and one parse each; watches, of which there
-are few and where parsing is a small part, stay with `AiohttpTransport`, and so does all that goes through a proxy.
+what follows). So requests go through `kube.connection_pool`, one write and one parse each. Watches have connections of
+their own and never take one from the pool that writes use.
 
 The meaning of a failure is that of `kube.transport`: NotSent until the first byte of a request is written,
 OutcomeUnknown from then on until its answer is whole. Nothing is written twice, but for a GET or HEAD on a reused
 connection that broke before an answer began.
+
+Whether a write is still allowed (`request_if`) is asked when all that takes time is behind it: credentials, a free
+connection, the TLS handshake. Between the question and the write nothing is awaited.
+
+Sockets are touched in one place, `dial` (`kube.dial.Dial`): given an `Address` and a protocol, it opens a connection
+and calls the protocol's `connection_made` with an `asyncio.Transport`, or raises OSError. Whatever else can do that can
+take the place of a network: nothing else here needs a loop with sockets, and all time is the loop's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
-from urllib.parse import urlsplit
 
+from agent_scheduler.kube.address import is_target, target_of
 from agent_scheduler.kube.connection import Broken, Connection, Limits
-from agent_scheduler.kube.connection_pool import Address, ConnectionPool, NoConnection
+from agent_scheduler.kube.connection_pool import ConnectionPool, NoConnection
+from agent_scheduler.kube.dial import Dial, Dialer
+from agent_scheduler.kube.streamed import StreamedBody
 from agent_scheduler.kube.transport import (
-    KEEPALIVE_SECONDS,
-    AiohttpTransport,
     Answered,
     Endpoint,
     NotSent,
     OutcomeUnknown,
     Response,
+    StreamRefused,
     TransportError,
+    split_lines,
 )
+
+#: Shorter than the 90 s after which a kube-apiserver closes an idle connection, so that ours gives up first and a
+#: write is never started on a connection that is being closed.
+KEEPALIVE_SECONDS = 30.0
+#: After so long a connection is replaced, however busy: requests find the API servers that were added or came back.
+MAX_AGE_SECONDS = 300.0
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 #: Requests that change nothing, so that sending one twice does no harm.
 _SAFE = frozenset({"GET", "HEAD"})
-#: So long a started request takes the credentials of the last awaited one. Asking for them may have to wait.
+#: So long the credentials given last are taken without asking for them, which may have to wait.
 _CREDENTIALS_SECONDS = 1.0
 #: Methods whose requests say their length even if it is zero (RFC 9110, 8.6).
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})
 
 
-# Both are asked twice a pod, so they do without patterns.
-
-
 def _is_method(method: str) -> bool:
+    # Asked twice a pod, so without a pattern.
     return method.isascii() and method.isalpha() and method.isupper()
-
-
-def _is_target(path: str) -> bool:
-    """Whether it may stand in a request's line: ASCII that can be seen."""
-    return path[:1] == "/" and " " not in path and path.isascii() and path.isprintable()
 
 
 def _header_line(name: str, value: str) -> bytes:
@@ -69,47 +78,14 @@ def _content_type_line(content_type: str) -> bytes:
     return _header_line("Content-Type", content_type)
 
 
-def _address(endpoint: Endpoint) -> tuple[Address, str, str]:
-    """Where to connect, what to call it in `Host`, and what comes before every path. Raises ValueError."""
-    url = endpoint.base_url
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"base_url {url!r}: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise ValueError(f"base_url {url!r}: expected http://HOST[:PORT][/PATH] or https://...")
-    if parts.query or parts.fragment:
-        raise ValueError(f"base_url {url!r}: a query or fragment has no place in it")
-    prefix = parts.path.rstrip("/")
-    if not _is_target(f"{prefix}/"):
-        raise ValueError(f"base_url {url!r}: its path is not percent-encoded")
-    host = parts.hostname
-    usual = 443 if parts.scheme == "https" else 80
-    tls: ssl.SSLContext | None = None
-    if parts.scheme == "https":
-        tls = endpoint.ssl_context or ssl.create_default_context()
-    address = Address(
-        host=host,
-        port=port or usual,
-        tls=tls,
-        server_hostname=endpoint.server_hostname or host.rstrip("."),
-    )
-    if ":" in host:
-        # A zone says which of this machine's interfaces leads there; it means nothing to the server.
-        named = f"[{host.partition('%')[0]}]"
-    else:
-        named = host if host.isascii() else host.encode("idna").decode()
-    return address, named if address.port == usual else f"{named}:{address.port}", prefix
-
-
 class Http1Transport:
-    """`Transport` on a bounded pool of bare connections for requests, and `AiohttpTransport` for watches.
+    """`Transport` on a bounded pool of bare connections for requests, and one connection for each watch.
 
-    Takes what `AiohttpTransport` takes and behaves alike. `pool_size` bounds the requests under way; more wait for
-    a connection, first come, first served, and time spent waiting counts towards their timeout.
-    `observe(method, status)` is told of each exchange, status 0 being a transport error. `limits` bounds an answer;
-    one that is larger is no whole answer. Has to be made and used in one running event loop.
+    `pool_size` bounds the requests under way; more wait for a connection, first come, first served, and time spent
+    waiting, for credentials too, counts towards their timeout. `observe(method, status)` is told of each exchange,
+    status 0 being a transport error. `limits` bounds an answer; one that is larger is no whole answer. Times are in
+    seconds; `rng` spreads the ends of connections. Has to be made and used in one running event loop. Raises ValueError
+    for an endpoint that names no server.
     """
 
     def __init__(
@@ -118,22 +94,36 @@ class Http1Transport:
         *,
         pool_size: int = 64,
         keepalive: float = KEEPALIVE_SECONDS,
+        max_age: float = MAX_AGE_SECONDS,
         connect_timeout: float = 10.0,
         user_agent: str = "agent-scheduler",
         observe: Callable[[str, int], None] | None = None,
         limits: Limits | None = None,
+        dial: Dial | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         if pool_size < 1:
             raise ValueError(f"pool_size must be at least 1, not {pool_size}")
-        address, host, self._prefix = _address(endpoint)
         self._endpoint = endpoint
+        tls = endpoint.ssl_context
+        #: Gives what connections are to trust and present now, where that changes.
+        self._tls: Callable[[], ssl.SSLContext] | None = None
+        if callable(tls):
+            self._tls, tls = tls, tls()
+        if tls is None and endpoint.base_url.startswith("https:"):
+            tls = ssl.create_default_context()
+        target = target_of(endpoint, tls)
+        self._prefix = target.prefix
         self._observe = observe
         self._loop = asyncio.get_running_loop()
+        self._connect_timeout = connect_timeout
+        # `identity`: a compressed watch is buffered by whoever compresses it, and lists cost more CPU than they save.
         self._common = {
-            "Host": host,
+            "Host": target.host,
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": user_agent,
+            **target.headers,
         }
         #: The head's lines of the credentials given last. Invariant: `_lines` is what `_render` makes of `_given`.
         self._given: dict[str, str] = {}
@@ -141,20 +131,14 @@ class Http1Transport:
         self._given_until = 0.0
         self._lines = self._render(self._given)
         self._pool = ConnectionPool(
-            address,
+            target.address,
             size=pool_size,
             keepalive=keepalive,
             connect_timeout=connect_timeout,
+            max_age=max_age,
             limits=limits or Limits(),
-        )
-        self._proxied = endpoint.proxy is not None
-        self._general = AiohttpTransport(
-            endpoint,
-            pool_size=pool_size,
-            keepalive=keepalive,
-            connect_timeout=connect_timeout,
-            user_agent=user_agent,
-            observe=observe,
+            dial=dial or Dialer(),
+            rng=rng or random.Random(),
         )
 
     def _render(self, given: Mapping[str, str]) -> bytes:
@@ -163,28 +147,44 @@ class Http1Transport:
         kept = {name: value for name, value in self._common.items() if name.lower() not in names}
         return b"".join(_header_line(name, value) for name, value in {**kept, **given}.items())
 
-    def _message(
-        self, method: str, path: str, body: bytes | None, content_type: str, given: Mapping[str, str]
-    ) -> bytes:
+    def _message(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
         """A request as it is written. Raises ValueError if it cannot be one."""
-        if not _is_method(method) or not _is_target(path):
+        if not _is_method(method) or not is_target(path):
             raise ValueError(
                 f"{method} {path!r}: expected a method and a percent-encoded path with its slash"
             )
         line = f"{method} {self._prefix}{path} HTTP/1.1\r\n"
-        # Compared by value: nothing forbids a source of credentials to change the mapping that it gave.
-        if given != self._given:
-            self._lines, self._given = self._render(given), dict(given)
         if body is not None:
             length = b"Content-Length: %d\r\n\r\n" % len(body)
             return b"".join((line.encode(), self._lines, _content_type_line(content_type), length, body))
         end = b"Content-Length: 0\r\n\r\n" if method in _WITH_LENGTH else b"\r\n"
         return b"".join((line.encode(), self._lines, end))
 
-    async def _exchange(self, method: str, message: bytes, seconds: float) -> Response:
-        """Raises NoConnection or Broken; a Broken that is raised leaves the outcome unknown."""
+    async def _authenticate(self, deadline: float) -> None:
+        """Sees to it that `_lines` has credentials that are good now. Raises NotSent."""
+        if self._loop.time() < self._given_until:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                given = await self._endpoint.headers()
+        except TimeoutError:
+            raise NotSent("no credentials were to be had in time") from None
+        # Compared by value: nothing forbids a source of credentials to change the mapping that it gave.
+        if given != self._given:
+            try:
+                self._lines = self._render(given)
+            except ValueError as error:
+                raise NotSent(f"the credentials cannot be sent: {error}") from None
+            self._given = dict(given)
+        if self._tls is not None:
+            self._pool.use(self._tls())
+        self._given_until = self._loop.time() + _CREDENTIALS_SECONDS
+
+    async def _exchange(
+        self, method: str, message: bytes, deadline: float, allowed: Callable[[], bool] | None
+    ) -> Response:
+        """Raises NotSent, NoConnection or Broken; a Broken that is raised leaves the outcome unknown."""
         pool = self._pool
-        deadline = self._loop.time() + seconds
         connection = pool.take()
         if connection is None:
             connection = await pool.acquire(deadline)
@@ -192,11 +192,15 @@ class Http1Transport:
             repeat = False
             reused = connection.served > 0
             answer: asyncio.Future[Response] = self._loop.create_future()
-            connection.send(message, deadline, answer, head_only=method == "HEAD")
-            if deadline < pool.alarm_at:
-                pool.set_alarm(deadline)
             try:
-                return await answer
+                if allowed is not None and not allowed():
+                    raise NotSent("this process may not write any more")
+                connection.send(message, deadline, answer, head_only=method == "HEAD")
+                pool.watch_deadline(deadline)
+                response = await answer
+                if response.status == 401:
+                    connection.retire()
+                return response
             except Broken as error:
                 repeat = error.unanswered and reused and method in _SAFE
                 if not repeat:
@@ -216,19 +220,30 @@ class Http1Transport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        """As `Transport.request`. Raises ValueError for a method, path or header that cannot be sent."""
-        if self._proxied:
-            return await self._general.request(
-                method, path, body=body, content_type=content_type, timeout=timeout
-            )
+        """As `Transport.request`. Raises ValueError for a method or path that cannot be sent."""
+        return await self.request_if(
+            None, method, path, body=body, content_type=content_type, timeout=timeout
+        )
+
+    async def request_if(
+        self,
+        allowed: Callable[[], bool] | None,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,  # noqa: ASYNC109
+    ) -> Response:
+        """As `kube.transport.RequestIf`; without `allowed`, as `request`."""
+        deadline = self._loop.time() + timeout
         try:
-            given = await self._endpoint.headers()
-            self._given_until = self._loop.time() + _CREDENTIALS_SECONDS
-            message = self._message(method, path, body, content_type, given)
-            response = await self._exchange(method, message, timeout)
-        except TransportError:
+            await self._authenticate(deadline)
+            message = self._message(method, path, body, content_type)
+            response = await self._exchange(method, message, deadline, allowed)
+        except TransportError as error:
             self._seen(method, 0)
-            raise
+            raise type(error)(f"{method} {path}: {error}") from error
         except NoConnection as error:
             self._seen(method, 0)
             raise NotSent(f"{method} {path}: {error} (timeout {timeout:g} s)") from error
@@ -252,16 +267,15 @@ class Http1Transport:
 
         A request that may be repeated is left to `request`, which knows how."""
         now = self._loop.time()
-        if method in _SAFE or self._proxied or now >= self._given_until:
+        if method in _SAFE or now >= self._given_until:
             return False
-        message = self._message(method, path, body, content_type, self._given)
+        message = self._message(method, path, body, content_type)
         connection = self._pool.take()
         if connection is None:
             return False
         deadline = now + timeout
         connection.send(message, deadline, _Started(self, connection, method, path, timeout, answered))
-        if deadline < self._pool.alarm_at:
-            self._pool.set_alarm(deadline)
+        self._pool.watch_deadline(deadline)
         return True
 
     def _ended(self, connection: Connection, method: str, status: int) -> None:
@@ -275,16 +289,51 @@ class Http1Transport:
         if self._observe is not None:
             self._observe(method, status)
 
-    def stream(
-        self, path: str, *, read_timeout: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        return self._general.stream(path, read_timeout=read_timeout)
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        connection: Connection | None = None
+        try:
+            try:
+                deadline = self._loop.time() + self._connect_timeout
+                await self._authenticate(deadline)
+                message = self._message("GET", path, None, "")
+                connection = await self._pool.open(deadline)
+                body = StreamedBody(self._pool, connection, silence=read_timeout)
+                answer: asyncio.Future[Response] = self._loop.create_future()
+                deadline = self._loop.time() + read_timeout
+                connection.send(message, deadline, answer, inflow=body)
+                self._pool.watch_deadline(deadline)
+                response = await answer
+            except TransportError as error:
+                self._seen("WATCH", 0)
+                raise type(error)(f"GET {path}: {error}") from error
+            except NoConnection as error:
+                self._seen("WATCH", 0)
+                raise NotSent(f"GET {path}: {error}") from error
+            except Broken as error:
+                self._seen("WATCH", 0)
+                raise OutcomeUnknown(f"GET {path}: {error} (silence {read_timeout:g} s)") from error
+            self._seen("WATCH", response.status)
+            if response.status != 200:
+                raise StreamRefused(response)
+            async with aclosing(_lines(body, path)) as lines:
+                yield lines
+        finally:
+            # Whatever is left of a watch that was left early cannot be drained.
+            if connection is not None:
+                connection.abort()
 
     async def close(self) -> None:
-        try:
-            await self._pool.close()
-        finally:
-            await self._general.close()
+        await self._pool.close()
+
+
+async def _lines(body: StreamedBody, path: str) -> AsyncGenerator[list[bytes], None]:
+    try:
+        async with aclosing(body.pieces()) as pieces, aclosing(split_lines(pieces)) as batches:
+            async for batch in batches:
+                yield batch
+    except Broken as error:
+        raise OutcomeUnknown(f"GET {path}: the stream ended: {error}") from error
 
 
 class _Started:
@@ -312,6 +361,8 @@ class _Started:
         return False
 
     def set_result(self, response: Response, /) -> None:
+        if response.status == 401:
+            self._connection.retire()
         self._client._ended(self._connection, self._method, response.status)
         self._answered(response)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import (
-    AiohttpTransport,
     Answered,
     Endpoint,
     Response,
@@ -197,12 +197,10 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 @asynccontextmanager
-async def connected(
-    script: Script, *, kind: Callable[..., Transport] = AiohttpTransport, **options: Any
-) -> AsyncIterator[tuple[ScriptedServer, Transport]]:
-    """A server that follows the script, and a transport of the given kind to it."""
+async def connected(script: Script, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Transport]]:
+    """A server that follows the script, and a transport to it."""
     async with serving(script) as server:
-        transport = kind(Endpoint(server.url), **options)
+        transport = Http1Transport(Endpoint(server.url), **options)
         try:
             yield server, transport
         finally:

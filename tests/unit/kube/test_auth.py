@@ -18,7 +18,8 @@ from cryptography.x509.oid import NameOID
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import CertificateFiles, KubeConfigError
-from agent_scheduler.kube.transport import AiohttpTransport, Endpoint, NotSent
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, NotSent
 
 from .scripted import Answer, in_order, serving, status
 
@@ -114,7 +115,7 @@ def write(
 
 
 async def ask(endpoint: Endpoint) -> int:
-    transport = AiohttpTransport(endpoint)
+    transport = Http1Transport(endpoint)
     try:
         return (await transport.request("GET", "/version", timeout=5)).status
     finally:

@@ -286,7 +286,7 @@ async def test_closing_does_not_wait_for_a_handshake() -> None:
 
 
 async def test_an_idle_transport_has_no_timers_left_after_its_end() -> None:
-    async with connected(in_order(Answer(), Hang()), kind=Http1Transport) as (server, transport):
+    async with connected(in_order(Answer(), Hang())) as (server, transport):
         await transport.request("GET", "/", timeout=5)
         assert isinstance(transport, Http1Transport)
         pool = transport._pool

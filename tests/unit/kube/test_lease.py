@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import AiohttpTransport
 
 from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, eventually, running, status
 
@@ -88,7 +88,7 @@ class Work:
 @asynccontextmanager
 async def electing(
     leases: Leases, config: LeaseConfig = CONFIG, time: FakeTime | None = None, **options: Any
-) -> AsyncIterator[tuple[LeaderElector, FakeTime, AiohttpTransport]]:
+) -> AsyncIterator[tuple[LeaderElector, FakeTime, Http1Transport]]:
     time = time or FakeTime()
     async with connected(leases) as (_, transport):
         yield LeaderElector(transport, config, timing=time.timing, **options), time, transport

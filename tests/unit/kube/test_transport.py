@@ -1,12 +1,11 @@
-"""What every `Transport` has to do, asked of each of them."""
+"""What callers rely on of a `Transport`, whatever HTTP is below it."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, suppress
-from functools import partial
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, suppress
 from itertools import pairwise
 
 import pytest
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import (
-    AiohttpTransport,
     Endpoint,
     NotSent,
     OutcomeUnknown,
@@ -24,32 +22,18 @@ from agent_scheduler.kube.transport import (
     split_lines,
 )
 
-from . import scripted
 from .scripted import (
     Answer,
     Hang,
     Request,
     Reset,
-    ScriptedServer,
     Stream,
+    connected,
     eventually,
     in_order,
     serving,
     status,
 )
-
-Kind = Callable[..., Transport]
-Connected = Callable[..., AbstractAsyncContextManager[tuple[ScriptedServer, Transport]]]
-
-
-@pytest.fixture(params=[AiohttpTransport, Http1Transport])
-def kind(request: pytest.FixtureRequest) -> Kind:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def connected(kind: Kind) -> Connected:
-    return partial(scripted.connected, kind=kind)
 
 
 async def read(transport: Transport, *, silence: float = 5) -> list[list[bytes]]:
@@ -57,7 +41,7 @@ async def read(transport: Transport, *, silence: float = 5) -> list[list[bytes]]
         return [batch async for batch in batches]
 
 
-async def test_an_answer_of_any_status_is_a_response(connected: Connected) -> None:
+async def test_an_answer_of_any_status_is_a_response() -> None:
     async with connected(in_order(status(409, "Conflict", "no"))) as (server, transport):
         answer = await transport.request("POST", "/a%2Fb?c=d", body=b"{}", timeout=5)
         assert answer.status == 409
@@ -68,29 +52,29 @@ async def test_an_answer_of_any_status_is_a_response(connected: Connected) -> No
         assert request.headers["accept-encoding"] == "identity"
 
 
-async def test_headers_of_an_answer_are_found_whatever_their_case(connected: Connected) -> None:
+async def test_headers_of_an_answer_are_found_whatever_their_case() -> None:
     async with connected(in_order(Answer(429, headers={"Retry-After": "7"}))) as (_, transport):
         assert (await transport.request("GET", "/", timeout=5)).headers["retry-after"] == "7"
 
 
-async def test_a_base_url_with_a_path_is_kept(kind: Kind) -> None:
+async def test_a_base_url_with_a_path_is_kept() -> None:
     async with serving(in_order(Answer())) as server:
-        transport = kind(Endpoint(server.url + "/k8s/clusters/c-1/"))
+        transport = Http1Transport(Endpoint(server.url + "/k8s/clusters/c-1/"))
         await transport.request("GET", "/api", timeout=5)
         await transport.close()
         assert server.requests[0].target == "/k8s/clusters/c-1/api"
 
 
-async def test_a_redirect_is_an_answer_and_not_followed(connected: Connected) -> None:
+async def test_a_redirect_is_an_answer_and_not_followed() -> None:
     async with connected(in_order(Answer(302, headers={"Location": "/elsewhere"}))) as (server, transport):
         assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 302
         assert len(server.requests) == 1
 
 
-async def test_a_server_that_is_not_there_was_not_sent_anything(kind: Kind) -> None:
+async def test_a_server_that_is_not_there_was_not_sent_anything() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    transport = kind(Endpoint(f"http://127.0.0.1:{port}"))
+    transport = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"))
     with pytest.raises(NotSent):
         await transport.request("POST", "/", body=b"{}", timeout=5)
     with pytest.raises(NotSent):
@@ -98,7 +82,7 @@ async def test_a_server_that_is_not_there_was_not_sent_anything(kind: Kind) -> N
     await transport.close()
 
 
-async def test_waiting_for_a_connection_of_the_pool_sends_nothing(connected: Connected) -> None:
+async def test_waiting_for_a_connection_of_the_pool_sends_nothing() -> None:
     async with connected(in_order(Hang()), pool_size=1) as (server, transport):
         first = asyncio.create_task(transport.request("POST", "/first", timeout=5))
         await server.arrived(1)
@@ -110,9 +94,7 @@ async def test_waiting_for_a_connection_of_the_pool_sends_nothing(connected: Con
 
 
 @pytest.mark.parametrize("action", [Reset(), Hang(), Answer(201, {"a": 1}, cut=3)])
-async def test_a_write_that_got_no_whole_answer_has_an_unknown_outcome(
-    connected: Connected, action: Reset | Hang | Answer
-) -> None:
+async def test_a_write_that_got_no_whole_answer_has_an_unknown_outcome(action: Reset | Hang | Answer) -> None:
     async with connected(in_order(action)) as (server, transport):
         with pytest.raises(OutcomeUnknown):
             await transport.request("POST", "/", body=b"{}", timeout=0.3)
@@ -120,9 +102,7 @@ async def test_a_write_that_got_no_whole_answer_has_an_unknown_outcome(
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST"])
-async def test_a_write_is_never_repeated_when_a_reused_connection_breaks(
-    connected: Connected, method: str
-) -> None:
+async def test_a_write_is_never_repeated_when_a_reused_connection_breaks(method: str) -> None:
     async with connected(in_order(Answer(), Reset(), Answer())) as (server, transport):
         await transport.request("GET", "/", timeout=5)
         with pytest.raises(OutcomeUnknown):
@@ -130,13 +110,13 @@ async def test_a_write_is_never_repeated_when_a_reused_connection_breaks(
         assert len(server.requests) == 2
 
 
-async def test_a_read_is_repeated_when_a_reused_connection_breaks(connected: Connected) -> None:
+async def test_a_read_is_repeated_when_a_reused_connection_breaks() -> None:
     async with connected(in_order(Answer(), Reset(), Answer(body={"a": 1}))) as (_, transport):
         await transport.request("GET", "/", timeout=5)
         assert (await transport.request("GET", "/", timeout=5)).body == b'{"a": 1}'
 
 
-async def test_a_connection_that_was_closed_while_idle_is_replaced(connected: Connected) -> None:
+async def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
     async with connected(in_order(Answer(close=True), Answer(201))) as (server, transport):
         await transport.request("GET", "/", timeout=5)
         await eventually(lambda: server.open == 0)
@@ -144,7 +124,7 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced(connected: Co
         assert server.connections == 2
 
 
-async def test_a_close_that_the_loop_has_not_read_yet_is_still_noticed_before_a_write(kind: Kind) -> None:
+async def test_a_close_that_the_loop_has_not_read_yet_is_still_noticed_before_a_write() -> None:
     """The FIN is in the kernel, the event loop has not run since: writing would make the outcome unknown."""
 
     def serve_one() -> socket.socket:
@@ -158,7 +138,7 @@ async def test_a_close_that_the_loop_has_not_read_yet_is_still_noticed_before_a_
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(10)
-        transport = kind(Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        transport = Http1Transport(Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}"))
         serving_first = loop.run_in_executor(None, serve_one)
         assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
         peer = await serving_first
@@ -169,7 +149,7 @@ async def test_a_close_that_the_loop_has_not_read_yet_is_still_noticed_before_a_
         await transport.close()
 
 
-async def test_credentials_are_asked_for_each_request_and_told_when_they_were_refused(kind: Kind) -> None:
+async def test_credentials_are_asked_for_each_request_and_told_when_they_were_refused() -> None:
     tokens = iter(["one", "two"])
     refusals: list[int] = []
 
@@ -178,7 +158,7 @@ async def test_credentials_are_asked_for_each_request_and_told_when_they_were_re
 
     async with serving(in_order(status(401, "Unauthorized"), Answer())) as server:
         endpoint = Endpoint(server.url, headers=headers, refused=lambda: refusals.append(1))
-        transport = kind(endpoint)
+        transport = Http1Transport(endpoint)
         await transport.request("GET", "/", timeout=5)
         assert refusals == [1]
         await transport.request("GET", "/", timeout=5)
@@ -187,7 +167,7 @@ async def test_credentials_are_asked_for_each_request_and_told_when_they_were_re
         assert [r.headers["authorization"] for r in server.requests] == ["Bearer one", "Bearer two"]
 
 
-async def test_each_exchange_is_observed(connected: Connected) -> None:
+async def test_each_exchange_is_observed() -> None:
     seen: list[tuple[str, int]] = []
     script = in_order(Answer(201), Reset(), Stream([b"{}\n"]))
     async with connected(script, observe=lambda *what: seen.append(what)) as (_, transport):
@@ -198,25 +178,25 @@ async def test_each_exchange_is_observed(connected: Connected) -> None:
     assert seen == [("POST", 201), ("POST", 0), ("WATCH", 200)]
 
 
-async def test_a_stream_gives_whole_lines_and_the_unfinished_last_one(connected: Connected) -> None:
+async def test_a_stream_gives_whole_lines_and_the_unfinished_last_one() -> None:
     script = in_order(Stream([b'{"a":1}\n{"b"', b':2}\n\n{"c":3}\n', b'{"d"']))
     async with connected(script) as (_, transport):
         lines = [line for batch in await read(transport) for line in batch]
         assert lines == [b'{"a":1}', b'{"b":2}', b'{"c":3}', b'{"d"']
 
 
-async def test_lines_that_arrive_together_come_as_one_batch(connected: Connected) -> None:
+async def test_lines_that_arrive_together_come_as_one_batch() -> None:
     async with connected(in_order(Stream([b"1\n2\n3\n", b"4\n"]))) as (_, transport):
         assert await read(transport) == [[b"1", b"2", b"3"], [b"4"]]
 
 
-async def test_a_line_of_several_megabytes_passes(connected: Connected) -> None:
+async def test_a_line_of_several_megabytes_passes() -> None:
     line = b'"' + b"x" * 3_000_000 + b'"'
     async with connected(in_order(Stream([line + b"\n"]))) as (_, transport):
         assert [line for batch in await read(transport) for line in batch] == [line]
 
 
-async def test_a_stream_that_is_refused_carries_the_answer(connected: Connected) -> None:
+async def test_a_stream_that_is_refused_carries_the_answer() -> None:
     async with connected(in_order(status(410, "Expired", "too old"))) as (_, transport):
         with pytest.raises(StreamRefused) as refused:
             await read(transport)
@@ -225,9 +205,7 @@ async def test_a_stream_that_is_refused_carries_the_answer(connected: Connected)
 
 
 @pytest.mark.parametrize("end", ["hang", "reset", "cut"])
-async def test_a_stream_that_stalls_or_breaks_says_so_after_its_whole_lines(
-    connected: Connected, end: str
-) -> None:
+async def test_a_stream_that_stalls_or_breaks_says_so_after_its_whole_lines(end: str) -> None:
     async with connected(in_order(Stream([b"1\n2\n3"], end=end))) as (_, transport):
         got: list[bytes] = []
         with pytest.raises(OutcomeUnknown):
@@ -237,7 +215,7 @@ async def test_a_stream_that_stalls_or_breaks_says_so_after_its_whole_lines(
         assert got == [b"1", b"2"]
 
 
-async def test_a_stream_that_keeps_talking_outlives_its_read_timeout(connected: Connected) -> None:
+async def test_a_stream_that_keeps_talking_outlives_its_read_timeout() -> None:
     pieces = [b"1\n" for _ in range(12)]
     events = [asyncio.Event() for _ in pieces]
     mixed = [part for pair in zip(events, pieces, strict=True) for part in pair]
@@ -248,7 +226,7 @@ async def test_a_stream_that_keeps_talking_outlives_its_read_timeout(connected: 
         assert len(await read(transport, silence=0.2)) == 12
 
 
-async def test_watches_take_no_connection_from_the_pool(connected: Connected) -> None:
+async def test_watches_take_no_connection_from_the_pool() -> None:
     def script(request: Request) -> Stream | Answer:
         return Stream([b"1\n"], end="hang") if request.path == "/watch" else Answer(201)
 
@@ -261,7 +239,7 @@ async def test_watches_take_no_connection_from_the_pool(connected: Connected) ->
         assert (await transport.request("POST", "/", body=b"{}", timeout=5)).status == 201
 
 
-async def test_leaving_a_stream_early_closes_its_connection(connected: Connected) -> None:
+async def test_leaving_a_stream_early_closes_its_connection() -> None:
     async with connected(in_order(Stream([b"1\n"], end="hang"))) as (server, transport):
         async with transport.stream("/", read_timeout=5) as batches:
             await anext(batches)
@@ -269,9 +247,7 @@ async def test_leaving_a_stream_early_closes_its_connection(connected: Connected
         await eventually(lambda: server.open == 0)
 
 
-async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost(
-    connected: Connected,
-) -> None:
+async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost() -> None:
     """asyncio.wait_for loses it before Python 3.12, and a watch that cannot be stopped goes on for ever."""
     async with connected(in_order(status(410, "Expired"))) as (_, transport):
 
@@ -290,7 +266,7 @@ async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost(
             assert done, f"cancelled after {turns % 9} turns, and goes on"
 
 
-async def test_a_transport_that_is_closed_sends_nothing(connected: Connected) -> None:
+async def test_a_transport_that_is_closed_sends_nothing() -> None:
     async with connected(in_order(Answer())) as (server, transport):
         await transport.close()
         with pytest.raises(NotSent, match="closed"):
@@ -300,9 +276,9 @@ async def test_a_transport_that_is_closed_sends_nothing(connected: Connected) ->
         assert server.requests == []
 
 
-def test_a_pool_without_connections_is_refused(kind: Kind) -> None:
+async def test_a_pool_without_connections_is_refused() -> None:
     with pytest.raises(ValueError, match="pool_size must be at least 1"):
-        kind(Endpoint("http://127.0.0.1"), pool_size=0)
+        Http1Transport(Endpoint("http://127.0.0.1"), pool_size=0)
 
 
 async def pieces_of(parts: list[bytes]) -> AsyncIterator[bytes]:

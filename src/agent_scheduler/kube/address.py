@@ -1,0 +1,133 @@
+"""Where a connection leads: the server of an `Endpoint`, directly or through its proxy, and what requests call it."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from agent_scheduler.kube.transport import Endpoint
+
+_PORTS = {"http": 80, "https": 443}
+_USER = re.compile(r"(?<=//)[^/?#]*@")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """An HTTP proxy that is asked for a tunnel. `tls` is for the way to the proxy, `authorization` a header's value."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    authorization: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to connect. `tls` None means plain HTTP; `server_hostname` is what the certificate must be for.
+
+    With a `tunnel` the connection is made to that proxy, and TLS begins behind it.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    tunnel: Proxy | None = None
+
+    def __str__(self) -> str:
+        return named(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`host` is what requests name, `prefix` comes before every path, `headers` go with every request."""
+
+    address: Address
+    host: str
+    prefix: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def named(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def without_user(url: str) -> str:
+    """`url` as it may be shown: without the user and the password in it, whether or not it can be parsed."""
+    return _USER.sub("", url)
+
+
+def basic(username: str, password: str) -> str:
+    """The value of an Authorization header."""
+    return "Basic " + b64encode(f"{username}:{password}".encode()).decode("ascii")
+
+
+def is_target(path: str) -> bool:
+    """Whether it may stand in a request's line: ASCII that can be seen."""
+    return path[:1] == "/" and " " not in path and path.isascii() and path.isprintable()
+
+
+def _split(what: str, url: str) -> tuple[SplitResult, int]:
+    """Its parts, and its port or the usual one. Raises ValueError, which does not show a password."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{what} {without_user(url)!r}: {error}") from None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"{what} {without_user(url)!r}: expected http://HOST[:PORT][/PATH] or https://...")
+    return parts, port or _PORTS[parts.scheme]
+
+
+def parse_proxy(url: str, *, what: str = "proxy") -> Proxy:
+    """`http[s]://[USER[:PASSWORD]@]HOST[:PORT]`. Raises ValueError, which does not show the password."""
+    if urlsplit(url).scheme in ("socks5", "socks5h"):
+        raise ValueError(
+            f"{what} {without_user(url)!r}: SOCKS is not supported; give an http:// or https:// proxy"
+        )
+    parts, port = _split(what, url)
+    authorization = ""
+    if parts.username is not None:
+        authorization = basic(unquote(parts.username), unquote(parts.password or ""))
+    return Proxy(
+        host=parts.hostname or "",
+        port=port,
+        tls=ssl.create_default_context() if parts.scheme == "https" else None,
+        authorization=authorization,
+    )
+
+
+def target_of(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:
+    """How requests reach `endpoint`. `tls` is for an https server. Raises ValueError."""
+    url = endpoint.base_url
+    parts, port = _split("base_url", url)
+    if parts.username is not None:
+        raise ValueError(f"base_url {without_user(url)!r}: a user and a password have no place in it")
+    if parts.query or parts.fragment:
+        raise ValueError(f"base_url {url!r}: a query or fragment has no place in it")
+    prefix = parts.path.rstrip("/")
+    if not is_target(f"{prefix}/"):
+        raise ValueError(f"base_url {url!r}: its path is not percent-encoded")
+    host = parts.hostname or ""
+    if ":" in host:
+        # A zone says which of this machine's interfaces leads there; it means nothing to the server.
+        shown = f"[{host.partition('%')[0]}]"
+    else:
+        shown = host if host.isascii() else host.encode("idna").decode()
+    if port != _PORTS[parts.scheme]:
+        shown = f"{shown}:{port}"
+    proxy = parse_proxy(endpoint.proxy) if endpoint.proxy else None
+    if parts.scheme == "https":
+        name = endpoint.server_hostname or host.rstrip(".")
+        address = Address(host=host, port=port, tls=tls, server_hostname=name, tunnel=proxy)
+        return Target(address, shown, prefix)
+    if proxy is None:
+        return Target(Address(host=host, port=port), shown, prefix)
+    # Without TLS a proxy is sent the whole URL, and its credentials with every request.
+    address = Address(host=proxy.host, port=proxy.port, tls=proxy.tls, server_hostname=proxy.host)
+    given = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
+    return Target(address, shown, f"http://{shown}{prefix}", given)

@@ -1,0 +1,82 @@
+"""The body of an answer that is read while it comes, as a watch's is."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+
+from agent_scheduler.kube.connection import Broken, Connection
+from agent_scheduler.kube.connection_pool import ConnectionPool
+from agent_scheduler.kube.transport import Response
+
+#: What may lie here unread before the server is made to wait.
+_HIGH_WATER = 256 * 1024
+
+
+class StreamedBody:
+    """What has come of a body and was not read yet. The connection feeds it, one task reads it.
+
+    `silence`: seconds without a byte after which the exchange is given up. They do not pass while it is the reader who
+    is waited for.
+    """
+
+    def __init__(self, pool: ConnectionPool, connection: Connection, *, silence: float) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._silence = silence
+        self._loop = asyncio.get_running_loop()
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._paused = False
+        self._ended = False
+        self._error: Broken | None = None
+        self._wake: asyncio.Future[None] | None = None
+
+    # -- the connection's side
+
+    def feed(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._held += len(data)
+        if self._held > _HIGH_WATER and not self._paused:
+            self._paused = True
+            self._connection.pause()
+        self._connection.deadline = math.inf if self._paused else self._loop.time() + self._silence
+        self._call()
+
+    def done(self) -> bool:
+        return self._ended
+
+    def set_result(self, _: Response, /) -> None:
+        self._ended = True
+        self._call()
+
+    def set_exception(self, error: Broken, /) -> None:
+        self._ended, self._error = True, error
+        self._call()
+
+    def _call(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # -- the reader's side
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """All that has come since the last piece, until the body is whole. Raises Broken."""
+        while True:
+            if self._parts:
+                piece = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+                self._parts, self._held = [], 0
+                yield piece
+            elif self._ended:
+                if self._error is not None:
+                    raise self._error
+                return
+            elif self._paused:
+                self._paused = False
+                self._connection.deadline = self._loop.time() + self._silence
+                self._pool.watch_deadline(self._connection.deadline)
+                self._connection.resume()
+            else:
+                self._wake = self._loop.create_future()
+                await self._wake
