@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .rules import fits
+from tests.decisions.plain import World as Cluster
+
+from .device_reading import without_extended
+from .rules import cluster_of, refusal
 
 if TYPE_CHECKING:
     from agent_scheduler.engine.ledger import Placement
@@ -78,9 +82,18 @@ class Seen:
     def node(self, name: str) -> Json | None:
         return next((node for node in self.nodes if node["metadata"]["name"] == name), None)
 
+    @cached_property
+    def cluster(self) -> Cluster:
+        """With all pods that have a node, their extended resources left to whoever judges devices."""
+        placed = (without_extended(pod) for pods in self.placed.values() for pod in pods)
+        return cluster_of(self.nodes, placed)
+
     def fits(self, pod: Json, node: Json, *, without: Iterable[str] = (), and_: Sequence[Json] = ()) -> bool:
-        gone = set(without)
-        there = [
-            each for each in self.placed[node["metadata"]["name"]] if each["metadata"]["uid"] not in gone
-        ]
-        return fits(pod, node, [*there, *and_], self.rules)
+        """Whether the pod may go there, `without` some pods and with those of `and_` on the node."""
+        cluster, gone = self.cluster, set(without)
+        if gone or and_:
+            name = node["metadata"]["name"]
+            more = [{**each, "spec": {**each["spec"], "nodeName": name}} for each in and_]
+            stay = (each for each in cluster.pods if each["metadata"]["uid"] not in gone)
+            cluster = cluster_of(cluster.nodes, [*stay, *map(without_extended, more)])
+        return refusal(without_extended(pod), node, cluster, self.rules) is None

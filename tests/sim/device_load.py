@@ -1,8 +1,9 @@
 """What is asked of a scheduler where pods use devices: pools, classes, claims, templates, and the pods that name them.
 
 Two drivers: the simulated one of the embedded cluster, with a pool on each node, and one of the world's own, whose
-pools many nodes see: network cards that several claims can share, and a card that can be had whole or in halves. Claims
-and templates may come after the pods that name them, and pods are deleted whenever.
+pools many nodes see: network cards that several claims can share, and cards that can be had whole, in halves or in
+quarters, of which a half takes more memory than two quarters and a link that both cards have together. Claims and
+templates may come after the pods that name them, and pods are deleted whenever.
 """
 
 from __future__ import annotations
@@ -48,16 +49,42 @@ def pools() -> dict[str, list[Body]]:
             {"allNodes": True, "devices": [{"name": "nic-1", **kind, **shared}, {"name": "nic-2", **kind}]},
         ],
         "parts": [
-            {**in_zone, "sharedCounters": [{"name": "card", "counters": {"halves": {"value": "2"}}}]},
-            {**in_zone, "devices": [_part("whole", 2), _part("half-0", 1), _part("half-1", 1)]},
+            {**in_zone, "sharedCounters": [_counters(name, amounts) for name, amounts in _CARDS.items()]},
+            {**in_zone, "devices": [part for number in (0, 1) for part in _parts(f"card-{number}")]},
         ],
     }
 
 
-def _part(name: str, halves: int) -> Body:
-    taken = {"counterSet": "card", "counters": {"halves": {"value": str(halves)}}}
-    attributes = {"kind": {"string": name.partition("-")[0]}}
-    return {"name": name, "attributes": attributes, "consumesCounters": [taken]}
+#: Counter set -> what there is: engines and memory of each card, and the links that they share.
+_CARDS = {
+    "card-0": {"engines": 4, "memory": 40},
+    "card-1": {"engines": 4, "memory": 40},
+    "links": {"links": 3},
+}
+#: What a part of a card takes: engines, memory and links.
+_SIZES = {"whole": (4, 40, 2), "half": (2, 20, 1), "quarter": (1, 5, 0)}
+
+
+def _counters(name: str, amounts: dict[str, int]) -> Body:
+    return {"name": name, "counters": {key: {"value": str(value)} for key, value in amounts.items()}}
+
+
+def _taken(name: str, amounts: dict[str, int]) -> Body:
+    return {"counterSet": name, "counters": _counters(name, amounts)["counters"]}
+
+
+def _parts(card: str) -> list[Body]:
+    """All ways to cut it, overlapping as partitions do."""
+    found = []
+    for kind, (engines, memory, links) in _SIZES.items():
+        for number in range(4 // engines):
+            takes = [_taken(card, {"engines": engines, "memory": memory})]
+            if links:
+                takes.append(_taken("links", {"links": links}))
+            attributes = {"kind": {"string": kind}}
+            name = f"{card}-{kind}-{number}"
+            found.append({"name": name, "attributes": attributes, "consumesCounters": takes})
+    return found
 
 
 def slice_body(pool: str, generation: int, index: int, count: int, spec: Body) -> Body:
@@ -75,7 +102,7 @@ def class_bodies() -> list[Body]:
     """The classes of the world's own; that of the simulated driver is made with it."""
     return [
         {"metadata": {"name": kind}, "spec": {"selectors": [_selector(_is_kind(kind))]}}
-        for kind in ("nic", "half", "whole")
+        for kind in ("nic", *_SIZES)
     ]
 
 
@@ -95,7 +122,10 @@ def _spec(rng: random.Random) -> Body:
     """What one claim asks for."""
     large = _selector(f"device.attributes['{DRIVER}'].model == 'large'")
     model = rng.choice(
-        ("one", "one", "one", "two", "large", "first", "all", "alike", "nic", "nic", "half", "part", "admin")
+        (
+            *("one", "one", "two", "large", "first", "all", "alike", "nic", "nic"),
+            *("half", "part", "part", "quarter", "parts", "admin"),
+        )
     )
     constraints: list[Body] = []
     requests: list[Body]
@@ -104,8 +134,13 @@ def _spec(rng: random.Random) -> Body:
             choices = [{"name": "big", **_option(selectors=[large], number=2)}, {"name": "any", **_option()}]
             requests = [{"name": "r", "firstAvailable": choices}]
         case "part":
-            choices = [{"name": "whole", **_option("whole")}, {"name": "half", **_option("half")}]
-            requests = [{"name": "r", "firstAvailable": choices}]
+            choices = [{"name": kind, **_option(kind)} for kind in _SIZES]
+            requests = [{"name": "r", "firstAvailable": choices[rng.randrange(2) :]}]
+        case "parts":
+            requests = [
+                {"name": "r", "exactly": _option("half")},
+                {"name": "q", "exactly": _option("quarter", number=rng.choice((1, 2)))},
+            ]
         case "all":
             exactly: Body = {"deviceClassName": DRIVER, "allocationMode": "All"}
             requests = [{"name": "r", "exactly": exactly}]
@@ -122,7 +157,8 @@ def _spec(rng: random.Random) -> Body:
         case "large":
             requests = [{"name": "r", "exactly": _option(selectors=[large])}]
         case _:
-            exactly = _option("half") if model == "half" else _option(number=2 if model == "two" else 1)
+            parts = {"half": _option("half"), "quarter": _option("quarter", number=rng.choice((1, 1, 3)))}
+            exactly = parts.get(model) or _option(number=2 if model == "two" else 1)
             requests = [{"name": "r", "exactly": exactly}]
     return {"devices": {"requests": requests, **({"constraints": constraints} if constraints else {})}}
 

@@ -13,6 +13,7 @@ the plain readings of `tests.decisions` and `tests.unit.engine`, never by the en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -64,6 +65,10 @@ class Evictions:
         if found is None:
             found = self._read[key] = readable(orjson.loads(self._versions[key]))
         return found
+
+    def arrivals(self, node: str) -> Sequence[tuple[int, str]]:
+        """(Version, UID) of each pod that came to the node."""
+        return self._arrivals.get(node, ())
 
     def open(self) -> list[Claim]:
         """Claims whose pod still waits."""

@@ -33,7 +33,7 @@ from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
 from .plan_rest import check_planned, until_divided
-from .rules import Rules, fits, rules_of
+from .rules import Rules, cluster_of, readable, refusal, rules_of
 from .shard_rest import check_still, unsettled, until_handed_over
 from .states import samples
 from .volumes import has_its_volumes
@@ -111,12 +111,15 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
     waits = waiting(world)
     if not waits:
         return []
-    nodes = [orjson.loads(record.data) for record in world.store.tables[NODES].scan("")]
-    placed: dict[str, list[dict[str, Any]]] = {node["metadata"]["name"]: [] for node in nodes}
-    for record in world.store.tables[PODS].scan(""):
-        pod = orjson.loads(record.data)
-        if pod["status"].get("phase") not in ("Succeeded", "Failed"):
-            placed.setdefault(pod["spec"].get("nodeName", ""), []).append(without_extended(pod))
+    nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
+    there = {node["metadata"]["name"] for node in nodes}
+    placed = [
+        without_extended(pod)
+        for record in world.store.tables[PODS].scan("")
+        if (pod := orjson.loads(record.data))["status"].get("phase") not in ("Succeeded", "Failed")
+        and pod["spec"].get("nodeName") in there
+    ]
+    everyone = cluster_of(nodes, placed)
     found = []
     schedulers = _names(world)
     for pod in waits:
@@ -125,12 +128,16 @@ def _late(world: World, by: Rules, *, everybody: bool) -> list[tuple[dict[str, A
             ours = world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
         if not everybody and pod["spec"].get("preemptionPolicy") == "Never":
             continue
+        asking = without_extended(pod)
         for node in nodes:
             name = node["metadata"]["name"]
             if ours is not None and name not in ours:
                 continue
-            there = [each for each in placed[name] if everybody or _priority(each) >= _priority(pod)]
-            if not fits(without_extended(pod), node, there, by) or not has_its_volumes(world, pod, node):
+            cluster = everyone
+            lesser = [each for each in everyone.on(node) if _priority(each) < _priority(pod)]
+            if lesser and not everybody:
+                cluster = everyone.without(lesser)
+            if refusal(asking, node, cluster, by) is not None or not has_its_volumes(world, pod, node):
                 continue
             if world.devices is None or world.devices.reading.could_have(pod, node):
                 found.append((pod, name))

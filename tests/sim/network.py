@@ -31,6 +31,7 @@ from agent_scheduler.kube.transport import (
 )
 
 from .exchange import LONGEST, Exchange, refusal
+from .legality import Deliveries
 from .shard_map import PATH as SHARD_PATH
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class SimTransport:
         #: Raised by `drop_streams`: streams of an earlier number have ended.
         self._generation = 0
         self._wakes: list[asyncio.Event] = []
+        #: What the watches have brought.
+        self.deliveries = Deliveries()
         self.streams = 0
         self.under_way = 0
         self._outage_ends = 0.0
@@ -199,6 +202,7 @@ class SimTransport:
         if self._process.fast_path is not None:
             self._world.states.watch(self._process.fast_path, self._world.nemesis)
             self._world.evictions.watch(self._process, self._process.fast_path)
+            self._world.legality.watch(self._process, self._process.fast_path)
             if self._world.allocations is not None:
                 self._world.allocations.watch(self._process, self._process.fast_path)
 
@@ -370,6 +374,7 @@ class SimTransport:
                 await asyncio.sleep(rng.uniform(0, 0.002))
                 data = data[middle:]
             yield data
+            self.deliveries.note(target, lines[-1], self._world.loop.time())
 
     def drop_streams(self) -> None:
         """All watches of this process end now, without an error."""

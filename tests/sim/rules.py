@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from agent_scheduler.config import Configuration
-from tests.unit.engine.world import plain_reasons
+from tests.decisions.plain import Refusal
+from tests.decisions.plain import World as Cluster
+from tests.decisions.plain.filters import FILTERS
 
 Json = dict[str, Any]
 
@@ -27,7 +29,11 @@ class Rules:
         """`pod` without what nobody reads."""
         if "NodeAffinity" not in self.off:
             return pod
-        spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeSelector", "affinity")}
+        spec = {key: value for key, value in pod["spec"].items() if key != "nodeSelector"}
+        if "affinity" in spec:
+            spec["affinity"] = {
+                key: value for key, value in spec["affinity"].items() if key != "nodeAffinity"
+            }
         return {**pod, "spec": spec}
 
     def applied_to_node(self, node: Json) -> Json:
@@ -55,6 +61,16 @@ def readable(obj: Json) -> Json:
     return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
 
 
-def fits(pod: Json, node: Json, placed: Sequence[Json], rules: Rules) -> bool:
-    """Whether `pod` may go to `node` beside `placed`."""
-    return not plain_reasons(rules.applied_to_pod(pod), rules.applied_to_node(node), list(placed))[0]
+def cluster_of(nodes: Iterable[Json], placed: Iterable[Json]) -> Cluster:
+    """Each of `placed` has its nodeName."""
+    return Cluster(tuple(nodes), tuple(placed))
+
+
+def refusal(pod: Json, node: Json, cluster: Cluster, rules: Rules) -> Refusal | None:
+    """Why `pod` may not go to `node`, one of the cluster's; None if it may. Nothing is said of volumes and devices."""
+    for name, refuse in FILTERS.items():
+        if name.partition("'")[0] in rules.off:
+            continue
+        if (found := refuse(pod, node, cluster)) is not None:
+            return found
+    return None

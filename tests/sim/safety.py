@@ -183,6 +183,7 @@ class Safety:
         ):
             if wrong:
                 self.violated("S3", f"{actor.identity} bound {record.key}, which {what}")
+        self._world.legality.check_bind(record, pod, actor)
         for volume in spec.get("volumes") or ():
             if (source := volume.get("persistentVolumeClaim")) is not None:
                 self._check_claim(record, source["claimName"], actor)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .constrained import fill as constrain
 from .device_load import Devices, fill
 from .plan_load import WARM, Plans, follow, told
 from .shard_load import Shards, share_out
+from .volume_load import fill as store
 
 Body = dict[str, Any]
-
-HOST = "kubernetes.io/hostname"
 
 
 @dataclass
@@ -160,59 +160,20 @@ def mixed(rng: random.Random) -> Shape:
     return shape
 
 
-def claims(rng: random.Random) -> Shape:
-    """Pods with volumes: made for them, lying ready on some node, bound beforehand, for one pod at a time."""
-    shape = _shape(rng, nodes=rng.randrange(2, 5))
+def constrained(rng: random.Random) -> Shape:
+    """Node affinity, taints, cordons, ports, spread, affinity and anti-affinity, on nodes that keep changing."""
+    shape = _shape(rng, nodes=rng.randrange(3, 8))
     for each in shape.nodes:
-        each["metadata"]["labels"] = {HOST: each["metadata"]["name"]}
-    for name, mode, provisioner in (
-        ("made", "WaitForFirstConsumer", "made.example.com"),
-        ("hand", "WaitForFirstConsumer", "kubernetes.io/no-provisioner"),
-        ("now", "Immediate", "made.example.com"),
-    ):
-        body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
-        shape.acts.append((0.0, "POST", "/apis/storage.k8s.io/v1/storageclasses", body))
-    pods = rng.randrange(6, 40)
-    for number in range(rng.choice((pods // 4, pods))):
-        at = rng.choice((0.0, 0.0, rng.uniform(0, 10)))
-        on = rng.choice(shape.nodes)["metadata"]["name"]
-        shape.acts.append((at, "POST", "/api/v1/persistentvolumes", local_volume(f"v{number}", on)))
-    for number in range(pods):
-        spec: Body = {}
-        if rng.random() < 0.8:
-            shared = number if rng.random() < 0.85 else rng.randrange(number + 1)
-            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"c{shared}"}}]
-        mode = "ReadWriteOncePod" if rng.random() < 0.2 else "ReadWriteOnce"
-        wanted = claim(f"c{number}", rng.choice(("made", "hand", "now")), mode)
-        at = rng.uniform(0, 5)
-        shape.acts.append((at, "POST", "/api/v1/namespaces/default/persistentvolumeclaims", wanted))
-        body = pod(f"p{number}", cpu=rng.choice((10, 300)), lives=rng.choice((None, 3.0)), **spec)
-        shape.pods.append((rng.uniform(0, 8), body))
+        each["status"]["allocatable"]["pods"] = rng.choice(("6", "20"))
+    constrain(rng, shape.nodes, shape.pods, shape.acts, pod)
     return shape
 
 
-def local_volume(name: str, on: str) -> Body:
-    term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [on]}]}
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "hand",
-            "local": {"path": f"/mnt/{name}"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-        },
-    }
-
-
-def claim(name: str, class_name: str, mode: str) -> Body:
-    if class_name == "hand":
-        mode = "ReadWriteOnce"
-    resources = {"requests": {"storage": "1Gi"}}
-    return {
-        "metadata": {"name": name},
-        "spec": {"accessModes": [mode], "resources": resources, "storageClassName": class_name},
-    }
+def claims(rng: random.Random) -> Shape:
+    """Pods with volumes: made for them, lying ready on some node, bound beforehand, for one pod at a time."""
+    shape = _shape(rng, nodes=rng.randrange(2, 5))
+    store(rng, shape.nodes, shape.pods, shape.acts, pod)
+    return shape
 
 
 def preempting(rng: random.Random) -> Shape:
@@ -332,6 +293,6 @@ def _shape(rng: random.Random, *, nodes: int) -> Shape:
 #: Those that a seed draws one of; the others are played where they are asked for.
 DRAWN: dict[str, Callable[[random.Random], Shape]] = {
     each.__name__: each
-    for each in (burst, tight, overfull, churn, mixed, claims, preempting, devices, replicas)
+    for each in (burst, tight, overfull, churn, mixed, constrained, claims, preempting, devices, replicas)
 }
 SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {**DRAWN, "sharded": sharded, "planned": planned}

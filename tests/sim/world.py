@@ -31,6 +31,7 @@ from .device_cluster import DeviceCluster
 from .device_nemesis import DeviceNemesis
 from .evictions import Evictions
 from .faults import Plan, draw
+from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .loop import START, Deadlock, SimLoop
 from .nemesis import Nemesis
@@ -147,6 +148,7 @@ class World:
         self.volumes = VolumeBinding(self.api)
         self.budgets = Budgets(self.api.registry)
         self.evictions = Evictions(self)
+        self.legality = Legality(self)
         self.safety = Safety(self)
         self.nemesis = Nemesis(self)
         self.devices: DeviceCluster | None = None

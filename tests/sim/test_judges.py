@@ -1,0 +1,96 @@
+"""The judges of worlds see a scheduler that lets a pod go where it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent_scheduler.engine.dra import pools
+from agent_scheduler.engine.framework import Filter
+from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
+from agent_scheduler.engine.plugins.node_affinity import NodeAffinity
+from agent_scheduler.engine.plugins.node_ports import NodePorts
+from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
+from agent_scheduler.engine.plugins.node_unschedulable import NodeUnschedulable
+from agent_scheduler.engine.plugins.node_volume_limits import NodeVolumeLimits
+from agent_scheduler.engine.plugins.pod_topology_spread import PodTopologySpread
+from agent_scheduler.engine.plugins.taint_toleration import TaintToleration
+from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
+from agent_scheduler.engine.plugins.volume_zone import VolumeZone
+from agent_scheduler.fastpath.binder import Binder
+from agent_scheduler.fastpath.cluster import Cluster
+
+from .world import Options, run
+
+#: Worlds in which what is broken has to show.
+_FEW = 30
+
+
+def _found(scenario: str) -> str:
+    """The first thing that is wrong in some of a few worlds."""
+    for seed in range(_FEW):
+        verdict = run(Options(seed=seed, scenario=scenario))
+        if verdict.violations:
+            return verdict.violations[0]
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "scenario", "invariant"),
+    [
+        (NodeAffinity, "constrained", "S25"),
+        (TaintToleration, "constrained", "S25"),
+        (NodeUnschedulable, "constrained", "S25"),
+        (NodePorts, "constrained", "S25"),
+        (PodTopologySpread, "constrained", "S25"),
+        (InterPodAffinity, "constrained", "S25"),
+        (NodeResourcesFit, "tight", "S25"),
+        (NodeVolumeLimits, "claims", "S25"),
+        (VolumeRestrictions, "claims", "S25"),
+        (VolumeZone, "claims", "S25"),
+    ],
+)
+def test_a_filter_that_lets_everything_through_is_seen(
+    monkeypatch: pytest.MonkeyPatch, plugin: type[Filter], scenario: str, invariant: str
+) -> None:
+    everywhere = lambda _self, _state, _nodes, rows: np.ones(rows.shape[0], dtype=np.bool_)  # noqa: E731
+    monkeypatch.setattr(plugin, "feasible", everywhere)
+    monkeypatch.setattr(plugin, "feasible_row", lambda *_args: True)
+    assert _found(scenario).startswith(f"{invariant}:")
+
+
+def test_counters_of_devices_that_are_not_added_up_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_alone(pool: Any) -> dict[Any, int]:
+        names = pool.exclusive.keys() | pool.shares.keys()
+        return {
+            counter: size
+            for name in sorted(names & pool.devices.keys())
+            for counter, size in pool.devices[name][0].consumes
+        }
+
+    monkeypatch.setattr(pools.Pool, "counters_used", property(last_alone))
+    assert _found("devices").startswith("S17:")
+
+
+def test_a_change_of_a_node_that_is_not_taken_in_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_node = Cluster.set_node
+
+    def once(cluster: Cluster, node: Any) -> None:
+        if cluster.ledger.node(node.name) is None:
+            set_node(cluster, node)
+
+    monkeypatch.setattr(Cluster, "set_node", once)
+    assert _found("constrained").startswith("S26:")
+
+
+def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    accept = Binder._accept
+
+    def elsewhere(binder: Binder, result: Any, node_name: str) -> None:
+        names = sorted(binder._cluster.ledger.rows)
+        accept(binder, result, names[(names.index(node_name) + 1) % len(names)])
+
+    monkeypatch.setattr(Binder, "_accept", elsewhere)
+    assert _found("burst").startswith("S25:")
