@@ -76,6 +76,7 @@ async def plane(
     config = {
         "apiVersion": "agent-scheduler/v1",
         "kind": "SchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
         "conflictPolicy": policy,
         "workerCount": workers,
         **({"events": {"qps": 0}} if all_events else {}),

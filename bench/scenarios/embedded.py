@@ -42,6 +42,7 @@ def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
         "apiVersion": "agent-scheduler/v1",
         "kind": "SchedulerConfiguration",
         "profiles": [profile],
+        "leaderElection": {"leaderElect": False},
         "workerCount": tuning.workers,
         "statusWrites": {"qps": 0},
         "events": {"qps": 0} if tuning.events else {"enabled": False},

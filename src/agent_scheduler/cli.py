@@ -15,15 +15,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="agent-scheduler",
         description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
     )
-    parser.add_argument(
-        "--version", action="version", version=f"agent-scheduler {version('agent-scheduler')}"
-    )
+    _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     from agent_scheduler.config import add_run_arguments
 
     run = commands.add_parser("run", help="schedule the pods of a cluster", allow_abbrev=False)
     add_run_arguments(run)
+    _add_version(run)
     # Not for people: `processes.spawning` starts its children with it.
     run.add_argument("--process-channel", type=int, metavar="FD", help=argparse.SUPPRESS)
     run.set_defaults(main=_run)
@@ -51,6 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_optional(commands, "cluster", "serve an embedded Kubernetes API with simulated nodes")
     _add_optional(commands, "demo", "run cluster, scheduler and a workload, and show what happens")
     return parser
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--version", action="version", version=f"agent-scheduler {version('agent-scheduler')}"
+    )
 
 
 def _add_optional(
@@ -86,7 +91,7 @@ def _missing(command: str, module: str) -> int:
 def _run(args: argparse.Namespace) -> int:
     import uvloop
 
-    from agent_scheduler.config import ConfigurationError, Source
+    from agent_scheduler.config import ConfigurationError, Source, write
     from agent_scheduler.kube.credentials import KubeConfigError
     from agent_scheduler.processes.spawning import Spawner, run_child
     from agent_scheduler.processes.supervisor import Supervisor
@@ -108,6 +113,9 @@ def _run(args: argparse.Namespace) -> int:
     warnings: list[str] = []
     try:
         configuration = source.load(warn=warnings.append)
+        if args.write_config_to is not None:
+            write(configuration, args.write_config_to)
+            return 0
     except ConfigurationError as error:
         print(f"agent-scheduler run: {error}", file=sys.stderr)
         return 2

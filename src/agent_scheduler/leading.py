@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from agent_scheduler.config import Configuration
+from agent_scheduler.config import Configuration, Source
+from agent_scheduler.config.schema import LeaderElection
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
 from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.reflector import WatchTimes
@@ -136,34 +137,50 @@ def leases_of(
     identity: str,
     timing: Timing,
     on_new_leader: Callable[[str, str], None],
+    source: Source | None = None,
 ) -> Leases:
     """Those without which nothing may be written; none where the process is meant to be alone. The clock of `timing`
-    has to go on while the machine sleeps. `on_new_leader` is told a lease and its holder."""
+    has to go on while the machine sleeps. `on_new_leader` is told a lease and its holder. `source`: what the
+    configuration was loaded from."""
     election, sharding = configuration.leader_election, configuration.sharding
-    wanted = []
+    wanted: dict[str, tuple[str, Sequence[str]]] = {}
     if election.leader_elect:
-        wanted.append((election.resource_namespace, election.resource_name))
+        wanted[election.resource_name] = election.resource_namespace, ("leaderElection", "resourceNamespace")
     if sharding.mode != "none":
-        wanted.append((sharding.lease_namespace, lease_name(sharding.name)))
+        wanted[lease_name(sharding.name)] = sharding.lease_namespace, ("sharding", "leaseNamespace")
 
-    def elector(namespace: str, name: str) -> LeaderElector:
+    def elector(name: str, namespace: str, path: Sequence[str]) -> LeaderElector:
         return LeaderElector(
             transport,
-            LeaseConfig(
+            lease_config(
+                election,
                 namespace=namespace,
                 name=name,
                 identity=identity,
-                lease_duration=int(election.lease_duration),
-                renew_deadline=election.renew_deadline,
-                retry_period=election.retry_period,
-                request_timeout=min(5.0, election.renew_deadline / 2),
+                namespace_from="" if source is None else source.origin(path),
             ),
             timing=timing,
             now=timing.now,
             on_new_leader=lambda holder: on_new_leader(name, holder),
         )
 
-    return Leases({name: elector(namespace, name) for namespace, name in wanted}, identity=identity)
+    return Leases({name: elector(name, *where) for name, where in wanted.items()}, identity=identity)
+
+
+def lease_config(
+    election: LeaderElection, *, namespace: str, name: str, identity: str, namespace_from: str
+) -> LeaseConfig:
+    """A lease that is held by the times of `election`."""
+    return LeaseConfig(
+        namespace=namespace,
+        name=name,
+        identity=identity,
+        namespace_from=namespace_from,
+        lease_duration=int(election.lease_duration),
+        renew_deadline=election.renew_deadline,
+        retry_period=election.retry_period,
+        request_timeout=min(5.0, election.renew_deadline / 2),
+    )
 
 
 def coordinator_of(

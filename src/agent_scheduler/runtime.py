@@ -330,6 +330,7 @@ class Runtime:
             identity=self._identity,
             timing=self._lease_timing,
             on_new_leader=lambda lease, identity: self._log.info("leader", identity=identity, lease=lease),
+            source=self._source,
         )
 
     def _make_coordinator(self, fast_path: FastPath, transport: Transport) -> Coordinator | None:

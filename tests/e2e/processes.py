@@ -165,6 +165,9 @@ class Scheduler(Served):
     ) -> None:
         """`config`: settings of a configuration file; apiVersion and kind are added."""
         arguments = ["run", "--kubeconfig", str(kubeconfig), *flags]
+        if not any("leader-elect" in flag for flag in flags) and "leaderElection" not in (config or {}):
+            # A lease that outlives a process which was killed would have the next test wait.
+            arguments.append("--leader-elect=false")
         if config is not None:
             file = folder / f"{name}.yaml"
             document = {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration", **config}

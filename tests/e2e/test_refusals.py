@@ -91,7 +91,7 @@ def test_a_wrong_key_is_named_by_file_line_and_path_with_what_is_allowed(
 
 
 def test_flags_that_contradict_one_another_are_refused(run: Run) -> None:
-    said = run("run", "--leader-elect-lease-duration", "30s")
+    said = run("run", "--leader-elect=false", "--leader-elect-lease-duration", "30s")
     assert said.code == 2
     assert said.text.startswith("agent-scheduler run: --leader-elect-lease-duration: does nothing without")
     assert said.text.count("\n") == 1

@@ -47,7 +47,7 @@ class Shape:
 
     def configuration(self, *, policy: str = "") -> str:
         """As text, without what a running process could take over; but for the conflict policy."""
-        election = ""
+        election = "leaderElection: {leaderElect: false}\n" if self.shards is None else ""
         # Where nodes are shared the lease of the shard says which replica of its scheduler works.
         if self.replicas > 1 and self.shards is None:
             election = (

@@ -13,6 +13,7 @@ from agent_scheduler.config import load_text, to_dict
 from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.foreign import FOREIGN
+from agent_scheduler.config.kube_flags import REFUSED, TRANSLATED
 from agent_scheduler.config.reload import CHANGEABLE
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
 from agent_scheduler.config.sharding import load_sharding
@@ -121,6 +122,8 @@ def test_every_flag_and_gate_is_documented() -> None:
     for flag in FLAGS:
         for name in flag.names:
             assert f"`{name}`" in text
+    for name in (*REFUSED, *(name for flag in TRANSLATED for name in flag.names)):
+        assert f"`{name}`" in text
     for gate in FEATURE_GATES:
         assert f"`{gate}`" in text
 

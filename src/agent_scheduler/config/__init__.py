@@ -5,7 +5,7 @@ What cannot be used is refused with one message that says where it stands, what 
 
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
-from agent_scheduler.config.load import Source, load, load_text, to_dict
+from agent_scheduler.config.load import Source, load, load_text, to_dict, write
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
@@ -20,4 +20,5 @@ __all__ = [
     "load",
     "load_text",
     "to_dict",
+    "write",
 ]

@@ -60,11 +60,8 @@ def check_election(election: LeaderElection) -> None:
     if election.lease_duration < 1 or election.lease_duration != int(election.lease_duration):
         raise Invalid((at, "leaseDuration"), "must be whole seconds: a Lease holds nothing finer")
     if election.leader_elect:
-        for key, name in (
-            ("resourceName", election.resource_name),
-            ("resourceNamespace", election.resource_namespace),
-        ):
-            _check_name((at, key), name)
+        _check_name((at, "resourceName"), election.resource_name)
+        check_namespace((at, "resourceNamespace"), election.resource_namespace)
 
 
 def _check_sharding(sharding: Sharding) -> None:
@@ -72,7 +69,18 @@ def _check_sharding(sharding: Sharding) -> None:
         return
     # The name of its lease is longer by `nodeshard-`.
     _check_name(("sharding", "name"), sharding.name, limit=243)
-    _check_name(("sharding", "leaseNamespace"), sharding.lease_namespace)
+    check_namespace(("sharding", "leaseNamespace"), sharding.lease_namespace)
+
+
+def check_namespace(at: tuple[str, ...], name: str) -> None:
+    """Of a lease. Raises `Invalid`."""
+    if not name:
+        raise Invalid(
+            at,
+            "is not given, and cannot be told: in this pod neither $POD_NAMESPACE nor the service account's "
+            "namespace file says it; give it, the same for all replicas",
+        )
+    _check_name(at, name)
 
 
 def _check_name(at: tuple[str, ...], name: str, *, limit: int = 253) -> None:

@@ -76,3 +76,8 @@ def _refuse_duplicates(root: yaml.Node, source: str) -> None:
                         )
                     keys[key.value] = line
                 waiting.append(value)
+
+
+def text_of(data: Any) -> str:
+    """Plain data as a file's text."""
+    return yaml.safe_dump(data, sort_keys=False)

@@ -14,6 +14,7 @@ import msgspec
 
 from agent_scheduler.config.codec import decode_value, fields, parse_scalar, suggest
 from agent_scheduler.config.errors import ConfigurationError, Invalid
+from agent_scheduler.config.kube_flags import add_kube_arguments
 from agent_scheduler.config.schema import (
     FEATURE_GATES,
     ClientConnection,
@@ -63,7 +64,8 @@ LEADER_ELECT = Flag(
     LeaderElection,
     ("leaderElection",),
     "leaderElect",
-    "schedule only while holding a lease, so that replicas take over from one another (default: no)",
+    "schedule only while holding a lease, so that replicas take over from one another (default: yes; no with "
+    "--scheduler-sharding-mode, where the lease of the shard does it)",
     "true|false",
 )
 
@@ -94,6 +96,14 @@ LOCK_NAMESPACE = _election(
     "resourceNamespace",
     "namespace of the lease (default: the namespace that the process runs in, or kube-system)",
     "NAMESPACE",
+)
+
+SECURE_PORT = Flag(
+    ("--secure-port",),
+    Serving,
+    ("serving",),
+    "port",
+    "the port, where the server speaks HTTPS; 0: none",
 )
 
 FLAGS: tuple[Flag, ...] = (
@@ -166,6 +176,31 @@ FLAGS: tuple[Flag, ...] = (
         "IP",
     ),
     Flag(("--port",), Serving, ("serving",), "port", "port of the HTTP server; 0: none (default: 10251)"),
+    SECURE_PORT,
+    Flag(
+        ("--tls-cert-file",),
+        Serving,
+        ("serving",),
+        "tlsCertFile",
+        "PEM file with which the server speaks HTTPS (default: it speaks HTTP)",
+        "FILE",
+    ),
+    Flag(
+        ("--tls-private-key-file",),
+        Serving,
+        ("serving",),
+        "tlsPrivateKeyFile",
+        "PEM file of the certificate's key",
+        "FILE",
+    ),
+    Flag(
+        ("--pod-max-in-unschedulable-pods-duration",),
+        Configuration,
+        (),
+        "podMaxInUnschedulablePodsDuration",
+        "how long a refused pod waits to be tried again though no event woke it (default: 5m)",
+        "DURATION",
+    ),
     Flag(
         ("--log-level",),
         Logging,
@@ -205,6 +240,12 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         const="false",
         help="schedule without a lease",
     )
+    parser.add_argument(
+        "--write-config-to",
+        metavar="FILE",
+        help="write the effective configuration to FILE, and exit",
+    )
+    add_kube_arguments(parser)
     for flag in FLAGS:
         options: dict[str, Any] = {"nargs": "?", "const": "true"} if flag is LEADER_ELECT else {}
         parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=flag.help, **options)
@@ -222,6 +263,10 @@ def given(args: argparse.Namespace) -> Mapping[Flag, object]:
                 decode_value(plain, flag.kind, ())
             except Invalid as error:
                 raise ConfigurationError(f"{flag.names[0]}: {error.message}") from None
+    if SECURE_PORT in values and any(
+        flag.path == SECURE_PORT.path for flag in values if flag is not SECURE_PORT
+    ):
+        raise ConfigurationError("--secure-port: --port says the same; give one of them")
     alias: str | None = getattr(args, "lock_object_namespace", None)
     if alias is not None and values.setdefault(LOCK_NAMESPACE, alias) != alias:
         raise ConfigurationError(

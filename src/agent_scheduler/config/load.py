@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -17,10 +17,13 @@ from msgspec.structs import replace
 from agent_scheduler.config import flags as command_line
 from agent_scheduler.config.checks import check
 from agent_scheduler.config.codec import Reading, Warn, decode, encode, suggest
-from agent_scheduler.config.document import Document
+from agent_scheduler.config.document import Document, text_of
 from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
 from agent_scheduler.config.flags import Flag
 from agent_scheduler.config.foreign import BRING_YOUR_FILE, FOREIGN, KUBE_API_GROUP
+from agent_scheduler.config.kube_flags import refuse
+from agent_scheduler.config.kube_flags import translated as translated_flags
+from agent_scheduler.config.namespace import FALLBACK, NAMESPACE_FILE, own_namespace
 from agent_scheduler.config.schema import (
     API_VERSION,
     DEFAULT_SCHEDULER_NAME,
@@ -35,8 +38,11 @@ from agent_scheduler.config.schema import (
 )
 from agent_scheduler.config.volcano import translated
 
-NAMESPACE_FILE = FilePath("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_FALLBACK_NAMESPACE = "kube-system"
+#: Settings that are a namespace.
+NAMESPACES: tuple[tuple[str, str], ...] = (
+    ("leaderElection", "resourceNamespace"),
+    ("sharding", "leaseNamespace"),
+)
 
 
 def _ignore(message: str) -> None:
@@ -61,6 +67,14 @@ class Source:
         self.file: str | None = getattr(self._args, "config", None)
         #: What the file said when it was last loaded without a mistake.
         self.loaded: str | None = None
+        #: Where each namespace stands that was given, by its path.
+        self._given: dict[Path, str] = {}
+
+    def origin(self, path: Sequence[str]) -> str:
+        """What said a namespace, when the configuration was last loaded: a flag, a line of the file, or where it comes
+        from if neither did."""
+        said = self._given.get(tuple(path))
+        return said or own_namespace(self._environ, self._namespace_file).source
 
     def text(self) -> str | None:
         """What the file says now; None without a file. Raises ConfigurationError if it cannot be read."""
@@ -75,6 +89,7 @@ class Source:
         if text is None:
             text = self.text()
         document = None if text is None else _document(text, str(self.file))
+        refuse(self._args)
         given = command_line.given(self._args)
         origin = _Origin(document, given)
         data = {"apiVersion": API_VERSION, "kind": KIND} if document is None else document.data
@@ -85,17 +100,20 @@ class Source:
             _decode(data, Reading(FOREIGN))
             for flag, value in given.items():
                 _put(data, flag.path, value)
+            for kube_flag, text_value in translated_flags(self._args):
+                _put(data, kube_flag.path, text_value)
             configuration = _complete(
                 _decode(data, reading),
                 scheduler_name=getattr(self._args, "scheduler_name", None),
                 gates=command_line.feature_gates(self._args),
-                own_namespace=lambda: own_namespace(self._environ, self._namespace_file),
+                own_namespace=lambda: own_namespace(self._environ, self._namespace_file).name,
             )
             check(configuration, reading.warn)
         except Invalid as error:
             raise ConfigurationError(f"{origin.of(error.path)}: {error.message}") from None
         _refuse_idle_flags(given, configuration)
         self.loaded = text
+        self._given = {path: origin.of(path) for path in NAMESPACES if (data.get(path[0]) or {}).get(path[1])}
         return configuration
 
 
@@ -138,6 +156,14 @@ def to_dict(configuration: Configuration) -> dict[str, Any]:
     plain = encode(configuration)
     assert isinstance(plain, dict)
     return plain
+
+
+def write(configuration: Configuration, name: str) -> None:
+    """As a file that means the same. Raises ConfigurationError naming the file."""
+    try:
+        FilePath(name).write_text(text_of(to_dict(configuration)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--write-config-to {name}: {error.strerror}") from None
 
 
 class _Origin:
@@ -193,7 +219,7 @@ def _complete(
     *,
     scheduler_name: str | None = None,
     gates: Mapping[str, bool] | None = None,
-    own_namespace: Callable[[], str] = lambda: _FALLBACK_NAMESPACE,
+    own_namespace: Callable[[], str] = lambda: FALLBACK,
 ) -> Configuration:
     """With every value that follows from others filled in."""
     for name in configuration.feature_gates:
@@ -210,6 +236,9 @@ def _complete(
         events=_with_burst(configuration.events, "events"),
         leader_election=replace(
             election,
+            leader_elect=configuration.sharding.mode == "none"
+            if election.leader_elect is None
+            else election.leader_elect,
             resource_name=election.resource_name or profiles[0].scheduler_name,
             resource_namespace=election.resource_namespace or own_namespace(),
         ),
@@ -256,16 +285,6 @@ def _with_burst(section: Any, name: str) -> Any:
     return section if section.burst is not None else replace(section, burst=max(1, round(2 * section.qps)))
 
 
-def own_namespace(environ: Mapping[str, str] = os.environ, namespace_file: FilePath = NAMESPACE_FILE) -> str:
-    """That of the pod that this process runs in, or kube-system."""
-    if environ.get("POD_NAMESPACE"):
-        return environ["POD_NAMESPACE"]
-    try:
-        return namespace_file.read_text(encoding="utf-8").strip() or _FALLBACK_NAMESPACE
-    except OSError:
-        return _FALLBACK_NAMESPACE
-
-
 def _refuse_idle_flags(given: Mapping[Flag, object], configuration: Configuration) -> None:
     if not configuration.leader_election.leader_elect:
         times = command_line.ELECTION_TIMES if configuration.sharding.mode != "none" else ()
@@ -277,3 +296,12 @@ def _refuse_idle_flags(given: Mapping[Flag, object], configuration: Configuratio
                 raise ConfigurationError(
                     f"{flag.names[0]}: does nothing without leader election; add --leader-elect or leave it out"
                 )
+    if (
+        command_line.SECURE_PORT in given
+        and configuration.serving.port
+        and not configuration.serving.tls_cert_file
+    ):
+        raise ConfigurationError(
+            "--secure-port: the server speaks HTTP without a certificate; give --tls-cert-file and "
+            "--tls-private-key-file, or --port instead"
+        )

@@ -110,7 +110,8 @@ class Events(Section, frozen=True, kw_only=True):
 
 
 class LeaderElection(Section, frozen=True, kw_only=True):
-    leader_elect: bool = False
+    #: Not given in a file: yes, unless the lease of the shard says already which replica works.
+    leader_elect: bool | None = None
     lease_duration: Duration = 15.0
     renew_deadline: Duration = 10.0
     retry_period: Duration = 2.0

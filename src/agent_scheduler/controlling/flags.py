@@ -17,7 +17,7 @@ from agent_scheduler.config.checks import check_election, check_serving
 from agent_scheduler.config.codec import decode, suggest
 from agent_scheduler.config.errors import Invalid
 from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, LOCK_NAMESPACE, Flag, given
-from agent_scheduler.config.load import own_namespace
+from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Section, Serving
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
@@ -52,6 +52,8 @@ class ControllersSettings:
     enabled: tuple[str, ...]
     kubeconfig: str
     election: LeaderElection
+    #: What said where the lease is.
+    namespace_from: str = ""
     serving: Serving
     logging: Logging
     sharding: ControllerSettings
@@ -85,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(
-    args: argparse.Namespace, *, namespace: Callable[[], str] = own_namespace
+    args: argparse.Namespace, *, namespace: Callable[[], OwnNamespace] = own_namespace
 ) -> ControllersSettings:
     """What the flags say. `namespace`: that of leases, if no flag says it. Raises ConfigurationError."""
     enabled = _enabled(args.enable or [])
@@ -98,16 +100,19 @@ def settings_of(
                     f"{flag.names[0]}: does nothing without leader election; leave it out"
                 )
     own = namespace()
+    namespace_from = LOCK_NAMESPACE.names[0]
     if not election.resource_namespace:
-        election = msgspec.structs.replace(election, resource_namespace=own)
+        election = msgspec.structs.replace(election, resource_namespace=own.name)
+        namespace_from = own.source
     serving = _section(values, Serving, {"port": PORT, "authorizeMetrics": args.authorize_metrics})
     _checked(values, lambda: check_election(election))
     _checked(values, lambda: check_serving(serving))
-    sharding, warnings = sharding_settings(args, namespace=own)
+    sharding, warnings = sharding_settings(args, namespace=own.name)
     return ControllersSettings(
         enabled=enabled,
         kubeconfig=_section(values, ClientConnection, {}).kubeconfig,
         election=election,
+        namespace_from=namespace_from,
         serving=serving,
         logging=_section(values, Logging, {}),
         sharding=sharding,

@@ -29,10 +29,11 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
+from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, boottime
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.leading import lease_config
 from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import HttpServer, ServingError, Sources
@@ -244,14 +245,12 @@ class ControllersProcess:
             return None
         return LeaderElector(
             transport,
-            LeaseConfig(
+            lease_config(
+                election,
                 namespace=election.resource_namespace,
                 name=election.resource_name,
                 identity=self._identity,
-                lease_duration=int(election.lease_duration),
-                renew_deadline=election.renew_deadline,
-                retry_period=election.retry_period,
-                request_timeout=min(5.0, election.renew_deadline / 2),
+                namespace_from=self._settings.namespace_from,
             ),
             timing=self._lease_timing,
             now=self._lease_timing.now,

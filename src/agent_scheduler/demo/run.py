@@ -113,6 +113,8 @@ async def _with_scheduler(
         *("--scheduler-worker-count", str(settings.workers)),
         *("--port", str(port)),
         *("--log-level", "warning"),
+        # It is alone in its cluster.
+        "--leader-elect=false",
         *settings.scheduler_arguments,
     ]
     async with child("scheduler", arguments, log=folder / "scheduler.log") as scheduler:

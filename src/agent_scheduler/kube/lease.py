@@ -25,7 +25,7 @@ import structlog
 
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport, TransportError
 from agent_scheduler.objects.times import micro_time_text
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +34,8 @@ _log = structlog.get_logger(__name__)
 JITTER = 1.2
 #: Seconds that cancelled work gets for its clean-up even if the lease has run out already.
 _LATE_GRACE = 0.5
+#: A role's words for the requests that are made.
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update"}
 
 
 def boottime() -> float:
@@ -61,6 +63,8 @@ class LeaseConfig:
     retry_period: float = 2.0
     request_timeout: float = 5.0
     release_on_stop: bool = True
+    #: What said that it is this namespace; for people who wonder why.
+    namespace_from: str = ""
 
     def __post_init__(self) -> None:
         for name in ("namespace", "name", "identity"):
@@ -116,6 +120,8 @@ class LeaderElector:
         self._started = float("-inf")  # start of the last renewal that succeeded
         self._held = False
         self._leader: str | None = None
+        #: Verb -> what its last request was refused with, as it was reported; without an entry, it was not refused.
+        self._reported: dict[str, str] = {}
 
     @property
     def leading(self) -> bool:
@@ -228,12 +234,10 @@ class LeaderElector:
             if failure is None:
                 return True
             if failure.kind is not FailureClass.CONFLICT and failure.kind is not FailureClass.NOT_FOUND:
-                _log.info("lease_not_renewed", lease=self._path, error=str(failure))
                 return False
         answer = await self._request("GET", self._path)
         if isinstance(answer, Failure):
             if answer.kind is not FailureClass.NOT_FOUND:
-                _log.info("lease_not_read", lease=self._path, error=str(answer))
                 return False
             return await self._create() is None
         self._observe(answer, at=self._timing.clock())
@@ -318,15 +322,32 @@ class LeaderElector:
                 method, path, body=None if body is None else msgspec.json.encode(body), timeout=limit
             )
         except TransportError as error:
-            return classify_error(error)
-        failure = classify(response)
-        if failure is not None:
-            return failure
-        try:
-            lease = msgspec.json.decode(response.body, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            return Failure(FailureClass.UNKNOWN, response.status, message=f"not a Lease: {error}")
-        return lease
+            answer: dict[str, Any] | Failure = classify_error(error)
+        else:
+            answer = _lease_of(response)
+        self._report(_VERBS[method], answer if isinstance(answer, Failure) else None)
+        return answer
+
+    def _report(self, verb: str, failure: Failure | None) -> None:
+        """Warns of a refusal once, not at every retry: without the right role a replica looks like a standby."""
+        if failure is not None and failure.kind is FailureClass.CONFLICT:
+            failure = None
+        if failure is None or (verb == "get" and failure.kind is FailureClass.NOT_FOUND):
+            self._reported.pop(verb, None)
+            return
+        # Not by its message, which may have times and numbers in it.
+        what = f"{failure.kind} {failure.status} {failure.reason}"
+        if self._reported.get(verb) == what:
+            return
+        self._reported[verb] = what
+        _log.warning(
+            "lease_request_failed",
+            verb=verb,
+            namespace=self._config.namespace,
+            name=self._config.name,
+            namespace_from=self._config.namespace_from,
+            error=str(failure),
+        )
 
     async def _release(self) -> None:
         """Lets others follow at once. Only a courtesy: whoever cannot, is followed when the lease has run out."""
@@ -345,6 +366,15 @@ class LeaderElector:
                 # The renewal that was cancelled just now may have been carried out.
                 answer = await self._request("GET", self._path)
             if isinstance(answer, Failure):
-                _log.info("lease_not_released", lease=self._path, error=str(answer))
                 return
             self._observe(answer, at=self._timing.clock())
+
+
+def _lease_of(response: Response) -> dict[str, Any] | Failure:
+    failure = classify(response)
+    if failure is not None:
+        return failure
+    try:
+        return msgspec.json.decode(response.body, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        return Failure(FailureClass.UNKNOWN, response.status, message=f"not a Lease: {error}")

@@ -160,6 +160,7 @@ class Supervisor:
                 identity=self._identity,
                 timing=self._lease_timing,
                 on_new_leader=lambda lease, who: self._log.info("leader", identity=who, lease=lease),
+                source=self._source,
             )
             if configuration.serving.port:
                 sources = self._asking.sources(

@@ -12,6 +12,7 @@ import yaml
 from agent_scheduler.config import (
     Configuration,
     ConfigurationError,
+    Source,
     add_run_arguments,
     build_profiles,
     load,
@@ -60,7 +61,7 @@ def test_without_file_and_flags_one_profile_has_the_default_name(run: Load) -> N
     assert [profile.scheduler_name for profile in configuration.profiles] == ["agent-scheduler"]
     assert configuration.worker_count == 1
     assert configuration.feature_gates == FEATURE_GATES
-    assert not configuration.leader_election.leader_elect
+    assert configuration.leader_election.leader_elect
 
 
 def test_a_file_sets_what_it_names_and_leaves_the_rest_at_its_default() -> None:
@@ -137,6 +138,52 @@ def test_the_namespace_is_read_from_the_service_account(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("agents\n")
     configuration = load(environ={}, namespace_file=tmp_path / "namespace")
     assert configuration.leader_election.resource_namespace == "agents"
+
+
+def test_where_a_shard_has_a_lease_no_other_is_wanted_unless_it_is_asked_for(run: Load) -> None:
+    sharded = ("--scheduler-sharding-mode", "hard")
+    assert not run(*sharded).leader_election.leader_elect
+    assert run(*sharded, "--leader-elect").leader_election.leader_elect
+    assert run(*sharded, file="leaderElection: {leaderElect: true}").leader_election.leader_elect
+
+
+def test_a_pod_whose_namespace_cannot_be_told_has_to_be_given_it(tmp_path: Path) -> None:
+    def loaded(*words: str) -> Configuration:
+        parser = argparse.ArgumentParser()
+        add_run_arguments(parser)
+        environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+        return load(parser.parse_args(words), environ=environ, namespace_file=tmp_path / "none")
+
+    with pytest.raises(ConfigurationError) as caught:
+        loaded()
+    assert str(caught.value) == (
+        "leaderElection.resourceNamespace: is not given, and cannot be told: in this pod neither $POD_NAMESPACE nor "
+        "the service account's namespace file says it; give it, the same for all replicas"
+    )
+    assert loaded("--leader-elect-resource-namespace", "here").leader_election.resource_namespace == "here"
+    assert not loaded("--leader-elect=false").leader_election.leader_elect
+
+
+def test_what_said_the_namespace_of_a_lease_is_known(tmp_path: Path) -> None:
+    file, none = tmp_path / "scheduler.yaml", tmp_path / "none"
+    path = ("leaderElection", "resourceNamespace")
+
+    def origin(*words: str, namespace_file: Path = none, **environ: str) -> str:
+        parser = argparse.ArgumentParser()
+        add_run_arguments(parser)
+        source = Source(parser.parse_args(words), environ=environ, namespace_file=namespace_file)
+        source.load()
+        return source.origin(path)
+
+    assert origin() == "the default outside a cluster"
+    assert origin(POD_NAMESPACE="a") == "$POD_NAMESPACE"
+    mounted = tmp_path / "namespace"
+    mounted.write_text("a\n")
+    assert origin(namespace_file=mounted) == str(mounted)
+    file.write_text(HEADER + "leaderElection:\n  resourceNamespace: b\n")
+    assert origin("--config", str(file), POD_NAMESPACE="a") == f"{file}:4: leaderElection.resourceNamespace"
+    flag = "--leader-elect-resource-namespace"
+    assert origin("--config", str(file), flag, "c") == flag
 
 
 def test_outside_a_cluster_the_lease_lies_in_kube_system(run: Load) -> None:

@@ -193,7 +193,7 @@ def test_a_file_that_is_gone_is_refused_and_taken_when_it_is_back(world: World) 
 
 def test_what_needs_a_restart_is_named_and_nothing_of_the_rest_is_applied(world: World) -> None:
     world.write(
-        "workerCount: 4\ncandidateNodeCount: 5\nserving: {port: 1}\nleaderElection: {leaderElect: true}\n"
+        "workerCount: 4\ncandidateNodeCount: 5\nserving: {port: 1}\nleaderElection: {leaderElect: false}\n"
     )
     world.settle()
     assert world.problems == [
@@ -223,7 +223,7 @@ def test_a_key_without_effect_is_told_again(world: World) -> None:
 
 
 def test_the_first_profile_may_be_renamed_if_no_lease_follows_it(tmp_path: Path) -> None:
-    world = started(tmp_path, text="profiles: [{schedulerName: a}]\n")
+    world = started(tmp_path, "--leader-elect=false", text="profiles: [{schedulerName: a}]\n")
     world.write("profiles: [{schedulerName: b}]\n")
     world.settle()
     assert world.changes == [["profiles"]]

@@ -9,13 +9,14 @@ import pytest
 
 from agent_scheduler.cli import main
 from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.controlling.flags import ControllersSettings, add_arguments, settings_of
 
 
 def settings(*line: str) -> ControllersSettings:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_arguments(parser)
-    return settings_of(parser.parse_args(line), namespace=lambda: "here")
+    return settings_of(parser.parse_args(line), namespace=lambda: OwnNamespace("here", "the test"))
 
 
 def problem(*line: str) -> str:

@@ -15,6 +15,8 @@ from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.runtime import Runtime
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 
+#: One that elects nobody.
+ALONE = "leaderElection: {leaderElect: false}\n"
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
 ELECT = """leaderElection:
   leaderElect: true
@@ -40,7 +42,8 @@ class Process:
 
 @asynccontextmanager
 async def running(cluster: EmbeddedCluster, text: str = "", **more: Any) -> AsyncIterator[Process]:
-    runtime = Runtime(load_text(HEAD + text), endpoint=Endpoint(cluster.server.url), **more)
+    election = "" if "leaderElection" in text else ALONE
+    runtime = Runtime(load_text(HEAD + election + text), endpoint=Endpoint(cluster.server.url), **more)
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield Process(runtime, ending)

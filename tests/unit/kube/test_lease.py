@@ -5,11 +5,12 @@ import os
 import time as real_time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
@@ -498,3 +499,71 @@ async def test_times_are_utc_wherever_the_process_is(monkeypatch: pytest.MonkeyP
 def test_times_that_cannot_be_safe_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LeaseConfig(**({"namespace": "n", "name": "l", "identity": "me"} | change))
+
+
+@pytest.mark.parametrize(
+    ("verb", "method", "namespace_from"),
+    [("get", "GET", "$POD_NAMESPACE"), ("create", "POST", ""), ("update", "PUT", "--flag")],
+)
+async def test_a_refused_request_is_one_warning_that_says_what_and_where(
+    verb: str, method: str, namespace_from: str
+) -> None:
+    leases = Leases() if verb == "create" else Leases(holderIdentity="", leaseDurationSeconds=1)
+    refusing = True
+    tries = 0
+
+    def fault(request: Request) -> Action | None:
+        nonlocal tries
+        if request.method != method or not refusing:
+            return None
+        tries += 1
+        return status(403 if tries < 6 else 500, "Forbidden" if tries < 6 else "InternalError")
+
+    leases.fault = fault
+    config = replace(CONFIG, namespace_from=namespace_from)
+    with capture_logs() as lines:
+        async with electing(leases, config) as (elector, time, _):
+            work = Work(lambda: time.now)
+            async with running(elector.run(work)):
+                await eventually(lambda: tries >= 9)
+                refusing = False
+                await work.started.wait()
+    warnings = [line for line in lines if line["event"] == "lease_request_failed"]
+    assert [line["error"].partition(":")[0] for line in warnings] == ["403 Forbidden", "500 InternalError"]
+    for line in warnings:
+        assert line["log_level"] == "warning"
+        assert (line["verb"], line["namespace"], line["name"], line["namespace_from"]) == (
+            verb,
+            "kube-system",
+            "agent-scheduler",
+            namespace_from,
+        )
+
+
+async def test_what_is_ordinary_about_a_lease_is_no_warning() -> None:
+    leases = Leases()
+    with capture_logs() as lines:
+        # Not there, then ours, then written by somebody else in between.
+        async with leading(leases) as led:
+            leases.write({**leases.spec, "renewTime": "x"})
+            before = led.time.now
+            await eventually(lambda: led.time.now > before + 10)
+    assert [line for line in lines if line["log_level"] == "warning"] == []
+
+
+async def test_each_refusal_that_begins_anew_is_told_anew() -> None:
+    leases, writes = Leases(), 0
+
+    def fault(request: Request) -> Action | None:
+        nonlocal writes
+        writes += request.method == "PUT"
+        return status(403, "Forbidden") if request.method == "PUT" and writes % 4 in (2, 3) else None
+
+    leases.fault = fault
+    with capture_logs() as lines:
+        async with leading(leases) as led:
+            await eventually(lambda: writes >= 9)
+            assert led.elector.leading
+    told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
+    # The first of the 2nd and 3rd request, of the 6th and 7th, and so on.
+    assert told == ["update"] * ((writes + 2) // 4)

@@ -199,7 +199,7 @@ async def test_a_child_writes_no_longer_than_it_was_told_and_binds_again_when_it
 ) -> None:
     async with embedded_cluster() as cluster:
         await nodes(cluster, 2)
-        more = "leaderElection: {renewDeadline: 400ms, retryPeriod: 100ms, leaseDuration: 1s}\n"
+        more = "leaderElection: {leaderElect: false, renewDeadline: 400ms, retryPeriod: 100ms, leaseDuration: 1s}\n"
         async with world(cluster, 2, more + "podInitialBackoffSeconds: 0.1\n") as made:
             await made.uses(1, 1)
             now = boottime()
@@ -439,7 +439,9 @@ async def test_a_silent_child_is_ended_and_started_again(monkeypatch: pytest.Mon
     from agent_scheduler.processes import children
 
     monkeypatch.setattr(children, "_SILENCE", 0.5)
-    more = "leaderElection: {renewDeadline: 400ms, retryPeriod: 100ms, leaseDuration: 1s}\n"
+    more = (
+        "leaderElection: {leaderElect: false, renewDeadline: 400ms, retryPeriod: 100ms, leaseDuration: 1s}\n"
+    )
     async with embedded_cluster() as cluster:
         await nodes(cluster, 2)
         async with world(cluster, 2, more) as made:

@@ -47,7 +47,8 @@ class World:
 
     @staticmethod
     def configuration(text: str, processes: int) -> Configuration:
-        return load_text(f"{HEAD}processes: {processes}\n{text}")
+        election = "" if "leaderElection" in text else "leaderElection: {leaderElect: false}\n"
+        return load_text(f"{HEAD}processes: {processes}\n{election}{text}")
 
     def make(self, processes: int, text: str = "", **more: Any) -> None:
         self.supervisor = Supervisor(

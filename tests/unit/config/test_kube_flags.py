@@ -1,0 +1,113 @@
+"""The command line of a kube-scheduler: each flag has its effect, or is refused by its name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_scheduler.cli import main
+from agent_scheduler.config import Configuration, ConfigurationError, add_run_arguments, load
+from agent_scheduler.config.kube_flags import REFUSED
+
+
+def loaded(*words: str) -> Configuration:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_run_arguments(parser)
+    return load(parser.parse_args(words), environ={}, namespace_file=Path("/none"))
+
+
+def test_a_manifest_of_kube_scheduler_says_what_to_change() -> None:
+    """The command that kubeadm writes, with what it has no use for taken out one by one."""
+    words = [
+        "--kubeconfig=/etc/kubernetes/scheduler.conf",
+        "--bind-address=127.0.0.1",
+        "--leader-elect=true",
+    ]
+    for more in ("--authentication-kubeconfig", "--authorization-kubeconfig"):
+        with pytest.raises(
+            ConfigurationError, match=f"^{more}: is not supported: .*serving.authorizeMetrics"
+        ):
+            loaded(*words, f"{more}=/etc/kubernetes/scheduler.conf")
+    configuration = loaded(*words)
+    assert configuration.leader_election.leader_elect
+    assert configuration.client_connection.kubeconfig == "/etc/kubernetes/scheduler.conf"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_there_is_refused_by_name_and_what_happens_anyway_is_not(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name}: ."):
+        loaded(f"{name}=something")
+    for value in REFUSED[name].harmless:
+        loaded(f"{name}={value}")
+
+
+@pytest.mark.parametrize(
+    ("words", "section", "key", "value"),
+    [
+        (["-v", "2"], "logging", "level", "info"),
+        (["-v=4"], "logging", "level", "debug"),
+        (["--v=10"], "logging", "level", "debug"),
+        (["--logging-format=text"], "logging", "format", "console"),
+        (["--logging-format", "json"], "logging", "format", "json"),
+        (["--secure-port=0"], "serving", "port", 0),
+        (
+            ["--secure-port=1", "--tls-cert-file=c", "--tls-private-key-file=k"],
+            "serving", "port", 1,
+        ),
+        (["--leader-elect-resource-lock=leases"], "leader_election", "leader_elect", True),
+    ],
+)  # fmt: skip
+def test_what_is_there_under_another_name_has_its_effect(
+    words: list[str], section: str, key: str, value: Any
+) -> None:
+    assert getattr(getattr(loaded(*words), section), key) == value
+
+
+def test_a_refused_pod_is_tried_again_after_the_time_that_the_flag_says() -> None:
+    configuration = loaded("--pod-max-in-unschedulable-pods-duration=90s")
+    assert configuration.pod_max_in_unschedulable_pods_duration == 90
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--secure-port", "10259"], "--secure-port: the server speaks HTTP without a certificate; give "),
+        (["--secure-port", "1", "--port", "2"], "--secure-port: --port says the same; give one of them"),
+        (["-v", "much"], "--v: found 'much'; allowed: a whole number"),
+        (["-v", "4", "--log-level", "info"], "--v: --log-level says the same; give one of them"),
+        (["--logging-format", "xml"], "--logging-format: found 'xml'; allowed: json, text"),
+        (["--feature-gates=NoSuchGate=true"], "--feature-gates: unknown gate 'NoSuchGate'"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: list[str], problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(*words)
+    assert str(caught.value).startswith(problem)
+
+
+def test_the_effective_configuration_is_written_and_can_be_loaded_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "effective.yaml"
+    words = [
+        "--scheduler-worker-count",
+        "3",
+        "--leader-elect-resource-namespace",
+        "here",
+        "--kube-api-qps",
+        "5",
+    ]
+    assert main(["run", *words, "--write-config-to", str(file)]) == 0
+    assert loaded("--config", str(file)) == loaded(*words)
+    assert main(["run", "--write-config-to", str(tmp_path / "none" / "x")]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_run_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("agent-scheduler ")
