@@ -1,4 +1,4 @@
-"""What every test leaves behind as it found it: the process's logging.
+"""What holds for every test: how many examples it draws, how it leaves the process, and that no error is lost in it.
 
 A test that runs a command in its own process sets logging up for the whole process, with streams that pytest closes
 when the test ends; loggers that cache what they found then would fail in whatever test comes next.
@@ -6,12 +6,66 @@ when the test ends; loggers that cache what they found then would fail in whatev
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
+
+from tests.examples import load_profile
+
+load_profile()
+
+
+class LostErrors(logging.Handler):
+    """What an event loop can tell nobody: tasks that failed and were not awaited, callbacks that raised."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(logging.Formatter("%(message)s").format(record))
+
+    def take(self) -> list[str]:
+        told, self.told = self.told, []
+        return told
+
+
+_LOST = LostErrors()
+
+
+def pytest_configure() -> None:
+    logging.getLogger("asyncio").addHandler(_LOST)
+
+
+def pytest_collection_finish() -> None:
+    # What was imported stays; to go through it in every collection would take longer than many a test.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def lost_errors() -> Iterator[LostErrors]:
+    """Fails the test in which an error was lost. A test that is about such an error takes it."""
+    _LOST.take()
+    yield _LOST
+    _fail_for(_LOST.take())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lost_errors_of_what_is_left() -> Iterator[None]:
+    """A task in a cycle complains when it is collected: that is to be in the file that left it."""
+    yield
+    gc.collect()
+    _fail_for(_LOST.take())
+
+
+def _fail_for(told: list[str]) -> None:
+    if told:
+        pytest.fail("an event loop had nobody to tell:\n" + "\n".join(told), pytrace=False)
 
 
 @pytest.fixture(autouse=True)

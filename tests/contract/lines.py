@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +26,6 @@ class Line:
     @property
     def key(self) -> str:
         return f"{self.number:03d} {self.name}"
-
-
-def recording() -> Path:
-    """The file that is replayed."""
-    given = os.environ.get("AGENT_SCHEDULER_RECORDING")
-    return Path(given) if given else SHARED / "conformance" / "apiserver-1.36.2.jsonl"
 
 
 def read(path: Path) -> list[Line]:

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.decisions import form
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain.world import namespace
-
-RECORDINGS = Path(__file__).resolve().parents[2].parent / "shared" / "conformance"
+from tests.needed import CONFORMANCE as RECORDINGS
+from tests.needed import need
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def _lines(path: Path, shape: form.Shape) -> list[dict[str, Any]]:
     """Skips only where the recordings as a whole are missing: a file that somebody names has to be there."""
     if not path.is_file():
         if path in (DECISIONS, PREEMPTIONS):
-            pytest.skip(f"there is no recording of kube-scheduler's decisions at {path}")
+            need(False, f"there is no recording of kube-scheduler's decisions at {path}")
         raise FileNotFoundError(f"there is no recording at {path}")
     lines = []
     for number, text in enumerate(path.read_text().splitlines(), 1):

@@ -17,7 +17,7 @@ from tests.decisions.drawing import Choices, Draw
 from tests.decisions.engine import AGENT, DEFAULT, Engine
 from tests.decisions.living import Living
 from tests.decisions.plain import Obj, World
-from tests.decisions.randomly import drawing, in_time
+from tests.examples import examples, in_time
 
 STEPS = 16
 #: What an engine keeps most of.
@@ -45,7 +45,7 @@ def live(draw: Draw, profile: Profile, happened: Counter[str]) -> list[str]:
 
 @in_time
 @pytest.mark.parametrize("profile", [DEFAULT, AGENT], ids=["default-scheduler", "agent"])
-@drawing(100)
+@examples(100)
 @given(data=st.data())
 def test_what_an_engine_keeps_is_what_a_new_one_finds(profile: Profile, data: st.DataObject) -> None:
     def draw(length: int) -> bytes:

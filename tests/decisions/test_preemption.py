@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.preemption.candidates import Candidate
@@ -16,6 +16,7 @@ from tests.decisions.plain import decide as plain_decide
 from tests.decisions.plain.world import name
 from tests.decisions.preempting import attempts
 from tests.decisions.recording import PreemptionCase
+from tests.examples import examples
 
 
 class Outcome(NamedTuple):
@@ -158,7 +159,7 @@ def _cases(draw: st.DrawFn) -> PreemptionCase:
     return PreemptionCase(0, World(nodes, pods), budgets, pending, None, None, frozenset(), None)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(_cases())
 def test_engine_and_plain_reading_preempt_alike_with_neighbours_ports_and_budgets(
     case: PreemptionCase,

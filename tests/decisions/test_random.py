@@ -1,4 +1,4 @@
-"""The engine decides random clusters as the plain reading does: 10,000 of them in `make test` (see `randomly`)."""
+"""The engine decides random clusters as the plain reading does: 10,000 of them in `make test`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import given
 from tests.decisions.clusters import Drawn, cluster, clusters
 from tests.decisions.comparing import differences
 from tests.decisions.plain import SCORES, Decision, decide
-from tests.decisions.randomly import drawing, in_time
+from tests.examples import examples, in_time
 
 EXAMPLES, PARTS = 10_000, 10
 
 
 @in_time
 @pytest.mark.parametrize("part", range(PARTS))
-@drawing(EXAMPLES // PARTS)
+@examples(EXAMPLES // PARTS)
 @given(drawn=clusters())
 def test_engine_and_plain_reading_decide_alike(part: int, drawn: Drawn) -> None:
     """Parts draw different clusters; they are there to be counted, timed and run side by side."""

@@ -69,7 +69,10 @@ async def test_eight_racing_workers_fill_every_node_to_the_brim_and_none_beyond(
     gone = sorted(plane.placed())[:3]
     for name in gone:
         await plane.delete_pod(name)
-    await plane.pods.until(lambda: len(plane.placed()) == NODES * FULL, "full nodes once more")
+    await plane.pods.until(
+        lambda: len(plane.placed()) == NODES * FULL and plane.placed().keys().isdisjoint(gone),
+        "full nodes once more",
+    )
     assert await audit(plane) == {f"n{number}": (4000, FULL) for number in range(NODES)}
 
 

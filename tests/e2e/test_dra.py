@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
+from tests.needed import kubectl
 
 from .conftest import Start
 from .picture import Picture
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.e2e
 RESOURCE = "/apis/resource.k8s.io/v1"
 PROTECTION = "resource.kubernetes.io/delete-protection"
 CANNOT = "cannot allocate all claims"
-KUBECTL = shutil.which("kubectl")
 FLUSHED = "scheduler_pod_scheduled_after_flush_total"
 
 #: Writes take their time, so that there are some under way whenever the test looks.
@@ -192,15 +192,13 @@ async def test_three_pods_share_the_claim_that_was_generated_for_one(
     assert_nobody_was_rescued(scheduler)
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on the PATH")
 async def test_kubectl_shows_the_claim_as_allocated_and_reserved(
     plane: ControlPlane, devices: Devices, scheduler: Scheduler
 ) -> None:
     await devices.add_node("n", 1)
     await devices.add_pods("a")
     await devices.audit("a")
-    assert KUBECTL is not None
-    command = [KUBECTL, "--kubeconfig", str(devices.run.kubeconfig), "-n", plane.namespace]
+    command = [kubectl(), "--kubeconfig", str(devices.run.kubeconfig), "-n", plane.namespace]
     command += ["get", "resourceclaims", devices.claim_of("a"), "--no-headers"]
     shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert shown.stdout.split()[:2] == [devices.claim_of("a"), "allocated,reserved"], shown

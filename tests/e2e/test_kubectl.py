@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,12 +15,9 @@ from typing import Any
 
 import pytest
 
-KUBECTL = shutil.which("kubectl")
+from tests import needed
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on the PATH"),
-]
+pytestmark = pytest.mark.e2e
 
 _POD = {
     "apiVersion": "v1",
@@ -92,6 +88,7 @@ class Kubectl:
     """kubectl with its own kubeconfig, cache and namespace."""
 
     def __init__(self, kubeconfig: Path, home: Path) -> None:
+        self._program = needed.kubectl()
         self.kubeconfig = kubeconfig
         self.namespace = "default"
         self._env = {
@@ -102,8 +99,7 @@ class Kubectl:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        assert KUBECTL is not None
-        return [KUBECTL, "-n", self.namespace, *arguments]
+        return [self._program, "-n", self.namespace, *arguments]
 
     def run(
         self, *arguments: str, stdin: object = None, fails: bool = False
@@ -149,6 +145,7 @@ class Kubectl:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    needed.kubectl()
     home = tmp_path_factory.mktemp("kubectl")
     kubeconfig = home / "kubeconfig"
     with (home / "log").open("w") as log:

@@ -14,6 +14,7 @@ import yaml
 
 from agent_scheduler.config import add_run_arguments, load, load_text
 from agent_scheduler.shards.holders import lease_name
+from tests.needed import kubectl
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
@@ -127,8 +128,7 @@ def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
 
 @pytest.mark.parametrize("component", [None, "network-policy", "priority-and-fairness"])
 def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl, which has kustomize, is not here")
+    kubectl()
     shutil.copytree(CONFIG, tmp_path / "config")
     default = tmp_path / "config" / "default"
     if component is not None:
@@ -146,8 +146,7 @@ def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("installed", ["default", "controllers"])
 def test_kustomize_leaves_the_names_in_roles_as_they_are_written(installed: str) -> None:
     """It puts a hash behind a generated ConfigMap's name wherever that stands, in resourceNames, too."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl, which has kustomize, is not here")
+    kubectl()
 
     def names(found: list[Any]) -> list[list[str]]:
         rules = [rule for each in found if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]

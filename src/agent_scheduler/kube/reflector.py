@@ -299,7 +299,7 @@ class Reflector(Generic[T]):
         """Whether the server has no such collection. One that has been there is not forgotten for a 404, which a proxy
         or a server that starts may say, too."""
         absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_FOUND
-        return absent and self._optional and not self._known
+        return absent and self._optional and not self._version
 
     def _report(self, event: str, error: str) -> None:
         self._count("failure")

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.decisions import form
 from tests.decisions.devices.validity import Cluster, Obj
 from tests.decisions.recording import RECORDINGS
+from tests.needed import need
 
 DEVICES = RECORDINGS / "kube-scheduler-1.36.2-dra.jsonl"
 VARIABLE = "AGENT_SCHEDULER_DRA_DECISIONS"
@@ -142,7 +141,7 @@ def device_cases(path: Path | None = None) -> list[DeviceCase]:
     path = path or (Path(given) if given else DEVICES)
     if not path.is_file():
         if path == DEVICES:
-            pytest.skip(f"there is no recording of kube-scheduler's decisions at {path}")
+            need(False, f"there is no recording of kube-scheduler's decisions at {path}")
         raise FileNotFoundError(f"there is no recording at {path}")
     found = [
         _case(text, f"{path}:{number}")

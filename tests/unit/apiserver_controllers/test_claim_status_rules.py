@@ -167,6 +167,20 @@ def test_admin_access_is_for_namespaces_that_are_labelled_for_it(world: ClaimsWo
     world.ok("POST", TEMPLATES, template)
 
 
+MAPPING = {
+    "containerName": "c",
+    "resourceName": "example.com/gpu",
+    "requestName": "container-0-request-0",
+}
+
+
+def wrong_mappings(world: ClaimsWorld, status: dict[str, Any]) -> list[str]:
+    """The fields of a claim's status for extended resources that are refused; such a pod is made first."""
+    world.pod("extended", spec={"containers": [{"name": "c", "image": "i", "resources": EXTENDED}]})
+    found = wrong(world, {"extendedResourceClaimStatus": status}, f"{PODS}/extended/status")
+    return [field.removeprefix("status.extendedResourceClaimStatus.") for field in found]
+
+
 @pytest.mark.parametrize(
     ("status", "fields"),
     [
@@ -182,22 +196,15 @@ def test_admin_access_is_for_namespaces_that_are_labelled_for_it(world: ClaimsWo
 def test_a_claim_for_extended_resources_answers_what_containers_ask_for(
     world: ClaimsWorld, status: dict[str, Any], fields: list[str]
 ) -> None:
-    world.pod("extended", spec={"containers": [{"name": "c", "image": "i", "resources": EXTENDED}]})
-    mapping = {
-        "containerName": "c",
-        "resourceName": "example.com/gpu",
-        "requestName": "container-0-request-0",
-    }
-    mapping |= {field: value for field, value in status.items() if field in mapping}
+    mapping = {**MAPPING, **{field: value for field, value in status.items() if field in MAPPING}}
     whole = {"resourceClaimName": "x", "requestMappings": [mapping]}
     whole |= {field: value for field, value in status.items() if field in whole}
-    path = f"{PODS}/extended/status"
-    at = "status.extendedResourceClaimStatus"
-    assert wrong(world, {"extendedResourceClaimStatus": whole}, path) == [f"{at}.{field}" for field in fields]
-    twice = {**whole, "requestMappings": [mapping, mapping]}
-    assert fields or wrong(world, {"extendedResourceClaimStatus": twice}, path) == [
-        f"{at}.requestMappings[1]"
-    ]
+    assert wrong_mappings(world, whole) == fields
+
+
+def test_what_a_container_asks_for_is_answered_once(world: ClaimsWorld) -> None:
+    twice = {"resourceClaimName": "x", "requestMappings": [MAPPING, MAPPING]}
+    assert wrong_mappings(world, twice) == ["requestMappings[1]"]
 
 
 def test_a_request_has_at_most_eight_choices(world: ClaimsWorld) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_scheduler.apiserver import merge_rules, schema, schema_facts, schema_source
 from agent_scheduler.apiserver.errors import ApiError
+from tests.needed import recorded
 
 from .kinds import NODES, PODS, RESOURCES, pod
-
-_RECORDING = Path(__file__).resolve().parents[3].parent / "shared" / "conformance" / "apiserver-1.36.2.jsonl"
 
 
 def _refusal(obj: dict[str, Any]) -> str:
@@ -159,10 +157,8 @@ def test_every_key_of_a_list_is_a_field_of_its_items() -> None:
 
 
 def test_what_a_real_server_answers_decodes_to_itself() -> None:
-    if not _RECORDING.exists():
-        pytest.skip(f"the recording is not at {_RECORDING}")
     seen = 0
-    for line in _RECORDING.read_text().splitlines():
+    for line in recorded("apiserver-1.36.2.jsonl"):
         body = json.loads(line.replace('"<time>"', '"2026-01-01T00:00:00Z"')).get("response", {}).get("body")
         if not isinstance(body, dict) or "metadata" not in body or "items" in body:
             continue

@@ -5,12 +5,13 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.apiserver import schema
 from agent_scheduler.apiserver import schema_source as source
 from agent_scheduler.apiserver.schema_shapes import Shapes
+from tests.examples import examples
 
 from .kinds import PODS, RESOURCES
 from .stored import values
@@ -32,7 +33,7 @@ def fits(model: str, field: str, value: Any) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_what_fits_is_left_as_it_is(data: st.DataObject) -> None:
     resource = data.draw(st.sampled_from(_KINDS))
     model = _model(resource)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from agent_scheduler.apiserver import tables
 from agent_scheduler.apiserver.printing import documented, human_duration
 from agent_scheduler.apiserver.resource import Resource
 from agent_scheduler.apiserver.table_kinds import PRINTERS
+from tests.needed import recorded
 
 from .kinds import NODES, NOW, PODS, RESOURCES, pod, widget, widgets
-
-_RECORDING = Path(__file__).resolve().parents[3].parent / "shared" / "conformance" / "apiserver-1.36.2.jsonl"
 
 
 def _cells(resource: Resource, obj: dict[str, Any], now: str = NOW) -> dict[str, Any]:
@@ -203,9 +201,7 @@ def test_custom_columns_show_what_their_paths_find() -> None:
 def test_the_recorded_tables_are_made_of_the_recorded_objects(
     source: str, listed: str, kind: Resource
 ) -> None:
-    if not _RECORDING.exists():
-        pytest.skip(f"the recording is not at {_RECORDING}")
-    lines = [json.loads(line.replace('"<time>"', f'"{NOW}"')) for line in _RECORDING.read_text().splitlines()]
+    lines = [json.loads(line.replace('"<time>"', f'"{NOW}"')) for line in recorded("apiserver-1.36.2.jsonl")]
     bodies = {line["name"]: line["response"]["body"] for line in lines if "response" in line}
     made = tables.table(kind, [bodies[source]], meta={"resourceVersion": "<rv>"}, include="Metadata", now=NOW)
     assert made == bodies[listed]

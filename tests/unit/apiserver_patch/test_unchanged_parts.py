@@ -10,13 +10,14 @@ from typing import Any
 from unittest import mock
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.apiserver import patch, schema
 from agent_scheduler.apiserver import schema_source as source
 from agent_scheduler.apiserver.builtin import metadata
 from agent_scheduler.apiserver.resource import Object
+from tests.examples import examples
 
 from ..apiserver.world import JSON_PATCH, MERGE
 from .stored import Stored, patches
@@ -60,7 +61,7 @@ def judging_everything() -> Iterator[None]:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_a_merge_is_answered_as_if_the_whole_outcome_were_judged(data: st.DataObject) -> None:
     world = stored().world
     name = data.draw(st.sampled_from(sorted(stored().paths)))
@@ -107,7 +108,7 @@ def test_what_is_stored_is_what_the_rules_make_of_it() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_merge_leaves_the_document_alone_and_shares_what_the_patch_does_not_name(
     data: st.DataObject,
 ) -> None:

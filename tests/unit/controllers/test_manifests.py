@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -18,6 +17,7 @@ from agent_scheduler.controllers.sharding import retiring
 from agent_scheduler.controlling.flags import add_arguments, settings_of
 from agent_scheduler.controlling.process import ControllersProcess
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
+from tests.needed import kubectl
 from tests.sharded import ROOT, limits
 
 from .world import world
@@ -200,8 +200,7 @@ async def test_the_shipped_configuration_leaves_no_ready_node_without_a_shard() 
 
 
 def test_kustomize_builds_it() -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl, which has kustomize, is not here")
+    kubectl()
     built = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     found = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built.stdout)}

@@ -20,8 +20,9 @@ from agent_scheduler.demo.specs import (
     paced,
 )
 from agent_scheduler.demo.traces import TraceError, eighths, read_trace
+from tests.needed import SHARED, need
 
-SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "traces"
+TRACES = SHARED / "traces"
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,1024,0,\nn1,64000,2048,2,T4\nn2,96000,4096,8,G2\n"
 PODS_HEADER = (
@@ -206,10 +207,9 @@ def test_a_pod_that_no_empty_node_could_hold_is_told_from_one_that_waits() -> No
     ],
 )
 def test_the_published_traces_are_read_whole(trace: str, nodes: int, pods: int, hopeless: int | None) -> None:
-    if not SHARED.is_dir():
-        pytest.skip(f"{SHARED} is not there")
+    need(TRACES.is_dir(), f"{TRACES} is not there")
     kind, _, names = trace.partition(":")
-    workload = read_trace(f"{kind}:{','.join(str(SHARED / name) for name in names.split(','))}")
+    workload = read_trace(f"{kind}:{','.join(str(TRACES / name) for name in names.split(','))}")
     assert (len(workload.nodes), len(workload.pods)) == (nodes, pods)
     assert workload.pods[0].arrival == 0
     assert all(a.arrival <= b.arrival for a, b in itertools.pairwise(workload.pods))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.columns import Ints, Rows
@@ -14,6 +14,7 @@ from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.ranking import REFUSED, best_of
 from agent_scheduler.engine.snapshot import Snapshot
+from tests.examples import examples
 
 from .world import World, node
 
@@ -29,7 +30,7 @@ def check(snapshot: Snapshot) -> None:
     assert all(amounts[examples[kind]] == amounts[row] for row, kind in enumerate(kinds))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_kinds_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObject) -> None:
     world = World(node("n0"))
@@ -67,7 +68,7 @@ def test_many_kinds_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
     assert snapshot.alike.examples().shape[0] <= 3
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.data(), several=st.booleans())
 def test_the_best_rows_are_found_among_kinds_as_among_rows(data: st.DataObject, several: bool) -> None:
     """With `several`, more rows than are looked at first where a kind has many."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine import cells as cells_module
 from agent_scheduler.engine.cells import Cells, distinct
 from agent_scheduler.engine.ranking import REFUSED, Ranking, best_of
+from tests.examples import examples
 
 SIZE = 24
 SCORE = st.sampled_from([REFUSED, REFUSED, -1, 0, 1, 2, 100])
 FACET = st.integers(0, 3)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.data(), head=st.integers(1, 5), heads=st.integers(1, 3))
 def test_the_best_of_all_cells_are_the_best_of_all_rows(data: st.DataObject, head: int, heads: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.columns import LABELS_KEPT
@@ -19,6 +19,7 @@ from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire
+from tests.examples import examples
 
 from .world import World, node, plain_reasons, pod_json, read_pod
 
@@ -384,7 +385,7 @@ def _nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(nodes=_nodes(), existing=st.lists(st.tuples(_pods(), st.integers(0, 3)), max_size=5), pending=_pods())
 def test_columns_agree_with_a_plain_reading_of_every_rule(
     nodes: list[dict[str, Any]], existing: list[tuple[dict[str, Any], int]], pending: dict[str, Any]
@@ -419,7 +420,7 @@ def test_columns_agree_with_a_plain_reading_of_every_rule(
         assert decision == Refusal(f"0/{len(nodes)} nodes are available: {texts}.", frozenset(plugins))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     nodes=_nodes(),
     existing=st.lists(st.tuples(_pods(), st.integers(0, 3)), max_size=5),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.columns import IMAGES_KEPT
@@ -22,6 +22,7 @@ from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.plain import image_locality
+from tests.examples import examples
 
 from .world import World, pod_json, read_pod
 
@@ -159,7 +160,7 @@ IMAGES = st.dictionaries(st.sampled_from(["x", "y", "z"]), st.integers(1, 2000),
 USED = st.lists(st.sampled_from(["x", "y:latest", "z@sha256:1", "other"]), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(nodes=st.lists(IMAGES, min_size=1, max_size=5), images=USED.filter(bool), inits=USED)
 def test_scores_agree_with_a_plain_reading(
     nodes: list[dict[str, int]], images: list[str], inits: list[str]

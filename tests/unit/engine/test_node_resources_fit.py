@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.handle import Handle
@@ -19,6 +19,7 @@ from agent_scheduler.engine.plugins.node_resources_fit_score import (
 )
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.hints import QueueingHint
+from tests.examples import examples
 
 from .world import World, node
 
@@ -185,7 +186,7 @@ def on_curve(shape: list[tuple[int, int]], at: int) -> int:
     return shape[-1][1] * 10
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     offered=st.lists(AMOUNTS, min_size=5, max_size=5),
     taken=st.lists(AMOUNTS, min_size=5, max_size=5),
@@ -227,7 +228,7 @@ def test_strategies_agree_with_a_plain_reading(
             assert scores(world, pod, plugin) == [expected]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     offered=st.lists(AMOUNTS, min_size=5, max_size=5),
     taken=st.lists(AMOUNTS, min_size=5, max_size=5),

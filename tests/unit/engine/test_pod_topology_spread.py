@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.handle import Handle
@@ -19,6 +19,7 @@ from tests.decisions import plain, recording
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, pod_topology_spread
 from tests.decisions.scene import scenes
+from tests.examples import examples
 
 from .spread_world import (
     FILTER,
@@ -215,7 +216,7 @@ def test_recorded_clusters_are_decided_as_the_plain_reading_does() -> None:
     assert constrained
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @given(nodes=nodes(), pods=st.lists(placed(), max_size=12), pod=pending(), data=st.data())
 def test_drawn_clusters_are_decided_as_the_plain_reading_does(
     nodes: tuple[Obj, ...], pods: list[Obj], pod: Obj, data: st.DataObject
@@ -238,7 +239,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(steps=STEPS, pod=pending())
 def test_a_state_that_is_kept_sees_every_change(steps: list[tuple[str, Any]], pod: Obj) -> None:
     engine = Engine(plain.World((), ()))

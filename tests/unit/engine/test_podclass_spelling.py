@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.podclass import PodClass, PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
+from tests.examples import examples
 
 from .world import pod_json, read_pod
 
@@ -108,7 +109,7 @@ def facts(pod: PodInfo) -> dict[str, Any]:
     return {name: getattr(pod.cls, name) for name in _FACTS}
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     st.fixed_dictionaries({field: st.sampled_from(choices) for field, choices in CHOICES.items()}),
     st.lists(st.sampled_from(sorted(CHOICES)), min_size=1, max_size=6),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.handle import Handle
@@ -16,6 +16,7 @@ from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.podterms import PodMatch
 from agent_scheduler.engine.snapshot import Snapshot
+from tests.examples import examples
 
 from .world import World, node, pod_json, read_pod, sums_are_right
 
@@ -150,7 +151,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(STEPS, max_size=30))
 def test_counts_stay_in_step_whatever_happens(steps: list[tuple[str, Any]]) -> None:
     world = World(node("a"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine import ranking as ranking_module
 from agent_scheduler.engine.ranking import REFUSED, Ranking, best_of
+from tests.examples import examples
 
 #: Few, so that there are many ties.
 SCORE = st.sampled_from([REFUSED, REFUSED, -(2**40), -1, 0, 1, 2, 100, 2**40])
@@ -22,7 +23,7 @@ def plain(scores: list[int], count: int, offset: int) -> list[int]:
     return sorted(rows, key=lambda row: (-scores[row], (row - offset) % size))[:count]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(scores=st.lists(SCORE, max_size=30), count=st.integers(0, 6), offset=st.integers(-1, 31))
 def test_a_look_at_all_rows_follows_the_order_and_leaves_the_scores(
     scores: list[int], count: int, offset: int
@@ -32,7 +33,7 @@ def test_a_look_at_all_rows_follows_the_order_and_leaves_the_scores(
     assert array.tolist() == scores
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data(), size=st.integers(1, 40), head=st.integers(1, 6), heads=st.integers(1, 3))
 def test_a_head_is_kept_in_step_with_every_change(
     data: st.DataObject, size: int, head: int, heads: int

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.handle import Handle
@@ -24,6 +24,7 @@ from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj
+from tests.examples import examples
 
 from .spread_world import (
     HOSTNAME,
@@ -63,7 +64,7 @@ def args(**given: Any) -> PodTopologySpreadArgs:
     return msgspec.convert(given, PodTopologySpreadArgs)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(nodes=nodes(), pods=st.lists(placed(), max_size=12), app=st.sampled_from(["web", "db"]))
 def test_constraints_by_default_are_as_if_the_pod_had_them(
     nodes: tuple[Obj, ...], pods: list[Obj], app: str

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine import topology
 from agent_scheduler.engine.rowlog import RowLog
 from agent_scheduler.engine.topology import Domains
+from tests.examples import examples
 
 from .world import World, node
 
@@ -18,7 +19,7 @@ def plain(of: list[int], counts: list[int]) -> list[int]:
     return [0, *(sum(c for d, c in zip(of, counts, strict=True) if d == at) for at in range(1, span))]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data(), size=st.integers(1, 80))
 def test_sums_follow_their_counts(data: st.DataObject, size: int) -> None:
     of = data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size))

@@ -6,7 +6,6 @@ import asyncio
 import json
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,10 @@ from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import NotSent, Response, Transport
+from tests.needed import recorded
 
 from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, starting, status
 
-RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "conformance" / "apiserver-1.36.2.jsonl"
 CREATED = Answer(201, {"kind": "Status", "status": "Success", "code": 201})
 CONFLICT = status(409, "Conflict", "whatever the server likes to say")
 GONE = status(404, "NotFound", 'pods "p" not found')
@@ -388,12 +387,10 @@ RECORDED_CASES = {
 
 @pytest.mark.parametrize("name", RECORDED_CASES)
 async def test_what_a_real_server_answered_is_understood(name: str) -> None:
-    if not RECORDED.exists():
-        pytest.skip(f"{RECORDED} is missing")
-    exchanges = (json.loads(line) for line in RECORDED.read_text().splitlines())
-    recorded = next(e["response"] for e in exchanges if e["name"] == name)
+    exchanges = (json.loads(line) for line in recorded("apiserver-1.36.2.jsonl"))
+    response = next(e["response"] for e in exchanges if e["name"] == name)
     outcome, state = RECORDED_CASES[name]
-    answer = Answer(recorded["status"], recorded["body"])
+    answer = Answer(response["status"], response["body"])
     result, _, _ = await bound([answer], [state] if state else None)
     assert result.outcome is outcome
 

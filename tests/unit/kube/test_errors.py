@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from multidict import CIMultiDict
@@ -16,8 +15,7 @@ from agent_scheduler.kube.errors import (
 )
 from agent_scheduler.kube.errors import Status as WireStatus
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
-
-RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "conformance" / "apiserver-1.36.2.jsonl"
+from tests.needed import recorded
 
 
 def response(status: int, body: object = None, **headers: str) -> Response:
@@ -111,10 +109,8 @@ def test_the_status_of_a_watch_is_read_the_same_way() -> None:
 
 
 def test_every_recorded_refusal_is_read_with_its_reason() -> None:
-    if not RECORDED.exists():
-        pytest.skip(f"{RECORDED} is missing")
     seen = 0
-    for line in RECORDED.read_text().splitlines():
+    for line in recorded("apiserver-1.36.2.jsonl"):
         exchange = json.loads(line)
         answer = exchange.get("response")
         if answer is None or answer["status"] < 400 or not isinstance(answer["body"], dict):

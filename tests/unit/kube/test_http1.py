@@ -15,6 +15,7 @@ from agent_scheduler.apiserver.certificates import Certificates, make_certificat
 from agent_scheduler.kube.connection import Limits
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
+from tests.needed import ipv6_loopback
 
 from .raw_server import OK, End, Step, client, get, post, saying
 from .scripted import Answer, eventually, in_order, serving
@@ -410,11 +411,7 @@ async def test_the_name_in_the_certificate_may_be_another_than_that_of_the_addre
 
 
 async def test_an_ipv6_address_is_reached_and_named_in_brackets() -> None:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            pass
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
+    ipv6_loopback()
     async with saying([[OK]], host="::1") as server, client(server.url) as transport:
         assert await get(transport) == b"ok"
         assert b"\r\nHost: [::1]:%d\r\n" % server.port in server.requests[0][1]

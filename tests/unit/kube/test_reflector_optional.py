@@ -35,6 +35,14 @@ async def test_a_collection_that_was_there_is_not_forgotten_for_a_404() -> None:
     assert "absent" not in world.counts
 
 
+async def test_nor_is_one_that_was_there_and_empty() -> None:
+    """What has been made in it meanwhile is not known: who wants the view anew has to wait."""
+    world = World([listing(11), status(404), listing(30, pod("a", 25))], [status(410), SILENT])
+    async with world.run(optional=True):
+        await world.after(("added", "a", "25"))
+    assert "absent" not in world.counts
+
+
 async def test_a_collection_that_has_to_be_there_is_waited_for() -> None:
     world = World([status(404), listing(11, pod("a", 10))], [SILENT])
     async with world.run():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,19 +13,18 @@ from typing import Any
 
 import pytest
 
-KUBECTL = shutil.which("kubectl")
+from tests.needed import kubectl
+
 DEVICE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.agent-scheduler.io"}}]}}
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on the PATH"),
-]
+pytestmark = pytest.mark.e2e
 
 
 class Cluster:
     """`agent-scheduler cluster` and a kubectl for it."""
 
     def __init__(self, home: Path, *flags: str) -> None:
+        self._kubectl = kubectl()
         self._home = home
         self._config = home / "kubeconfig"
         command = [sys.executable, "-m", "agent_scheduler", "cluster", "--port", "0", *flags]
@@ -37,11 +35,10 @@ class Cluster:
         self._process.stdout.readline()
 
     def kubectl(self, *arguments: str, stdin: object = None) -> str:
-        assert KUBECTL is not None
         env = {**os.environ, "KUBECONFIG": str(self._config), "HOME": str(self._home)}
         given = None if stdin is None else json.dumps(stdin)
         done = subprocess.run(
-            [KUBECTL, *arguments],
+            [self._kubectl, *arguments],
             input=given,
             env=env,
             capture_output=True,

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent_scheduler.processes.parts import Parts
+from tests.examples import examples
 
 FENCE = 5.0
 NODES = [f"n{number}" for number in range(9)]
@@ -110,7 +111,7 @@ class PartsMachine(RuleBasedStateMachine):
             assert self.parts.holder(name) == (holders[0] if holders else None)
 
 
-PartsMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+PartsMachine.TestCase.settings = settings(examples(150), stateful_step_count=30)
 TestParts = PartsMachine.TestCase
 
 

@@ -82,14 +82,18 @@ def decides_on(runtime: Runtime, *nodes: str) -> bool:
 
 
 @asynccontextmanager
-async def shared_cluster(nodes: int = 0, *, kind: bool = True, **server: Any) -> AsyncIterator[SharedCluster]:
+async def shared_cluster(
+    nodes: int = 0, *, kind: bool = True, schema: bool = True, **server: Any
+) -> AsyncIterator[SharedCluster]:
+    """Without the `kind`, nothing is a NodeShard; without the `schema`, anything is."""
     async with embedded_cluster(**server) as cluster:
         if kind:
-            await cluster.ask(
-                "POST",
-                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-                yaml.safe_load(CRD.read_text()),
-            )
+            definition = yaml.safe_load(CRD.read_text())
+            if not schema:
+                anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                for version in definition["spec"]["versions"]:
+                    version["schema"] = {"openAPIV3Schema": anything}
+            await cluster.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         for number in range(nodes):
             await cluster.add_node(f"n{number}", cpu="4")
         yield SharedCluster(cluster)

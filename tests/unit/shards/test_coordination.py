@@ -320,6 +320,24 @@ async def test_a_store_that_was_restored_from_a_backup_is_believed_in_the_end() 
         await until(lambda: decides_on(runtime, "n1"))
 
 
+async def test_while_a_shard_cannot_be_read_nothing_is_claimed() -> None:
+    """Whose nodes it has in use cannot be told."""
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap, schema=False) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("volcano", [])
+        await shared.write_status("volcano", nodesInUse="n0")  # type: ignore[arg-type]
+        await shared.desire("a", ["n0", "n1"])
+        await shared.cluster.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.cluster.condition("p"))
+        assert condition["reason"] == "NodeShardNotReady"
+        seen = tap.count(lists_shards)
+        await until(lambda: tap.count(lists_shards) > seen + 1)
+        assert decides_on(runtime)
+        assert await shared.in_use("a") == ""
+        await shared.write_status("volcano", nodesInUse=["n0"])
+        await until(lambda: decides_on(runtime, "n1"))
+
+
 async def test_what_is_told_already_is_not_told_again() -> None:
     tap = Tap()
     async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:

@@ -27,6 +27,18 @@ def path_of(runtime: Runtime) -> FastPath:
     return runtime.fast_path
 
 
+def binds_in_doubt(runtime: Runtime) -> list[str]:
+    """Nobody hears from now on what becomes of a bind; to which nodes there were some."""
+    binder, nodes = path_of(runtime).binder, list[str]()
+
+    async def unknown(_pod: object, node: str, **_more: object) -> BindResult:
+        nodes.append(node)
+        return BindResult(BindOutcome.UNKNOWN, doubt=Doubt(float("inf"), BindResult(BindOutcome.UNAVAILABLE)))
+
+    binder._bind, binder._begin = unknown, lambda *_: False
+    return nodes
+
+
 async def test_a_node_with_a_bind_on_the_wire_is_given_back_only_after_the_answer() -> None:
     async with shared_cluster(2) as shared, scheduler(shared, "a") as a, scheduler(shared, "b") as b:
         await shared.desire("a", ["n0"])
@@ -50,17 +62,7 @@ async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
     async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
         await shared.desire("a", ["n0"])
         await until(lambda: decides_on(a, "n0"))
-        binder = path_of(a).binder
-        asked = 0
-
-        async def unknown(*_args: object, **_more: object) -> BindResult:
-            nonlocal asked
-            asked += 1
-            return BindResult(
-                BindOutcome.UNKNOWN, doubt=Doubt(float("inf"), BindResult(BindOutcome.UNAVAILABLE))
-            )
-
-        binder._bind, binder._begin = unknown, lambda *_: False
+        asked = binds_in_doubt(a)
         pod = await shared.cluster.add_pod("p", scheduler="a")
         await until(lambda: asked)
         await shared.desire("a", [])
@@ -70,6 +72,17 @@ async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
         # That the pod is gone says that nothing can come of the bind any more.
         await shared.cluster.ask("DELETE", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
         await until(lambda: shared.uses("a", ""))
+
+
+async def test_who_ends_with_a_bind_in_doubt_keeps_its_node_and_gives_back_the_others() -> None:
+    async with shared_cluster(2) as shared:
+        async with scheduler(shared, "a") as a:
+            await shared.desire("a", ["n0", "n1"])
+            await until(lambda: decides_on(a, "n0", "n1"))
+            asked = binds_in_doubt(a)
+            await shared.cluster.add_pod("p", scheduler="a")
+            (node,) = await until(lambda: asked)
+        assert await shared.in_use("a") == node
 
 
 async def test_what_was_decided_for_a_node_that_left_meanwhile_is_not_bound_there() -> None:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from agent_scheduler.telemetry import logs
+from tests.conftest import LostErrors
 
 
 def start(level: logs.LogLevel = "info", log_format: logs.LogFormat = "json") -> io.BytesIO:
@@ -62,9 +63,10 @@ def test_the_level_can_be_changed_for_loggers_in_use() -> None:
     assert told[-1]["logger"] == "x"
 
 
-def test_what_asyncio_reports_has_the_same_form() -> None:
+def test_what_asyncio_reports_has_the_same_form(lost_errors: LostErrors) -> None:
     out = start()
     logging.getLogger("asyncio").error("task %s failed", "t1", exc_info=ValueError("boom"))
+    assert len(lost_errors.take()) == 1
     line = orjson.loads(out.getvalue())
     assert (line["event"], line["logger"], line["level"]) == ("task t1 failed", "asyncio", "error")
     assert "ValueError: boom" in line["exception"]

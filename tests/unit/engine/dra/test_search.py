@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from unittest import mock
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.dra import search
@@ -13,6 +13,7 @@ from agent_scheduler.engine.dra.allocator import Refused, allocate
 from agent_scheduler.engine.dra.demand import Demand, PodClaim, demand
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
 from tests.decisions.devices.validity import Obj, problems
+from tests.examples import examples
 from tests.unit.engine.dra.clusters import Drawn, clusters, everything, is_small
 
 
@@ -21,7 +22,7 @@ def demand_of(engine: DeviceEngine, claims: tuple[Obj, ...]) -> Demand:
     return demand([PodClaim(name, (NAMESPACE, name)) for name in names], engine.devices)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150)
 @given(clusters(), st.booleans())
 def test_an_allocation_is_found_exactly_where_there_is_one(drawn: Drawn, long: bool) -> None:
     """Also as a search goes on that has taken long."""
@@ -50,7 +51,7 @@ def _judge(drawn: Drawn) -> None:
         assert possible is not None
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(80)
 @given(clusters())
 def test_what_was_found_can_be_taken_and_given_back(drawn: Drawn) -> None:
     engine = DeviceEngine(drawn.cluster, drawn.claims)

@@ -14,6 +14,7 @@ from agent_scheduler.engine.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budget, Budgets
 from agent_scheduler.engine.preemption.lesser import LesserPods, importance
+from tests.examples import examples
 
 from ..world import World, node, pod_json, read_pod
 
@@ -122,7 +123,7 @@ def budget_of(*, app: str, allowed: int) -> Budget:
 
 
 TestLesser = Machine.TestCase
-TestLesser.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLesser.settings = settings(examples(60), stateful_step_count=30)
 
 
 def test_priorities_that_nobody_asks_about_any_more_are_dropped() -> None:

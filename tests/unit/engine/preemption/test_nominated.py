@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
@@ -17,6 +17,7 @@ from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
+from tests.examples import examples
 
 from ..world import World, node, pod_json, read_pod
 
@@ -138,7 +139,7 @@ def make(classes: PodClasses, uid: str, shape: Shape) -> PodInfo:
     return read_pod(body, classes)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.lists(st.tuples(SHAPES, st.integers(0, 2)), max_size=6),
     st.lists(st.tuples(SHAPES, st.integers(0, 2)), max_size=3),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.columns import Columns
@@ -15,6 +15,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.podterms import PodMatch
 from agent_scheduler.engine.preemption.whatif import WhatIf
 from agent_scheduler.engine.snapshot import Snapshot
+from tests.examples import examples
 
 from ..world import World, node, pod_json, read_pod, sums_are_right
 
@@ -72,7 +73,7 @@ shapes = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.tuples(shapes, st.sampled_from(NODES)), max_size=6), st.data())
 def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     placed: list[tuple[tuple[int, int, str, str], str]], data: st.DataObject

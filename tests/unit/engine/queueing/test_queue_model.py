@@ -9,6 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from agent_scheduler.engine.queueing import events as ev
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from tests.examples import examples
 
 from .queue_world import Gate, Pod, World, on, own_update, pod, replace, scheduling_gates
 
@@ -265,4 +266,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueModel = QueueMachine.TestCase
-TestQueueModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestQueueModel.settings = settings(examples(150), stateful_step_count=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.volumes.binding import Plan, judge, plan
@@ -15,7 +15,7 @@ from agent_scheduler.engine.volumes.podvolumes import pod_volumes
 from agent_scheduler.engine.volumes.reach import Reach, reached, reaches
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
 from agent_scheduler.engine.volumes.shelves import Shelf
-from tests.unit.stateful import SOAKING
+from tests.examples import examples
 
 from .world import Json, Storage, capacity, claim, driver, node, pod, ref, spec, storage_class, volume
 
@@ -59,13 +59,7 @@ CLAIMS = st.lists(
     st.tuples(st.sampled_from(SIZES), st.sampled_from(["slow", "made"])), min_size=1, max_size=3
 )
 
-RUNS = settings(
-    max_examples=3000 if SOAKING else 200,
-    deadline=None,
-    derandomize=not SOAKING,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+RUNS = examples(200)
 
 
 def cluster() -> Storage:

@@ -1,0 +1,43 @@
+"""How many examples Hypothesis draws, in two profiles that `HYPOTHESIS_PROFILE` chooses between.
+
+commit: a few, the same every time; what `make test` draws. soak: `HYPOTHESIS_SOAK` times as many (50 if that is not
+set), others each time, and no limit on a test's time; a failure prints what repeats it. `make soak` does both halves of
+a soak; this one alone, of one file:
+
+    HYPOTHESIS_PROFILE=soak HYPOTHESIS_SOAK=10 .venv/bin/python -m pytest tests/decisions/test_random.py
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+SOAKING = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+FACTOR = int(os.environ.get("HYPOTHESIS_SOAK", "50")) if SOAKING else 1
+#: Of tests that say nothing of their own.
+_EXAMPLES = 50
+
+#: Of tests that draw so much that shortening a failure to the few bytes that it takes may need minutes.
+in_time = pytest.mark.timeout(0 if SOAKING else 600)
+
+
+def load_profile() -> None:
+    """Makes it Hypothesis's default. No test has a deadline an example: that would judge the machine."""
+    settings.register_profile(
+        "agent-scheduler",
+        max_examples=_EXAMPLES * FACTOR,
+        derandomize=not SOAKING,
+        database=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        deadline=None,
+        print_blob=SOAKING,
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("agent-scheduler")
+
+
+def examples(count: int) -> settings:
+    """So many for a commit; for tests that need more than others, or must do with fewer."""
+    return settings(max_examples=count * FACTOR)

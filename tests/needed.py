@@ -1,0 +1,61 @@
+"""What some tests need from outside the project: what lies beside the checkout, and kubectl.
+
+Without it such a test is skipped and says why. With CI=true it fails: there a green run is to mean that all were run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+#: Recordings and traces, beside the checkout.
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+CONFORMANCE = SHARED / "conformance"
+
+
+def need(there: object, missing: str) -> None:
+    """Go on only if `there` is true; `missing` says what is not."""
+    if there:
+        return
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"{missing}; with CI=true no test is skipped for that", pytrace=False)
+    pytest.skip(missing)
+
+
+def recording(name: str, variable: str = "") -> Path:
+    """The file `name` of the recordings, or the one that the environment's `variable` names instead.
+
+    Raises FileNotFoundError for a file that was named and is not there; the other one may be missing.
+    """
+    given = os.environ.get(variable) if variable else None
+    if given and not Path(given).is_file():
+        raise FileNotFoundError(f"{variable}: there is no file {given}")
+    return Path(given) if given else CONFORMANCE / name
+
+
+def recorded(name: str, variable: str = "") -> list[str]:
+    """The lines of that file, which the test needs."""
+    path = recording(name, variable)
+    need(path.is_file(), f"there is no recording at {path}")
+    return path.read_text().splitlines()
+
+
+def kubectl() -> str:
+    """Where kubectl is, which the test needs."""
+    found = shutil.which("kubectl")
+    need(found, "there is no kubectl on the PATH")
+    assert found is not None
+    return found
+
+
+def ipv6_loopback() -> None:
+    """The test needs one. Skips in CI, too: many a container has none, and nobody can install it."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
