@@ -85,10 +85,9 @@ def _split(what: str, url: str) -> tuple[SplitResult, int]:
 
 def parse_proxy(url: str, *, what: str = "proxy") -> Proxy:
     """`http[s]://[USER[:PASSWORD]@]HOST[:PORT]`. Raises ValueError, which does not show the password."""
-    if urlsplit(url).scheme in ("socks5", "socks5h"):
-        raise ValueError(
-            f"{what} {without_user(url)!r}: SOCKS is not supported; give an http:// or https:// proxy"
-        )
+    if not url.startswith(("http://", "https://")):
+        why = ": SOCKS is not supported" if url.startswith("socks") else ""
+        raise ValueError(f"{what} must be an http:// or https:// URL, not {without_user(url)!r}{why}")
     parts, port = _split(what, url)
     authorization = ""
     if parts.username is not None:

@@ -243,18 +243,19 @@ class Connection(asyncio.Protocol):
 
     def fail(self, reason: str) -> None:
         """Ends the exchange under way, if any, and the connection."""
-        if self._answer is not None and self._transport is not None:
-            sock = self._transport.get_extra_info("socket")
-            if sock is not None and not self._transport.is_closing():
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_UNSENT)
-        self._end(Broken(reason))
         self.abort()
+        self._end(Broken(reason))
 
     def abort(self) -> None:
         # Not a TLS goodbye: nothing is under way that it would protect, and it would wait for the peer.
         self.closed = True
-        if self._transport is not None:
-            self._transport.abort()
+        if self._transport is None:
+            return
+        if self._answer is not None and not self._transport.is_closing():
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_UNSENT)
+        self._transport.abort()
 
     def _end(self, error: Broken) -> None:
         answer, self._answer = self._answer, None

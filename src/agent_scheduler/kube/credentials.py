@@ -1,28 +1,18 @@
-"""Credentials that change while we run: token files, exec plugins, client certificates on disk.
+"""Credentials that change while we run: token files, and what every source of credentials has in common.
 
-A scheduler outlives its tokens. Each source here answers "what goes on the next request" and renews itself: on its
-own schedule, and at once after the server refused what it gave (401). While a renewal fails the last good
-credentials stay in use until they have truly expired, because an API server that still accepts them is better than
-a scheduler that stands still.
-
-kubernetes_asyncio's counterparts were not used: its exec provider runs the plugin anew for every certificate, waits
-for a hung plugin for ever, reads its pipes one after the other, and its token files are read once.
+A scheduler outlives its tokens. Each source answers "what goes on the next request" and renews itself: on its own
+schedule, and soon after the server refused what it gave (401). While a renewal fails or takes its time, the last good
+credentials stay in use until they have truly expired, because an API server that still accepts them is better than a
+scheduler that stands still. No message shows a credential.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import os
-import ssl
-import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -33,8 +23,6 @@ from agent_scheduler.kube.transport import NotSent
 RELOAD_SECONDS = 60.0
 #: A refused credential is renewed early, but not more often than this, or a 401 storm would run a plugin each time.
 REFUSED_SECONDS = 5.0
-#: Renew this long before the expiry that a plugin stated.
-EXPIRY_MARGIN_SECONDS = 30.0
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +39,7 @@ class Source(Protocol):
     """Where the credentials of a request come from."""
 
     async def headers(self) -> Mapping[str, str]:
-        """Headers for the next request. Raises CredentialsUnavailable."""
+        """Headers for the next request. Raises CredentialsUnavailable. May be cancelled at any time."""
         ...
 
     def refused(self) -> None:
@@ -59,11 +47,20 @@ class Source(Protocol):
         ...
 
 
+def bearer(token: str) -> Mapping[str, str]:
+    """The header of a token. Raises ValueError, without the token, for what a header cannot carry."""
+    if not token:
+        raise ValueError("it is empty")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError("it has a line break, a blank, or another character that a header cannot carry")
+    return {"Authorization": f"Bearer {token}"}
+
+
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """Credentials that never change: a literal token, user and password, or none."""
 
-    value: Mapping[str, str]
+    value: Mapping[str, str] = field(repr=False)
 
     async def headers(self) -> Mapping[str, str]:
         return self.value
@@ -72,245 +69,69 @@ class Fixed:
         return
 
 
+class Renewal:
+    """`renew` in a task of its own, at most one at a time, which goes on when those who wait for it have given up."""
+
+    def __init__(self, renew: Callable[[], Awaitable[None]]) -> None:
+        self._renew = renew
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def begin(self) -> None:
+        """Begins one unless it is under way."""
+
+        async def run() -> None:
+            await self._renew()
+
+        if not self.under_way:
+            self._task = asyncio.get_running_loop().create_task(run(), name="renewal of credentials")
+
+    async def ended(self) -> None:
+        """Returns when the one begun last has ended, however; raises what it raised."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            if not self._task.cancelled():
+                self._task.result()
+
+
 @dataclass(slots=True)
 class TokenFile:
     """A bearer token in a file that something else rotates. Reading it is a memory copy, so the loop may do it."""
 
     path: Path
     clock: Clock = REAL.clock
-    _headers: Mapping[str, str] | None = field(default=None, init=False)
+    _headers: Mapping[str, str] | None = field(default=None, init=False, repr=False)
     _read_at: float = field(default=0.0, init=False)
     _stale: bool = field(default=False, init=False)
+    #: What was wrong with the file when it was read last; "" if nothing was.
+    _problem: str = field(default="", init=False)
 
     async def headers(self) -> Mapping[str, str]:
         age = self.clock() - self._read_at
-        if self._headers is not None and age < (REFUSED_SECONDS if self._stale else RELOAD_SECONDS):
+        soon = self._stale or self._problem
+        if self._headers is not None and age < (REFUSED_SECONDS if soon else RELOAD_SECONDS):
             return self._headers
+        self._read_at, self._stale = self.clock(), False
         try:
-            token = self.path.read_text().strip()
-            if not token:
-                raise ValueError("the file is empty")
-        except (OSError, ValueError) as error:
-            if self._headers is None:
-                raise CredentialsUnavailable(f"token file {self.path}: {error}") from error
-            _log.warning("token_file_unreadable", path=str(self.path), error=str(error))
-        else:
-            self._headers = {"Authorization": f"Bearer {token}"}
-        self._read_at = self.clock()
-        self._stale = False
-        return self._headers
-
-    def refused(self) -> None:
-        self._stale = True
-
-
-@dataclass(slots=True)
-class CertificateFiles:
-    """A client certificate on disk, loaded again into the same TLS context when the file changes.
-
-    Connections made from then on present the new certificate; those that exist keep the old one.
-    """
-
-    certificate: Path
-    key: Path
-    context: ssl.SSLContext
-    inner: Source
-    clock: Clock = REAL.clock
-    _seen: tuple[int, int] = field(default=(0, 0), init=False)
-    _looked_at: float = field(default=0.0, init=False)
-
-    def __post_init__(self) -> None:
-        self._load()
-
-    def _load(self) -> None:
-        self._looked_at = self.clock()
-        seen = (self.certificate.stat().st_mtime_ns, self.key.stat().st_mtime_ns)
-        if seen != self._seen:
-            self.context.load_cert_chain(self.certificate, self.key)
-            self._seen = seen
-
-    async def headers(self) -> Mapping[str, str]:
-        if self.clock() - self._looked_at >= RELOAD_SECONDS:
-            try:
-                self._load()
-            except (OSError, ssl.SSLError) as error:
-                _log.warning("client_certificate_unreadable", path=str(self.certificate), error=str(error))
-        return await self.inner.headers()
-
-    def refused(self) -> None:
-        self.inner.refused()
-
-
-class ExecPlugin:
-    """A `users[].user.exec` credential plugin (client.authentication.k8s.io v1 and v1beta1).
-
-    `where` names the place in the kubeconfig, for errors. A relative command with a slash is looked up from the
-    kubeconfig's folder. The plugin runs without a terminal, at most one at a time, and is killed after `timeout`.
-    Certificates that it returns go into `context`.
-    """
-
-    def __init__(
-        self,
-        spec: Mapping[str, Any],
-        *,
-        where: str,
-        folder: Path,
-        context: ssl.SSLContext | None,
-        cluster: Mapping[str, Any] | None = None,
-        timeout: float = 60.0,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        clock: Clock = REAL.clock,
-    ) -> None:
-        command, version = spec.get("command"), spec.get("apiVersion")
-        if not isinstance(command, str) or not command:
-            raise KubeConfigError(f"{where}.command is required and must be a string")
-        if version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
-            raise KubeConfigError(
-                f"{where}.apiVersion must be client.authentication.k8s.io/v1 or .../v1beta1, not {version!r}"
-            )
-        if spec.get("interactiveMode") == "Always":
-            raise KubeConfigError(f"{where}.interactiveMode is Always, but a scheduler has no terminal")
-        args = spec.get("args") or []
-        if not isinstance(args, list) or not all(isinstance(a, str) for a in args):
-            raise KubeConfigError(f"{where}.args must be a list of strings")
-        if "/" in command and not os.path.isabs(command):
-            command = str(folder / command)
-        env = spec.get("env") or []
-        try:
-            self._environ = {item["name"]: item["value"] for item in env}
-        except (TypeError, KeyError):
-            raise KubeConfigError(f"{where}.env must be a list of name and value pairs") from None
-        self._argv = [command, *args]
-        self._version = version
-        self._hint = spec.get("installHint") or ""
-        self._where = where
-        self._context = context
-        self._timeout = timeout
-        self._now = now
-        self._clock = clock
-        info: dict[str, Any] = {"interactive": False}
-        if spec.get("provideClusterInfo") and cluster is not None:
-            info["cluster"] = cluster
-        self._info = json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": info})
-        # Owner: `_renew`, under `_lock`. `_headers` is None until the plugin has succeeded once.
-        self._headers: Mapping[str, str] | None = None
-        self._expires: datetime | None = None
-        self._stale = False
-        self._ran_at = float("-inf")
-        self._lock = asyncio.Lock()
-
-    def refused(self) -> None:
-        self._stale = True
-
-    def _due(self) -> bool:
-        if self._headers is None:
-            return True
-        if self._clock() - self._ran_at < REFUSED_SECONDS:
-            return False
-        return self._stale or (self._expires is not None and self._remaining() <= EXPIRY_MARGIN_SECONDS)
-
-    def _remaining(self) -> float:
-        return float("inf") if self._expires is None else (self._expires - self._now()).total_seconds()
-
-    async def headers(self) -> Mapping[str, str]:
-        if self._due():
-            async with self._lock:
-                if self._due():
-                    await self._renew()
-        if self._headers is None or self._remaining() <= 0:
-            raise CredentialsUnavailable(f"{self._where}: the credentials have expired and were not renewed")
-        return self._headers
-
-    async def _renew(self) -> None:
-        self._ran_at = self._clock()
-        try:
-            self._accept(await self._run())
+            self._headers = self.read()
+            self._problem = ""
         except CredentialsUnavailable as error:
-            if self._headers is None or self._remaining() <= 0:
+            if self._headers is None:
                 raise
-            _log.warning("exec_plugin_failed", error=str(error))
-        self._stale = False
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _log.warning("token_file_unusable", error=self._problem, in_use="the last good token")
+        return self._headers
 
-    async def _run(self) -> bytes:
+    def read(self) -> Mapping[str, str]:
+        """What the file has now. Raises CredentialsUnavailable."""
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                env={**os.environ, **self._environ, "KUBERNETES_EXEC_INFO": self._info},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            hint = f" ({self._hint.strip()})" if self._hint else ""
-            raise CredentialsUnavailable(
-                f"{self._where}: cannot run {self._argv[0]}: {error}{hint}"
-            ) from error
-        try:
-            async with asyncio.timeout(self._timeout):
-                out, err = await process.communicate()
-        except TimeoutError:
-            raise CredentialsUnavailable(
-                f"{self._where}: {self._argv[0]} did not end within {self._timeout:g} s"
-            ) from None
-        finally:
-            # Reached by cancellation too: a plugin never outlives the wish for its answer.
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            text = err.decode("utf-8", "replace").strip()[:500]
-            raise CredentialsUnavailable(
-                f"{self._where}: {self._argv[0]} ended with {process.returncode}: {text}"
-            )
-        return out
+            return bearer(self.path.read_bytes().decode("latin-1").strip())
+        except (OSError, ValueError) as error:
+            raise CredentialsUnavailable(f"token file {self.path}: {error}") from None
 
-    def _accept(self, output: bytes) -> None:
-        def bad(what: str) -> CredentialsUnavailable:
-            return CredentialsUnavailable(f"{self._where}: {self._argv[0]} printed {what}")
-
-        try:
-            answer = json.loads(output)
-            status = answer["status"]
-            if answer["kind"] != "ExecCredential" or answer["apiVersion"] != self._version:
-                raise bad(f"{answer['kind']} {answer['apiVersion']}, not ExecCredential {self._version}")
-            token, certificate, key = (
-                status.get(name) for name in ("token", "clientCertificateData", "clientKeyData")
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise bad("no ExecCredential with a status") from None
-        if bool(certificate) != bool(key):
-            raise bad("only one of clientCertificateData and clientKeyData")
-        if not token and not certificate:
-            raise bad("neither a token nor a client certificate")
-        try:
-            expiry = status.get("expirationTimestamp")
-            expires = datetime.fromisoformat(expiry) if expiry else None
-            if expires is not None and expires.tzinfo is None:
-                expires = expires.replace(tzinfo=UTC)
-        except (TypeError, ValueError):
-            raise bad(f"an expirationTimestamp that is no RFC 3339 time: {expiry!r}") from None
-        if certificate:
-            if self._context is None:
-                raise bad("a client certificate for a server without TLS")
-            try:
-                load_certificate(self._context, certificate.encode(), key.encode())
-            except (ssl.SSLError, OSError, AttributeError) as error:
-                raise bad(f"a client certificate that cannot be loaded: {error}") from error
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._expires = expires
-
-
-def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Loads PEM bytes; ssl can read them only from files, which exist (mode 0600) for no longer than this call."""
-    with tempfile.TemporaryDirectory(prefix="agent-scheduler-") as folder:
-        files = [os.path.join(folder, name) for name in ("cert.pem", "key.pem")]
-        for file, content in zip(files, (certificate, key), strict=True):
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as out:
-                out.write(content)
-        context.load_cert_chain(*files)
-
-
-def basic(username: str, password: str) -> Mapping[str, str]:
-    pair = base64.b64encode(f"{username}:{password}".encode()).decode("ascii")
-    return {"Authorization": f"Basic {pair}"}
+    def refused(self) -> None:
+        self._stale = True

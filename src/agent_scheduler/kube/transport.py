@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -168,7 +168,7 @@ class Endpoint:
     headers: Callable[[], Awaitable[Mapping[str, str]]] = _no_headers
     refused: Callable[[], None] = _nothing
     server_hostname: str | None = None
-    proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)
     namespace: str = "default"
     source: str = "given URL"
 

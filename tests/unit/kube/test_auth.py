@@ -1,95 +1,26 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import json
-import ssl
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import CertificateFiles, KubeConfigError
+from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
 
+from .authority import Authority, server_tls
 from .scripted import Answer, in_order, serving, status
-
-
-class Authority:
-    """A certificate authority of the kind that kubeadm makes, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
-        self.certificate = self._sign(self.name, self.key, authority=True)
-        self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
-        self.file = folder / "ca.crt"
-        self.file.write_bytes(self.pem)
-
-    def _sign(
-        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False, names: Any = ()
-    ) -> x509.Certificate:
-        now = datetime.now(UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self.name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        )
-        if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return builder.sign(self.key, hashes.SHA256())
-
-    def issue(self, common: str, *alternative: str, stem: str | None = None) -> tuple[Path, Path]:
-        """A certificate and its key, as PEM files."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        names: list[x509.GeneralName] = []
-        for name in alternative:
-            try:
-                names.append(x509.IPAddress(ipaddress.ip_address(name)))
-            except ValueError:
-                names.append(x509.DNSName(name))
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-        certificate = self._sign(subject, key, names=names)
-        cert_file = self.folder / f"{stem or common}.crt"
-        key_file = self.folder / f"{stem or common}.key"
-        cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        key_file.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        return cert_file, key_file
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
-
-
-def server_tls(authority: Authority, *names: str, clients: bool = False) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("server", *(names or ("127.0.0.1",))))
-    if clients:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(authority.file)
-    return context
 
 
 def b64(content: bytes | Path) -> str:
@@ -291,37 +222,6 @@ async def test_a_client_certificate_is_presented(tmp_path: Path, authority: Auth
     async with serving(in_order(Answer()), tls=server_tls(authority, clients=True)) as server:
         cluster = {"server": server.url, "certificate-authority": "ca.crt"}
         assert await ask(load_endpoint(kubeconfig=write(tmp_path, cluster=cluster, user=user))) == 200
-
-
-async def test_a_client_certificate_that_was_rotated_is_presented_on_new_connections(
-    tmp_path: Path, authority: Authority
-) -> None:
-    (tmp_path / "old").mkdir()
-    stranger = Authority(tmp_path / "old")
-    certificate, key = authority.issue("me")
-    good = certificate.read_bytes(), key.read_bytes()
-    old, old_key = stranger.issue("me")
-    certificate.write_bytes(old.read_bytes())
-    key.write_bytes(old_key.read_bytes())
-    now = 0.0
-
-    class NoHeaders:
-        async def headers(self) -> Mapping[str, str]:
-            return {}
-
-        def refused(self) -> None:
-            return
-
-    context = ssl.create_default_context(cafile=str(authority.file))
-    source = CertificateFiles(certificate, key, context, NoHeaders(), clock=lambda: now)
-    async with serving(in_order(Answer()), tls=server_tls(authority, clients=True)) as server:
-        endpoint = Endpoint(server.url, context, source.headers)
-        with pytest.raises(Exception):  # noqa: B017 - TLS 1.3 tells of a refused certificate at the first read
-            await ask(endpoint)
-        certificate.write_bytes(good[0])
-        key.write_bytes(good[1])
-        now += 61
-        assert await ask(endpoint) == 200
 
 
 async def test_a_certificate_from_a_plugin_is_presented(tmp_path: Path, authority: Authority) -> None:

@@ -1,27 +1,13 @@
 from __future__ import annotations
 
-import asyncio
-import json
-import stat
-import sys
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
+import structlog
 
-from agent_scheduler.kube.credentials import (
-    CredentialsUnavailable,
-    ExecPlugin,
-    KubeConfigError,
-    TokenFile,
-)
+from agent_scheduler.kube.credentials import CredentialsUnavailable, TokenFile
 
-from .scripted import FakeTime, eventually
-
-V1 = "client.authentication.k8s.io/v1"
-START = datetime(2026, 11, 21, tzinfo=UTC)
+from .scripted import FakeTime
 
 
 async def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
@@ -69,198 +55,37 @@ async def test_a_token_file_without_a_token_means_no_credentials(tmp_path: Path,
         await TokenFile(file).headers()
 
 
-class Plugin:
-    """A real program in `folder` that prints `answer`, and notes each run and what it was given."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.program = folder / "plugin"
-        self.answer = folder / "answer"
-        self.runs = folder / "runs"
-        self.runs.touch()
-        self.does(
-            "import os, pathlib, sys\n"
-            f"folder = pathlib.Path({str(folder)!r})\n"
-            "with (folder / 'runs').open('a') as runs: runs.write('x')\n"
-            "(folder / 'info').write_text(os.environ['KUBERNETES_EXEC_INFO'])\n"
-            "(folder / 'argv').write_text(' '.join(sys.argv[1:]))\n"
-            "(folder / 'env').write_text(os.environ.get('EXTRA', ''))\n"
-            "sys.stderr.write('x' * 300_000)\n"  # more than a pipe holds: whoever reads stdout first hangs
-            "sys.stdout.write((folder / 'answer').read_text())\n"
-        )
-        self.token("one")
-
-    def does(self, source: str) -> None:
-        # -S -E: a start-up of the interpreter without site-packages, which is most of what the test would take.
-        self.program.write_text(f"#!{sys.executable} -SE\n{source}")
-        self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
-
-    def prints(self, status: object, *, kind: str = "ExecCredential", version: str = V1) -> None:
-        self.answer.write_text(json.dumps({"apiVersion": version, "kind": kind, "status": status}))
-
-    def token(self, token: str, expires: datetime | None = None) -> None:
-        status = {"token": token}
-        if expires:
-            status["expirationTimestamp"] = expires.isoformat().replace("+00:00", "Z")
-        self.prints(status)
-
-    @property
-    def times(self) -> int:
-        return len(self.runs.read_text())
-
-    def source(
-        self, time: FakeTime | None = None, spec: dict[str, Any] | None = None, **options: Any
-    ) -> ExecPlugin:
-        time = time or FakeTime()
-        return ExecPlugin(
-            {"apiVersion": V1, "command": "./plugin", **(spec or {})},
-            where="config: users[u].user.exec",
-            folder=self.folder,
-            context=None,
-            now=lambda: START + timedelta(seconds=time.now - 1000),
-            clock=lambda: time.now,
-            **options,
-        )
+BAD = [b"", b" \n", b"two\nlines", b"nul\0", b"with blank", "schl\u00fcssel".encode(), b"\xff\xfe"]
 
 
-def alive(pid: Path) -> bool:
-    return Path(f"/proc/{pid.read_text()}").exists()
-
-
-@pytest.fixture
-def plugin(tmp_path: Path) -> Plugin:
-    return Plugin(tmp_path)
-
-
-async def test_a_plugin_gives_a_token_and_is_run_once_while_it_is_good(plugin: Plugin) -> None:
-    time = FakeTime()
-    source = plugin.source(time)
-    for _ in range(3):
-        assert await source.headers() == {"Authorization": "Bearer one"}
-        time.now += 100_000
-    assert plugin.times == 1
-
-
-async def test_a_plugin_gets_its_arguments_its_environment_and_the_cluster(plugin: Plugin) -> None:
-    spec = {"args": ["a", "b"], "env": [{"name": "EXTRA", "value": "e"}], "provideClusterInfo": True}
-    await plugin.source(spec=spec, cluster={"server": "https://s"}).headers()
-    assert (plugin.folder / "argv").read_text() == "a b"
-    assert (plugin.folder / "env").read_text() == "e"
-    info = json.loads((plugin.folder / "info").read_text())
-    assert info == {
-        "apiVersion": V1,
-        "kind": "ExecCredential",
-        "spec": {"interactive": False, "cluster": {"server": "https://s"}},
-    }
-
-
-async def test_a_token_is_renewed_before_it_expires(plugin: Plugin) -> None:
-    time = FakeTime()
-    plugin.token("one", START + timedelta(seconds=600))
-    source = plugin.source(time)
-    await source.headers()
-    plugin.token("two", START + timedelta(seconds=1200))
-    time.now += 500
-    assert await source.headers() == {"Authorization": "Bearer one"}
-    time.now += 80
-    assert await source.headers() == {"Authorization": "Bearer two"}
-    assert plugin.times == 2
-
-
-async def test_a_refused_token_is_renewed_but_not_for_every_refusal(plugin: Plugin) -> None:
-    time = FakeTime()
-    source = plugin.source(time)
-    await source.headers()
-    plugin.token("two")
-    source.refused()
-    assert await source.headers() == {"Authorization": "Bearer one"}
-    time.now += 6
-    source.refused()
-    assert await source.headers() == {"Authorization": "Bearer two"}
-    assert plugin.times == 2
-
-
-async def test_many_requests_at_once_run_the_plugin_once(plugin: Plugin) -> None:
-    source = plugin.source()
-    assert len(await asyncio.gather(*(source.headers() for _ in range(20)))) == 20
-    assert plugin.times == 1
-
-
-async def test_a_plugin_that_fails_leaves_a_good_token_in_use_until_it_expires(plugin: Plugin) -> None:
-    time = FakeTime()
-    plugin.token("one", START + timedelta(seconds=600))
-    source = plugin.source(time)
-    await source.headers()
-    plugin.does("raise SystemExit('no network')")
-    time.now += 590
-    assert await source.headers() == {"Authorization": "Bearer one"}
-    time.now += 20
-    with pytest.raises(CredentialsUnavailable, match="no network"):
-        await source.headers()
-
-
-async def test_a_plugin_that_hangs_is_killed(plugin: Plugin) -> None:
-    plugin.does(
-        "import os, pathlib, time\n"
-        f"pathlib.Path({str(plugin.folder / 'pid')!r}).write_text(str(os.getpid()))\n"
-        "time.sleep(600)"
-    )
-    with pytest.raises(CredentialsUnavailable, match="did not end within 1 s"):
-        await plugin.source(timeout=1).headers()
-    assert not alive(plugin.folder / "pid")
-
-
-@pytest.mark.parametrize(
-    ("prepare", "words"),
-    [
-        (lambda p: p.does("raise SystemExit('log in first')"), "ended with 1: log in first"),
-        (lambda p: p.program.unlink(), "cannot run .*plugin: .*install it from there"),
-        (lambda p: p.answer.write_text("hello"), "no ExecCredential"),
-        (lambda p: p.answer.write_text("[]"), "no ExecCredential"),
-        (lambda p: p.prints(None), "no ExecCredential"),
-        (lambda p: p.prints({"token": "t"}, kind="Other"), "Other .*, not ExecCredential"),
-        (lambda p: p.prints({"token": "t"}, version="v9"), "ExecCredential v9, not"),
-        (lambda p: p.prints({}), "neither a token nor a client certificate"),
-        (lambda p: p.prints({"clientKeyData": "k"}), "only one of"),
-        (lambda p: p.prints({"token": "t", "expirationTimestamp": "soon"}), "no RFC 3339 time: 'soon'"),
-        (lambda p: p.prints({"clientCertificateData": "c", "clientKeyData": "k"}), "without TLS"),
-    ],
-)
-async def test_what_is_wrong_with_a_plugin_is_said(
-    plugin: Plugin, prepare: Callable[[Plugin], object], words: str
+@pytest.mark.parametrize("content", BAD)
+async def test_a_token_file_that_is_spoiled_leaves_the_last_good_token_in_use_and_is_told_of_once(
+    tmp_path: Path, content: bytes
 ) -> None:
-    prepare(plugin)
-    with pytest.raises(CredentialsUnavailable, match=words) as raised:
-        await plugin.source(spec={"installHint": "install it from there"}).headers()
-    assert "config: users[u].user.exec" in str(raised.value)
+    file, time = tmp_path / "token", FakeTime()
+    file.write_bytes(b"one\n")
+    source = TokenFile(file, clock=lambda: time.now)
+    await source.headers()
+    file.write_bytes(content)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            time.now += 61
+            assert await source.headers() == {"Authorization": "Bearer one"}
+        assert [log["event"] for log in logs] == ["token_file_unusable"]
+        assert str(file) in logs[0]["error"] and "lines" not in logs[0]["error"]
+        file.write_bytes(b"three")
+        time.now += 6
+        assert await source.headers() == {"Authorization": "Bearer three"}
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"command": None}, "command is required"),
-        ({"apiVersion": "v1"}, "apiVersion must be"),
-        ({"args": "a"}, "args must be a list of strings"),
-        ({"env": ["A=b"]}, "env must be a list of name and value"),
-        ({"interactiveMode": "Always"}, "has no terminal"),
-    ],
-)
-def test_an_exec_section_that_cannot_work_is_refused(
-    plugin: Plugin, spec: dict[str, Any], words: str
+@pytest.mark.parametrize("content", BAD)
+async def test_a_token_file_that_is_spoiled_from_the_start_is_one_error_without_its_content(
+    tmp_path: Path, content: bytes
 ) -> None:
-    with pytest.raises(KubeConfigError, match=words):
-        plugin.source(spec=spec)
-
-
-async def test_cancelling_a_request_ends_the_plugin_it_waits_for(plugin: Plugin) -> None:
-    plugin.does(
-        "import os, pathlib, time\n"
-        f"pathlib.Path({str(plugin.folder / 'pid')!r}).write_text(str(os.getpid()))\n"
-        "time.sleep(600)"
-    )
-    task = asyncio.create_task(plugin.source().headers())
-    pid = plugin.folder / "pid"
-    await eventually(lambda: pid.exists() and bool(pid.read_text()))
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert not alive(pid)
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(CredentialsUnavailable) as raised:
+        await TokenFile(file).headers()
+    assert str(file) in str(raised.value)
+    assert "lines" not in str(raised.value) and "\n" not in str(raised.value)
+    assert raised.value.__cause__ is None

@@ -1,0 +1,297 @@
+"""Certificates, keys, authorities and tokens that are replaced while connections stand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import structlog
+from cryptography.hazmat.primitives import serialization
+
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.tls import Tls, load_certificate
+from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
+
+from .authority import Authority, server_tls
+from .raw_server import OK, get, post, saying
+from .scripted import FakeTime, eventually
+
+UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+class Naming:
+    """A server that answers each request with the name in the client's certificate, which it asks for."""
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self.tls = tls
+        self.connections = self.open = 0
+        self.url = ""
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                await self.go_on.wait()
+                if head.startswith(b"GET /watch"):
+                    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n1\n\r\n")
+                    continue
+                certificate = writer.get_extra_info("peercert") or {}
+                names = [v for pairs in certificate.get("subject", ()) for k, v in pairs if k == "commonName"]
+                name = (names or ["anonymous"])[0].encode()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(name), name))
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+            pass
+        finally:
+            self.open -= 1
+            writer.close()
+
+
+@asynccontextmanager
+async def naming(authority: Authority) -> AsyncIterator[Naming]:
+    tls = server_tls(authority)
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    tls.load_verify_locations(authority.file)
+    server = Naming(tls)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+    server.url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield server
+    finally:
+        listening.close()
+        await eventually(lambda: server.open == 0)
+
+
+class Client:
+    """A transport whose certificates are files, and whose credentials are asked for at each request."""
+
+    def __init__(self, url: str, tls: Tls, time: FakeTime) -> None:
+        self.time = time
+        self.transport = Http1Transport(Endpoint(url, tls.context, refused=tls.refused))
+
+    async def later(self, seconds: float, path: str = "/") -> str:
+        self.time.now += seconds
+        self.transport._given_until = 0.0
+        return (await get(self.transport, path)).decode()
+
+
+@asynccontextmanager
+async def client(server: Naming, authority: Authority) -> AsyncIterator[Client]:
+    time = FakeTime()
+    tls = Tls(authority=authority.file, clock=lambda: time.now)
+    tls.identify(*authority.issue("old", stem="me"))
+    made = Client(server.url, tls, time)
+    try:
+        yield made
+    finally:
+        await made.transport.close()
+
+
+async def test_a_replaced_client_certificate_is_presented_and_idle_connections_of_the_old_one_are_closed(
+    authority: Authority,
+) -> None:
+    async with naming(authority) as server, client(server, authority) as made:
+        assert await asyncio.gather(*(made.later(0) for _ in range(3))) == ["old"] * 3
+        assert server.open == 3
+        authority.issue("new", stem="me")
+        assert await made.later(59) == "old"
+        assert await made.later(2) == "new"
+        await eventually(lambda: server.open == 1)
+        assert [await made.later(0) for _ in range(5)] == ["new"] * 5
+
+
+async def test_a_busy_connection_of_the_old_certificate_is_not_used_again_and_a_watch_is_begun_anew(
+    authority: Authority,
+) -> None:
+    async with naming(authority) as server, client(server, authority) as made:
+        async with made.transport.stream("/watch", read_timeout=30) as batches:
+            assert await anext(batches) == [b"1"]
+            server.go_on.clear()
+            busy = asyncio.create_task(get(made.transport))
+            await eventually(lambda: server.open == 2)
+            authority.issue("new", stem="me")
+            fresh = asyncio.create_task(made.later(61))
+            with pytest.raises(OutcomeUnknown, match="certificates were replaced"):
+                await anext(batches)
+            server.go_on.set()
+            assert (await busy, await fresh) == (b"old", "new")
+        assert [await made.later(0) for _ in range(5)] == ["new"] * 5
+        await eventually(lambda: server.open == 1)
+
+
+async def test_a_new_certificate_beside_the_old_key_is_not_used_and_told_of_once(
+    authority: Authority,
+) -> None:
+    async with naming(authority) as server, client(server, authority) as made:
+        assert await made.later(0) == "old"
+        old_key = (authority.folder / "me.key").read_bytes()
+        authority.issue("new", stem="me")
+        new_key = (authority.folder / "me.key").read_bytes()
+        (authority.folder / "me.key").write_bytes(old_key)
+        with structlog.testing.capture_logs() as logs:
+            # Connections that are opened meanwhile must not be anonymous.
+            for _ in range(3):
+                while (warm := made.transport._pool.take()) is not None:
+                    warm.abort()
+                    made.transport._pool.release(warm)
+                assert await made.later(61) == "old"
+        assert [log["event"] for log in logs] == ["certificates_unusable"]
+        (authority.folder / "me.key").write_bytes(new_key)
+        assert await made.later(6) == "new"
+
+
+async def test_a_replaced_authority_is_trusted_also_where_a_symlink_was_swapped(tmp_path: Path) -> None:
+    """As a projected volume is updated: `ca.crt` leads to `..data/ca.crt`, and `..data` is replaced."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "ca.crt").symlink_to("..data/ca.crt")
+    time = FakeTime()
+    tls = Tls(authority=tmp_path / "ca.crt", clock=lambda: time.now)
+    async with naming(one) as before, naming(two) as after:
+        first, second = Client(before.url, tls, time), Client(after.url, tls, time)
+        assert await first.later(0) == "anonymous"
+        with pytest.raises(NotSent, match="certificate verify failed"):
+            await second.later(0)
+        (tmp_path / "..data_tmp").symlink_to("two")
+        os.replace(tmp_path / "..data_tmp", tmp_path / "..data")
+        assert await second.later(61) == "anonymous"
+        # What the old authority vouched for is not trusted any more, warm connection or not.
+        with pytest.raises(NotSent, match="certificate verify failed"):
+            await first.later(0)
+        await first.transport.close()
+        await second.transport.close()
+
+
+async def test_an_authority_that_is_spoiled_or_gone_leaves_the_old_one_trusted(authority: Authority) -> None:
+    async with naming(authority) as server, client(server, authority) as made:
+        assert await made.later(0) == "old"
+        authority.file.write_text("nonsense")
+        assert await made.later(61) == "old"
+        authority.file.unlink()
+        assert await made.later(61) == "old"
+        assert server.connections == 1
+
+
+async def test_a_refusal_makes_the_files_looked_at_soon(authority: Authority) -> None:
+    async with naming(authority) as server, client(server, authority) as made:
+        assert await made.later(0) == "old"
+        authority.issue("new", stem="me")
+        made.transport._endpoint.refused()
+        assert await made.later(6) == "new"
+
+
+async def test_the_connection_that_brought_a_401_is_not_used_again() -> None:
+    async with saying([[OK], [UNAUTHORIZED]], [[UNAUTHORIZED]], [[OK], [OK]]) as server:
+        transport = Http1Transport(Endpoint(server.url))
+        assert [await post(transport) for _ in range(5)] == [200, 401, 401, 200, 200]
+        assert [number for number, _ in server.requests] == [0, 0, 1, 2, 2]
+        await transport.close()
+
+
+async def test_a_started_request_that_was_answered_by_401_ends_its_connection_too() -> None:
+    async with saying([[OK], [UNAUTHORIZED]], [[OK]]) as server:
+        transport = Http1Transport(Endpoint(server.url))
+        await get(transport)
+        over = asyncio.Event()
+        assert transport.start("POST", "/", body=b"", timeout=5, answered=lambda _: over.set())
+        await over.wait()
+        assert await get(transport) == b"ok"
+        assert [number for number, _ in server.requests] == [0, 0, 1]
+        await transport.close()
+
+
+class NoChance(random.Random):
+    def random(self) -> float:
+        return 0.0
+
+
+async def test_a_connection_in_use_is_replaced_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with saying([[OK]] * 9) as server:
+        transport = Http1Transport(Endpoint(server.url), max_age=300, keepalive=1e9, rng=NoChance())
+        pool = transport._pool
+        clock = _Clock(pool._loop)
+        monkeypatch.setattr(pool, "_loop", clock)
+        began = clock.now
+        for age in (0, 299, 301, 302, 303):
+            clock.now = began + age
+            await get(transport)
+        # The request that finds it old is the last one on it.
+        assert [number for number, _ in server.requests] == [0, 0, 0, 1, 1]
+        await transport.close()
+
+
+class _Clock:
+    """A loop whose time is set."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.now = loop.time()
+
+    def time(self) -> float:
+        return self.now
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)
+
+
+# -- loading
+
+
+def context() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def no_folder(*_: object, **__: object) -> None:
+    raise FileNotFoundError("no usable temporary directory")
+
+
+def no_memory(*_: object, **__: object) -> int:
+    raise OSError("not implemented")
+
+
+def test_a_certificate_is_loaded_without_a_folder_that_can_be_written(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = (file.read_bytes() for file in authority.issue("me"))
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", no_folder)
+    load_certificate(context(), certificate, key)
+    monkeypatch.setattr(os, "memfd_create", no_memory)
+    with pytest.raises(OSError, match=r"no usable temporary directory.*TMPDIR"):
+        load_certificate(context(), certificate, key)
+
+
+def test_a_certificate_is_loaded_from_a_temporary_file_where_memory_has_none(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    certificate, key = (file.read_bytes() for file in authority.issue("me"))
+    monkeypatch.setattr(os, "memfd_create", no_memory)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = set(tmp_path.iterdir())
+    load_certificate(context(), certificate, key)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_an_encrypted_key_is_an_error_and_nobody_is_asked(authority: Authority) -> None:
+    certificate, key = authority.issue("me")
+    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"password")
+    pem = loaded.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    with pytest.raises(ssl.SSLError, match="the key is encrypted"):
+        load_certificate(context(), certificate.read_bytes(), pem)
