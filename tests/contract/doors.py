@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
+from agent_scheduler.apiserver.auth.options import Options
 from agent_scheduler.apiserver.builtin import BUILTIN
 from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.inproc import Door
+from agent_scheduler.apiserver.inproc import Door, Headers
 from agent_scheduler.apiserver.server import Server
 from agent_scheduler.apiserver.store import Store
 
@@ -24,16 +26,16 @@ class Client(Protocol):
     """What a replay needs of a door."""
 
     async def request(
-        self, method: str, path: str, *, body: bytes | None = None, headers: dict[str, str]
+        self, method: str, path: str, *, body: bytes | None = None, headers: Headers
     ) -> tuple[int, dict[str, str], bytes]: ...
 
-    def watch(self, path: str, *, headers: dict[str, str]) -> Any: ...
+    def watch(self, path: str, *, headers: Headers) -> Any: ...
 
 
-def api() -> Api:
-    store = Store(clock=time.time, uid=lambda: str(uuid.uuid4()))
+def api(auth: Options, clock: Callable[[], float] = time.time) -> Api:
+    store = Store(clock=clock, uid=lambda: str(uuid.uuid4()))
     # The recorded cluster had no controller manager.
-    return Api(store, BUILTIN, token=TOKEN, controllers=False)
+    return Api(store, BUILTIN, auth=auth, controllers=False)
 
 
 class InProcess:
@@ -41,14 +43,12 @@ class InProcess:
         self._door = door
 
     async def request(
-        self, method: str, path: str, *, body: bytes | None = None, headers: dict[str, str]
+        self, method: str, path: str, *, body: bytes | None = None, headers: Headers
     ) -> tuple[int, dict[str, str], bytes]:
         return await self._door.request(method, path, body=body, headers=headers)
 
     @asynccontextmanager
-    async def watch(
-        self, path: str, *, headers: dict[str, str]
-    ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+    async def watch(self, path: str, *, headers: Headers) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
         watching = await self._door.watch(path, headers=headers)
         try:
             yield watching.status, watching
@@ -62,20 +62,27 @@ class OverHttp:
         self._url = url
 
     async def request(
-        self, method: str, path: str, *, body: bytes | None = None, headers: dict[str, str]
+        self, method: str, path: str, *, body: bytes | None = None, headers: Headers
     ) -> tuple[int, dict[str, str], bytes]:
         url = URL(self._url + path, encoded=True)
-        async with self._session.request(method, url, data=body, headers=headers) as response:
+        async with self._session.request(method, url, data=body, headers=_sent(headers)) as response:
             found = {name.lower(): value for name, value in response.headers.items()}
             return response.status, found, await response.read()
 
     @asynccontextmanager
-    async def watch(
-        self, path: str, *, headers: dict[str, str]
-    ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+    async def watch(self, path: str, *, headers: Headers) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
         url = URL(self._url + path, encoded=True)
-        async with self._session.get(url, headers=headers) as response:
+        async with self._session.get(url, headers=_sent(headers)) as response:
             yield response.status, _lines(response)
+
+
+def _sent(headers: Headers) -> CIMultiDict[str]:
+    """A list of values is a header that is sent several times."""
+    sent: CIMultiDict[str] = CIMultiDict()
+    for name, values in headers.items():
+        for value in [values] if isinstance(values, str) else values:
+            sent.add(name, value)
+    return sent
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -84,16 +91,17 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def open_door(kind: str) -> AsyncIterator[Client]:
-    """A fresh server behind a door of `kind`: "in-process" or "http"."""
+async def open_door(kind: str, server_api: Api | None = None) -> AsyncIterator[Client]:
+    """A server behind a door of `kind`: "in-process" or "http". Unless one is given, a fresh one asks for the token."""
+    served = server_api or api(Options.one_token(TOKEN))
     if kind == "in-process":
-        door = Door(api())
+        door = Door(served)
         try:
             yield InProcess(door)
         finally:
             door.close()
         return
-    server = Server(api())
+    server = Server(served)
     await server.start()
     try:
         async with aiohttp.ClientSession(auto_decompress=False) as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -13,9 +14,13 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from ..objects.quantity import QuantityError, resource_value
 from . import controller_list, controllers, kubelet
+from .auth.audit import AuditLog
+from .auth.flags import FlagError, options_of
+from .auth.options import Options
 from .builtin import BUILTIN
 from .certificates import make_certificates, server_context
 from .controllers import Controller
@@ -132,7 +137,12 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     store = Store(clock=time.time, uid=random_uids())
-    api = Api(store, BUILTIN, token=args.token or None)
+    options, token = _access(args)
+    log = contextlib.ExitStack()
+    observer = (
+        None if args.audit_log_path is None else AuditLog(log.enter_context(_opened(args)), random_uids())
+    )
+    api = Api(store, BUILTIN, auth=options, observer=observer)
     names = _controller_names(args.controllers)
     devices = _devices_shape(args)
     shape = NodeShape(cpu=args.node_cpu, memory=args.node_memory, pods=args.node_pods, gpus=args.node_gpus)
@@ -140,7 +150,7 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
         if not args.kubelets:
             _be_ready(node)
         api.create(kubelet.NODES, node)
-    loaded = load_files(api, args.load, token=args.token)
+    loaded = load_files(api, args.load)
     authority = b""
     tls: ssl.SSLContext | None = None
     if args.tls:
@@ -155,10 +165,10 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
         raise ClusterError(f"cannot listen on {args.host}, port {args.port}: {why}") from None
     try:
         if args.kubeconfig_out is not None:
-            text = kubeconfig(server.url, authority=authority, token=args.token)
+            text = kubeconfig(server.url, authority=authority, token=token)
             write_kubeconfig(args.kubeconfig_out, text)
         calm_gc()
-        print(_greeting(args, server.url, loaded), flush=True)
+        print(_greeting(args, server.url, token, loaded), flush=True)
         async with asyncio.TaskGroup() as group:
             # A fault of a controller ends the cluster instead of going unseen.
             playing = [
@@ -170,6 +180,7 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
                 task.cancel()
     finally:
         await server.stop()
+        log.close()
         if injector is not None:
             print("\n".join(injector.report()), flush=True)
 
@@ -216,12 +227,30 @@ def _be_ready(node: Object) -> None:
     node["status"] = {**node["status"], "conditions": [ready]}
 
 
-def _greeting(args: argparse.Namespace, url: str, loaded: int) -> str:
+def _access(args: argparse.Namespace) -> tuple[Options, str]:
+    try:
+        return options_of(args)
+    except FlagError as error:
+        raise ClusterError(str(error)) from None
+
+
+def _opened(args: argparse.Namespace) -> IO[bytes]:
+    """The file of the audit log, readable by its owner alone."""
+    try:
+        descriptor = os.open(args.audit_log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        why = error.strerror or error
+        raise ClusterError(f"--audit-log-path {args.audit_log_path}: cannot be written: {why}") from None
+    return os.fdopen(descriptor, "ab")
+
+
+def _greeting(args: argparse.Namespace, url: str, token: str, loaded: int) -> str:
     also = f" and what was loaded ({loaded})" if loaded else ""
     if args.kubeconfig_out is not None:
         example = f"kubectl --kubeconfig {args.kubeconfig_out} get nodes"
     else:
         tls = " --insecure-skip-tls-verify" if args.tls else ""
-        token = " --token TOKEN" if args.token else ""
-        example = f"kubectl --server {url}{tls}{token} get nodes"
+        # One that was given is known to who gave it.
+        shown = f" --token {'TOKEN' if args.token else token}" if token else ""
+        example = f"kubectl --server {url}{tls}{shown} get nodes"
     return f"cluster ready at {url} with {args.nodes} nodes{also}; try: {example}"

@@ -55,10 +55,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="create the objects in these YAML or JSON files at the start",
     )  # fmt: skip
     parser.add_argument("--tls", action="store_true", help="serve HTTPS with a certificate made for this run")
-    parser.add_argument("--token", default="", help="require this bearer token")
+    _add_access(parser)
     parser.add_argument(
         "--faults", type=Path, metavar="FILE",
         help="answer with the faults of this YAML or JSON file, see docs/faults.md; for tests of clients",
+    )  # fmt: skip
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    """Who may do what, by kube-apiserver's flags."""
+    parser.add_argument(
+        "--token", default="",
+        help="an administrator's bearer token (with RBAC, one is made unless given). Without RBAC and a token file it "
+        "is required of everybody",
+    )  # fmt: skip
+    parser.add_argument(
+        "--authorization-mode",
+        default="AlwaysAllow",
+        metavar="MODE",
+        help="AlwaysAllow or RBAC (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--token-auth-file", type=Path, metavar="FILE",
+        help='users by their tokens: lines of token,user,uid[,"group1,group2"]',
+    )  # fmt: skip
+    parser.add_argument(
+        "--anonymous-auth", action=argparse.BooleanOptionalAction, default=True,
+        help="requests without a token are those of system:anonymous (default: on)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--service-account-issuer", default="", metavar="URL",
+        help="of service accounts' tokens (default: https://kubernetes.default.svc.cluster.local)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--api-audiences", default="", metavar="LIST", help="the server's own audiences (default: the issuer)"
+    )
+    parser.add_argument(
+        "--service-account-signing-key-file", type=Path, metavar="FILE",
+        help="RSA private key, in PEM, of service accounts' tokens (default: one that is made for this run)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--audit-log-path", type=Path, metavar="FILE",
+        help="append every request to this file, as lines of JSON in the form of audit.k8s.io/v1",
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .accounts import ServiceAccounts
+from .auth.aggregation import Aggregation
 from .controllers import Controller
 from .disruption import Budgets
 from .handlers import Api
@@ -28,6 +29,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("persistentvolume-binder-controller",), VolumeBinding),
     (("resourceclaim-controller",), ResourceClaims),
     (("pod-garbage-collector-controller",), lambda api: PodCollector(api.registry)),
+    (("clusterrole-aggregation-controller",), lambda api: Aggregation(api.registry)),
 )
 #: Useless without kubelets: nothing else says that a pod stopped, so none may be taken away for its node's absence.
 _WITH_KUBELETS = "pod-garbage-collector-controller"

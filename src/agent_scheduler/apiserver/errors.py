@@ -61,7 +61,7 @@ def qualified(resource: str, group: str) -> str:
     return f"{resource}.{group}" if group else resource
 
 
-def _details(resource: str, group: str, name: str) -> dict[str, Any]:
+def details_of(resource: str, group: str, name: str) -> dict[str, Any]:
     details: dict[str, Any] = {"name": name} if name else {}
     if group:
         details["group"] = group
@@ -75,7 +75,7 @@ def bad_request(message: str) -> ApiError:
 
 def not_found(resource: str, group: str, name: str) -> ApiError:
     return ApiError(
-        404, "NotFound", f'{qualified(resource, group)} "{name}" not found', _details(resource, group, name)
+        404, "NotFound", f'{qualified(resource, group)} "{name}" not found', details_of(resource, group, name)
     )
 
 
@@ -84,7 +84,7 @@ def already_exists(resource: str, group: str, name: str) -> ApiError:
         409,
         "AlreadyExists",
         f'{qualified(resource, group)} "{name}" already exists',
-        _details(resource, group, name),
+        details_of(resource, group, name),
     )
 
 
@@ -93,7 +93,7 @@ def conflict(resource: str, group: str, name: str, why: str) -> ApiError:
         409,
         "Conflict",
         f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {why}',
-        _details(resource, group, name),
+        details_of(resource, group, name),
     )
 
 
@@ -112,18 +112,19 @@ def forbidden(resource: str, group: str, name: str, why: str) -> ApiError:
         403,
         "Forbidden",
         f'{qualified(resource, group)} "{name}" is forbidden: {why}',
-        _details(resource, group, name),
+        details_of(resource, group, name),
     )
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
-    """422 with every cause; `kind` is the Kind, not the plural."""
+    """422 with every cause; `kind` is the Kind, not the plural, and empty where a real server leaves it out."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     details: dict[str, Any] = {"name": name} if name else {}
     if group:
         details["group"] = group
-    details["kind"] = kind
+    if kind:
+        details["kind"] = kind
     details["causes"] = [
         {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes
     ]

@@ -1,19 +1,25 @@
 """The API: from a request to an answer, or to a watch. No I/O; the same for HTTP and for the in-process door.
 
-`Api.handle` authenticates, finds the kind and the verb by the path, runs it, and turns every refusal into a
-Status. It is synchronous, so a request is atomic: no other request sees or makes a change in the middle of it.
+`Api.handle` asks `auth.gate` who may do this, finds the kind and the verb by the path, runs it, and turns every refusal
+into a Status. It is synchronous, so a request is atomic: no other request sees or makes a change in the middle of it.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable
 from urllib.parse import unquote
 
 import orjson
 import yaml
 
-from . import deletion, discovery, openapi, reading, scale, subresources, tokens, writing
+from . import deletion, discovery, metrics, openapi, reading, scale, subresources, tokens, writing
+from .auth import issuer_pages, policy
+from .auth.aggregation import gather
+from .auth.audit import Observer
+from .auth.gate import Gate, access_of
+from .auth.identity import SELF
+from .auth.options import Options, open_to_all
+from .auth.rbac import CLUSTER_BINDINGS, CLUSTER_ROLES, Rbac
 from .builtin.coordination import SYSTEM_CLASSES
 from .collector import Collector
 from .errors import ApiError, method_not_allowed, not_found_path
@@ -34,7 +40,6 @@ _POSTED = {
     (subresources.PODS, "eviction"): subresources.evict,
     (tokens.SERVICE_ACCOUNTS, "token"): tokens.request_token,
 }
-USER = "system:admin"
 #: Ways to collections that are remembered.
 _MOST_ROUTES = 1024
 
@@ -42,7 +47,7 @@ _MOST_ROUTES = 1024
 def _watching(request: Request) -> Request:
     if request.method != "GET":
         raise method_not_allowed()
-    return Request("GET", request.path, f"{request.query}&watch=true".lstrip("&"), accept=request.accept)
+    return request.asking(f"{request.query}&watch=true".lstrip("&"))
 
 
 def _shaped(view: View, served: Served, response: Response) -> Response:
@@ -66,9 +71,10 @@ def _page_not_found() -> Response:
 class Api:
     """The verbs over one store.
 
-    `token`, if set, must come as the bearer token of every request but health checks and /version. Without
-    `controllers` it behaves like a bare API server, whose cluster has no controller manager: dependents and the
-    contents of namespaces are then left to others. The store must be fresh, or one that an `Api` has filled.
+    `auth` says who is asked for a token and who may what; without it, everybody may do everything and nobody is asked.
+    `observer` is told of every request. Without `controllers` it behaves like a bare API server, whose cluster has no
+    controller manager: dependents and the contents of namespaces are then left to others. The store must be fresh, or
+    one that an `Api` has filled.
     """
 
     def __init__(
@@ -76,13 +82,19 @@ class Api:
         store: Store,
         resources: Iterable[Resource],
         *,
-        token: str | None = None,
+        auth: Options | None = None,
+        observer: Observer | None = None,
         controllers: bool = True,
     ) -> None:
         self.store = store
+        #: Host and port by which the server is reached.
+        self.address = "127.0.0.1:6443"
         self.registry = Registry(store, resources)
         self.collector = Collector(self.registry, definitions_only=not controllers)
-        self._token = f"Bearer {token}".encode() if token is not None else None
+        access = self.registry.access = access_of(self.registry, auth or open_to_all())
+        asks = access.authenticator is not None or observer is not None
+        #: What requests pass first; None where nobody is asked and nobody is told.
+        self._gate = Gate(self.registry, access, observer) if asks else None
         #: By the kind's group and plural.
         self._templates: dict[tuple[str, str], Templates] = {}
         for served in self.registry.all():
@@ -97,6 +109,13 @@ class Api:
             self.create(NAMESPACES, {"metadata": {"name": name}})
         for priority_class in SYSTEM_CLASSES:
             self.create(CLASSES, priority_class)
+        if isinstance(self.registry.access.authorizer, Rbac):
+            for role in policy.cluster_roles():
+                self.create(CLUSTER_ROLES, role)
+            for binding in policy.cluster_role_bindings():
+                self.create(CLUSTER_BINDINGS, binding)
+            while gather(self.registry):
+                pass
 
     def create(self, name: tuple[str, str], obj: Object) -> Object | None:
         """Create an object from inside the process, by all the rules of a POST; None if its name is taken.
@@ -107,9 +126,9 @@ class Api:
         resource = served.resource
         body = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
         namespace = obj.get("metadata", {}).get("namespace", "") if resource.namespaced else ""
-        request = Request("POST", resource.path, body=orjson.dumps(body))
+        request = Request("POST", resource.path, body=orjson.dumps(body), user=SELF)
         try:
-            response = writing.create(self.registry, served, namespace, request, user=USER)
+            response = writing.create(self.registry, served, namespace, request)
         except ApiError as error:
             if error.reason == "AlreadyExists":
                 return None
@@ -119,20 +138,18 @@ class Api:
 
     def handle(self, request: Request) -> Response | Stream:
         """Answer one request. Every refusal is a Response; other exceptions are faults of this server."""
-        try:
-            result = self._handle(request)
-        except ApiError as error:
-            result = refusal(error)
+        gate = self._gate
+        result = self.carry_out(request) if gate is None else gate.handle(request, self._handle)
         if request.accept and "yaml" in request.accept and isinstance(result, Response):
             return _as_yaml(request.accept, result)
         return result
 
-    def _authenticate(self, request: Request, first: str) -> None:
-        if self._token is None or first in _HEALTH or first == "version":
-            return
-        given = (request.authorization or "").encode()
-        if not hmac.compare_digest(given, self._token):
-            raise ApiError(401, "Unauthorized", "Unauthorized")
+    def carry_out(self, request: Request) -> Response | Stream:
+        """Answer a request whose `user` is known and may make it."""
+        try:
+            return self._handle(request)
+        except ApiError as error:
+            return refusal(error)
 
     def _handle(self, request: Request) -> Response | Stream:
         routes, path = self.registry.routes, request.path
@@ -148,8 +165,6 @@ class Api:
                 route = routes.get(above)
             if route is None or not last or "%" in path:
                 return self._resolve(request)
-        if self._token is not None:
-            self._authenticate(request, "api")
         return self._dispatch(request, *route, below, in_namespace=True)
 
     def _resolve(self, request: Request) -> Response | Stream:
@@ -157,8 +172,6 @@ class Api:
         path = request.path
         segments = (unquote(path) if "%" in path else path).strip("/").split("/")
         first = segments[0]
-        if self._token is not None:
-            self._authenticate(request, first)
         if first == "api" and len(segments) > 2:
             kinds = self.registry.served.get(("", segments[1]))
             rest = segments[2:]
@@ -269,10 +282,10 @@ class Api:
         templates = self._templates.get((served.resource.group, served.resource.plural))
         sight = templates.look(request, namespace) if templates is not None else None
         if templates is None or sight is None:
-            return writing.create(self.registry, served, namespace, request, user=USER)
+            return writing.create(self.registry, served, namespace, request)
         response = templates.make(sight)
         if response is None:
-            response = writing.create(self.registry, served, namespace, request, user=USER)
+            response = writing.create(self.registry, served, namespace, request)
             if not response.headers:
                 templates.learn(sight)
         return response
@@ -329,7 +342,7 @@ class Api:
         writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
 
     def _other(self, request: Request, segments: list[str]) -> Response:
-        """Discovery, schemas, health."""
+        """Discovery, schemas, health, metrics."""
         first = segments[0]
         if first in _HEALTH:
             if request.method not in ("GET", "HEAD"):
@@ -343,7 +356,11 @@ class Api:
                 return _page_not_found()
             body, content_type, etag = found
             return Response(200, body, content_type, (("ETag", f'"{etag}"'), ("Vary", "Accept")))
-        answer = discovery.respond(path, accept, self.registry.resources())
+        if path == "/metrics":
+            return Response(200, metrics.text(self.registry).encode(), metrics.CONTENT_TYPE)
+        answer: tuple[object, str] | None = issuer_pages.page(
+            path, self.registry.access.issuer, self.address
+        ) or discovery.respond(path, accept, self.registry.resources(), address=self.address)
         if answer is None:
             if first in ("api", "apis") and len(segments) > 1:
                 return self._no_version("" if first == "api" else segments[1])

@@ -28,6 +28,7 @@ class _Known(NamedTuple):
     content_type: str
     accept: str | None
     authorization: str | None
+    impersonate: tuple[tuple[str, str], ...]
     length: int
 
 
@@ -50,6 +51,7 @@ class KnownRequests:
         content_type: str,
         accept: str | None,
         authorization: str | None,
+        impersonate: tuple[tuple[str, str], ...],
         length: int,
     ) -> None:
         """Note what the parser made of a block. `length` is that of the body it framed."""
@@ -57,7 +59,7 @@ class KnownRequests:
             return  # a lenient parser may see the end of the headers elsewhere
         if len(self._known) >= _KNOWN_LIMIT:
             self._known.clear()
-        self._known[block] = _Known(content_type, accept, authorization, length)
+        self._known[block] = _Known(content_type, accept, authorization, impersonate, length)
 
     def take(self, data: bytes) -> tuple[Request, int] | None:
         """The request at the front of `data` and its size in bytes, if it is whole, plain and known."""
@@ -85,6 +87,7 @@ class KnownRequests:
             content_type=known.content_type,
             accept=known.accept,
             authorization=known.authorization,
+            impersonate=known.impersonate,
         )
         return request, size
 

@@ -19,6 +19,7 @@ from collections import deque
 
 import httptools
 
+from .auth.impersonation import PREFIX
 from .errors import ApiError
 from .handlers import Api
 from .heads import FRAMING, KnownRequests, ResponseHeads
@@ -36,6 +37,7 @@ _WRITE_HIGH = 1024 * 1024
 #: Seconds in which a refused client may finish sending, so that it reads the refusal and not a reset.
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_IMPERSONATE = PREFIX.encode()
 _LAST_CHUNK = b"0\r\n\r\n"
 #: SO_LINGER by which closing a socket sends a reset and not a FIN.
 _NO_LINGER = struct.pack("ii", 1, 0)
@@ -102,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._content_type = ""
         self._accept: str | None = None
         self._authorization: str | None = None
+        self._impersonate: tuple[tuple[str, str], ...] = ()
         self._expects_continue = False
         self._body: list[bytes] = []
         self._body_size = 0
@@ -190,6 +193,8 @@ class Connection(asyncio.Protocol):
             self._accept = value.decode("latin-1")
         elif name == b"authorization":
             self._authorization = value.decode("latin-1")
+        elif name.startswith(_IMPERSONATE):
+            self._impersonate += ((name.decode("latin-1"), value.decode("latin-1")),)
         elif name == b"expect":
             self._expects_continue = value.lower() == b"100-continue"
         elif name == b"content-length":
@@ -233,6 +238,7 @@ class Connection(asyncio.Protocol):
             content_type=self._content_type,
             accept=self._accept,
             authorization=self._authorization,
+            impersonate=self._impersonate,
         )
         keep = self._parser.should_keep_alive()
         chunked = self._parser.get_http_version() != "1.0"
@@ -243,6 +249,7 @@ class Connection(asyncio.Protocol):
                 content_type=self._content_type,
                 accept=self._accept,
                 authorization=self._authorization,
+                impersonate=self._impersonate,
                 length=self._body_size,
             )
         if self._busy:

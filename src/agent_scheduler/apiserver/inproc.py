@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
+from .auth.impersonation import PREFIX
 from .handlers import Api
 from .pacing import CollectorTurns, StreamTimers
 from .requests import Disturb, Disturbance, Request, Response, Stream
 
 _NO_DISTURBANCE = Disturbance()
 _BITE = 256 * 1024
+#: Of a request, by name. Several values are a header that is sent several times.
+Headers = Mapping[str, str | Sequence[str]]
 
 
 class Lost(ConnectionError):
@@ -86,11 +90,9 @@ class Door:
         self._sleep = sleep
         self._turns: CollectorTurns | None = None
 
-    def _request(
-        self, method: str, path: str, *, body: bytes | None, headers: Mapping[str, str] | None
-    ) -> Request:
+    def _request(self, method: str, path: str, *, body: bytes | None, headers: Headers | None) -> Request:
         path, _, query = path.partition("?")
-        given = {name.lower(): value for name, value in (headers or {}).items()}
+        given: dict[str, Any] = {name.lower(): value for name, value in (headers or {}).items()}
         if self._turns is None:
             self._turns = CollectorTurns(self.api.collector, asyncio.get_running_loop())
         return Request(
@@ -101,6 +103,12 @@ class Door:
             content_type=given.get("content-type", ""),
             accept=given.get("accept"),
             authorization=given.get("authorization"),
+            impersonate=tuple(
+                (name, value)
+                for name, values in given.items()
+                if name.startswith(PREFIX)
+                for value in ([values] if isinstance(values, str) else values)
+            ),
         )
 
     async def _handle(self, request: Request) -> Response | Stream:
@@ -132,7 +140,7 @@ class Door:
         path: str,
         *,
         body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """Status, headers (names in lower case) and body. `path` includes the query. Raises `Lost`.
 
@@ -146,7 +154,7 @@ class Door:
         answered.update({name.lower(): value for name, value in result.headers})
         return result.status, answered, result.body if method != "HEAD" else b""
 
-    async def watch(self, path: str, *, headers: Mapping[str, str] | None = None) -> Watching:
+    async def watch(self, path: str, *, headers: Headers | None = None) -> Watching:
         """Open a watch: from now on every event is kept for it. Raises `Lost`."""
         result = await self._handle(self._request("GET", path, body=None, headers=headers))
         return Watching(result, asyncio.get_running_loop())

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 import yaml
 
+from .auth.identity import SELF
 from .handlers import Api
 from .requests import Request, Response
 from .resource import Object
@@ -83,10 +84,9 @@ def _path(api: Api, manifest: _Manifest) -> str:
     return f"{resource.path}/namespaces/{namespace}/{resource.plural}"
 
 
-def load_files(api: Api, files: Sequence[Path], *, token: str = "") -> int:
+def load_files(api: Api, files: Sequence[Path]) -> int:
     """Creates everything that the files hold, and says how many objects that was. Raises `LoadError`.
 
-    `token` is the API's bearer token, if it asks for one.
     A Namespace that exists already is left as it is; any other object that exists is an error.
     """
     manifests = [manifest for file in files for manifest in _documents(file)]
@@ -97,15 +97,8 @@ def load_files(api: Api, files: Sequence[Path], *, token: str = "") -> int:
             obj["metadata"].pop(name, None)
         # Only dates and the like are no JSON; as text they are what the author wrote.
         body = orjson.dumps(obj, default=str)
-        answer = api.handle(
-            Request(
-                "POST",
-                _path(api, manifest),
-                body=body,
-                content_type="application/json",
-                authorization=f"Bearer {token}" if token else None,
-            )
-        )
+        request = Request("POST", _path(api, manifest), body=body, content_type="application/json", user=SELF)
+        answer = api.carry_out(request)
         assert isinstance(answer, Response)
         if answer.status != 201:
             status = orjson.loads(answer.body)

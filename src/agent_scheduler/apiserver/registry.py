@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -18,6 +19,9 @@ from .store import Event, Record, Store, Table
 from .times import clock_text
 from .views import ShapedView, View
 from .watch import Hub
+
+if TYPE_CHECKING:
+    from .auth.gate import Access
 
 #: Fields that tables keep an index of, where their kind has them.
 _INDEXED = ("spec.nodeName",)
@@ -44,6 +48,8 @@ class Registry:
 
     def __init__(self, store: Store, resources: Iterable[Resource]) -> None:
         self.store = store
+        #: Who may what. Set by `Api`.
+        self.access: Access
         #: (group, version) -> plural -> the kind. Changes only when a definition does.
         self.served: dict[tuple[str, str], dict[str, Served]] = {}
         #: Paths of collections in namespaces -> the kind and the namespace. A cache of `Api`, for these kinds.

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
+from .auth.identity import EVERYBODY, User
 from .errors import ApiError, Cause, bad_request, invalid
 from .fault_streams import Cancellable, Distortion, DisturbedWatcher
 from .watch import Watcher
@@ -38,9 +39,24 @@ def _parse(query: str) -> Mapping[str, str]:
 
 
 class Request:
-    """One HTTP request. `path` is still percent-encoded and has no query; `query` has no `?`."""
+    """One HTTP request. `path` is still percent-encoded and has no query; `query` has no `?`.
 
-    __slots__ = ("accept", "authorization", "body", "content_type", "method", "parameters", "path", "query")
+    `impersonate` are the headers by which it is made in another's name, with their names in lower case. `user` is who
+    makes it, once that is known; on a server that asks nobody, it is an administrator.
+    """
+
+    __slots__ = (
+        "accept",
+        "authorization",
+        "body",
+        "content_type",
+        "impersonate",
+        "method",
+        "parameters",
+        "path",
+        "query",
+        "user",
+    )
 
     def __init__(
         self,
@@ -52,6 +68,8 @@ class Request:
         content_type: str = "",
         accept: str | None = None,
         authorization: str | None = None,
+        impersonate: tuple[tuple[str, str], ...] = (),
+        user: User = EVERYBODY,
     ) -> None:
         self.method = method
         self.path = path
@@ -61,6 +79,22 @@ class Request:
         self.content_type = content_type
         self.accept = accept
         self.authorization = authorization
+        self.impersonate = impersonate
+        self.user = user
+
+    def asking(self, query: str) -> Request:
+        """The same request with another query."""
+        return Request(
+            self.method,
+            self.path,
+            query,
+            body=self.body,
+            content_type=self.content_type,
+            accept=self.accept,
+            authorization=self.authorization,
+            impersonate=self.impersonate,
+            user=self.user,
+        )
 
     def flag(self, name: str) -> bool:
         """A yes-or-no parameter: as apimachinery reads it, anything but `0` and `false` is a yes."""
@@ -250,15 +284,7 @@ class Disturbance:
         else:
             wanted["resourceVersion"] = str(max(1, current - self.behind))
             wanted["resourceVersionMatch"] = "Exact"
-        return Request(
-            request.method,
-            request.path,
-            urlencode(wanted),
-            body=request.body,
-            content_type=request.content_type,
-            accept=request.accept,
-            authorization=request.authorization,
-        )
+        return request.asking(urlencode(wanted))
 
 
 #: The seam for fault injection: asked once per request by every adapter; None lets the request pass.

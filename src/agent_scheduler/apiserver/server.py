@@ -80,6 +80,7 @@ class Server:
             lambda: Connection(shared), self._host, self._port, ssl=self._tls, backlog=_BACKLOG
         )
         self._port = self._listener.sockets[0].getsockname()[1]
+        self.api.address = self.url.partition("://")[2]
 
     async def stop(self, *, grace: float = 2.0) -> None:
         """Stop listening, end watches, let answers finish for `grace` seconds, then close what is left."""

@@ -1,118 +1,171 @@
 """POST of a TokenRequest below a service account (authentication.k8s.io/v1).
 
-The token has the claims of a real one and no signature: it is for clients that want a token and look into it. It
-opens nothing. A server that was started with a token of its own accepts that one alone, and one without asks for
-none.
+After `TokenREST` of pkg/registry/core/serviceaccount, in its order: names, account, validation, what the token is bound
+to. The token is signed with the server's key, and `auth.account_tokens` accepts it.
 """
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from . import schema
+from .auth.identity import account_name
+from .auth.quoting import quote
 from .bodies import parse
 from .builtin.causes import invalid as cause_invalid
-from .errors import bad_request, conflict, invalid, not_found
+from .errors import Cause, bad_request, conflict, invalid, not_found
 from .registry import Registry, Served
 from .requests import Request, Response
 from .resource import Object
+from .store import Record
 from .times import clock_text
 
 SERVICE_ACCOUNTS = ("", "serviceaccounts")
 
 _GROUP, _VERSION, _KIND = "authentication.k8s.io", "v1", "TokenRequest"
-_ISSUER = "https://kubernetes.default.svc.cluster.local"
 #: Seconds: what is given if nothing is asked for, and the bounds of what may be.
 _USUAL, _LEAST, _MOST = 3600, 600, 2**32
-#: What a token can be bound to: it would end with that object.
+#: A lifetime by which a kubelet asks for a pod's token: such a token lives for a year, and says when it should have
+#: ended.
+_EXTENDED, _YEAR = 3607, 365 * 24 * 3600
+#: What a token can be bound to: it ends with that object.
 _BOUND = {"Node": ("", "nodes"), "Pod": ("", "pods"), "Secret": ("", "secrets")}
-_HEADER = {"alg": "none", "typ": "JWT"}
+_NODES = ("", "nodes")
+
+
+class _Bound(NamedTuple):
+    """What a token is bound to, as its claims say it, and whether that is a pod."""
+
+    claims: Object
+    to_pod: bool = False
 
 
 def request_token(
     registry: Registry, served: Served, namespace: str, name: str, request: Request
 ) -> Response:
     """Answer a token for the service account. Raises 404 if it is missing, 422 for a bad lifetime."""
+    dry = request.dry_run("CreateOptions") if request.query else False
+    asked = _read(request)
+    metadata: Object = asked["metadata"]
+    _check_names(metadata, namespace, name)
+    account = served.table.get(namespace, name)
+    if account is None:
+        raise not_found("serviceaccounts", "", name)
+    spec: dict[str, Any] = asked["spec"]
+    issuer = registry.access.issuer
+    if not spec.get("audiences"):
+        spec["audiences"] = list(issuer.audiences)
+    seconds = spec.get("expirationSeconds")
+    if seconds is None:
+        seconds = spec["expirationSeconds"] = _USUAL
+    _check_lifetime(seconds)
+    reference = spec.setdefault("boundObjectRef", None)
+    bound = _bound(registry, reference, namespace, name) if reference else _Bound({})
+    now = int(registry.store.clock())
+    metadata = {
+        **metadata,
+        "name": name,
+        "namespace": namespace,
+        "uid": registry.store.uid(),
+        "creationTimestamp": registry.now(),
+    }
+    answer: Object = {
+        "kind": _KIND,
+        "apiVersion": f"{_GROUP}/{_VERSION}",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"token": "", "expirationTimestamp": clock_text(now + seconds)},
+    }
+    if not dry:
+        claims = _claims(registry, account, spec, bound, now)
+        answer["status"]["token"] = issuer.keys.sign({"iss": issuer.name, **claims})
+    return Response(201, orjson.dumps(answer))
+
+
+def _claims(registry: Registry, account: Record, spec: Object, bound: _Bound, now: int) -> Object:
+    seconds = spec["expirationSeconds"]
+    private = {
+        "namespace": account.namespace,
+        "serviceaccount": {"name": account.name, "uid": account.uid},
+        **bound.claims,
+    }
+    own = registry.access.issuer.audiences
+    if bound.to_pod and seconds == _EXTENDED and all(audience in own for audience in spec["audiences"]):
+        private["warnafter"] = now + seconds
+        seconds = _YEAR
+    return {
+        "aud": spec["audiences"],
+        "exp": now + seconds,
+        "iat": now,
+        "jti": registry.store.uid(),
+        "kubernetes.io": private,
+        "nbf": now,
+        "sub": account_name(account.namespace, account.name),
+    }
+
+
+def _read(request: Request) -> Object:
     body: Any = parse(request, _KIND)
     if not isinstance(body, dict) or body.get("kind", _KIND) != _KIND:
         shown = body.get("kind") if isinstance(body, dict) else type(body).__name__
         raise bad_request(f"the body must be a {_KIND}, not {shown}")
-    asked: Object = {"metadata": {}, **body, "kind": _KIND, "apiVersion": f"{_GROUP}/{_VERSION}"}
+    asked: Object = {"metadata": {}, "spec": {}, **body, "kind": _KIND, "apiVersion": f"{_GROUP}/{_VERSION}"}
     schema.check_kind(_GROUP, _VERSION, _KIND, asked)
-    spec: dict[str, Any] = asked["spec"]
-    account = served.table.get(namespace, name)
-    if account is None:
-        raise not_found("serviceaccounts", "", name)
-    given = (asked.get("metadata") or {}).get("name") or name
-    if given != name:
-        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    seconds = spec.get("expirationSeconds")
-    if seconds is None:
-        seconds = spec["expirationSeconds"] = _USUAL
-    _check_lifetime(seconds, name)
-    if not spec.get("audiences"):
-        spec["audiences"] = [_ISSUER]
-    claims: dict[str, Any] = {
-        "namespace": namespace,
-        "serviceaccount": {"name": name, "uid": account.uid},
-        **_bound(registry, spec.get("boundObjectRef"), namespace),
-    }
-    now = int(registry.store.clock())
-    payload = {
-        "aud": spec["audiences"],
-        "exp": now + seconds,
-        "iat": now,
-        "iss": _ISSUER,
-        "jti": registry.store.uid(),
-        "kubernetes.io": claims,
-        "nbf": now,
-        "sub": f"system:serviceaccount:{namespace}:{name}",
-    }
-    answer = {
-        "kind": _KIND,
-        "apiVersion": f"{_GROUP}/{_VERSION}",
-        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": registry.now()},
-        "spec": spec,
-        "status": {"token": unsigned(payload), "expirationTimestamp": clock_text(now + seconds)},
-    }
-    return Response(201, orjson.dumps(answer))
+    asked["metadata"] = asked["metadata"] or {}
+    asked["spec"] = asked["spec"] or {}
+    return asked
 
 
-def unsigned(payload: dict[str, Any]) -> str:
-    """The claims as an unsecured JSON Web Token (RFC 7519, section 6)."""
-    parts = [urlsafe_b64encode(orjson.dumps(part)).rstrip(b"=") for part in (_HEADER, payload)]
-    return b".".join([*parts, b""]).decode()
+def _check_names(metadata: Object, namespace: str, name: str) -> None:
+    given = metadata.get("namespace")
+    if given and given != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    given = metadata.get("name")
+    if given and given != name:
+        why = cause_invalid("metadata.name", given, "must match the service account name if specified")
+        raise invalid(_KIND, _GROUP, name, [why])
 
 
-def _check_lifetime(seconds: int, name: str) -> None:
+def _check_lifetime(seconds: int) -> None:
     at = "spec.expirationSeconds"
-    causes = []
+    causes: list[Cause] = []
     if seconds < _LEAST:
         causes.append(cause_invalid(at, seconds, "may not specify a duration less than 10 minutes"))
     if seconds > _MOST:
         causes.append(cause_invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
     if causes:
-        raise invalid(_KIND, _GROUP, name, causes)
+        raise invalid(_KIND, _GROUP, "", causes)
 
 
-def _bound(registry: Registry, reference: Any, namespace: str) -> dict[str, Any]:
-    """The claim about the object that the token is bound to. Raises 404 or 409 if that is not there."""
-    if not reference:
-        return {}
+def _bound(registry: Registry, reference: Object, namespace: str, account: str) -> _Bound:
+    """What the reference stands for. Raises 404 or 409 if that is not there, 400 for what no token is bound to."""
     kind, name, uid = reference.get("kind", ""), reference.get("name", ""), reference.get("uid", "")
-    if kind not in _BOUND:
-        raise bad_request(f"cannot bind token for serviceaccount to object of type {kind or '<none>'}")
+    group, _, version = reference.get("apiVersion", "").rpartition("/")
+    if group or kind not in _BOUND:
+        raise bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
     served = registry.stored(_BOUND[kind])
     record = served.table.get(namespace if served.resource.namespaced else "", name)
     if record is None:
         raise not_found(served.resource.plural, "", name)
+    claims: Object = {kind.lower(): {"name": name, "uid": record.uid}}
+    if kind == "Pod":
+        spec = served.stored.decode(record.data)["spec"]
+        if spec.get("serviceAccountName", "") != account:
+            raise bad_request(
+                f"cannot bind token for serviceaccount {quote(account)} to pod running with different "
+                "serviceaccount name."
+            )
+        if node := spec.get("nodeName"):
+            found = registry.stored(_NODES).table.get("", node)
+            claims["node"] = {"name": node, **({"uid": found.uid} if found is not None else {})}
     if uid and uid != record.uid:
         why = (
             f"the UID in the bound object reference ({uid}) does not match the UID in record. The object might "
             "have been deleted and then recreated"
         )
-        raise conflict(served.resource.plural, "", name, why)
-    return {kind.lower(): {"name": name, "uid": record.uid}}
+        raise conflict(kind, "", name, why)
+    return _Bound(claims, kind == "Pod")

@@ -14,6 +14,8 @@ import orjson
 
 from . import apply, crd, patch
 from .admission import admit_create, admit_stored
+from .auth.attributes import Attributes, attributes_of
+from .auth.escalation import GUARDED, check_write
 from .bodies import check_fields, check_names, decode, media_type, parse
 from .deletion import may_go
 from .errors import ApiError, Cause, already_exists, bad_request, conflict, invalid, not_found, stale
@@ -64,31 +66,47 @@ _PATCH_TYPES = {
 Warnings = tuple[tuple[str, str], ...]
 
 
-def create(registry: Registry, served: Served, namespace: str, request: Request, *, user: str) -> Response:
+def create(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
     """POST to a collection."""
     resource = served.resource
     dry = request.dry_run("CreateOptions") if request.query else False
     obj, warnings = decode(request, resource)
     if resource.answer is not None:
+        _match_namespace(obj, namespace)
         resource.default(obj)
         causes = resource.validate(obj, None)
         if causes:
-            raise invalid(resource.kind, served.name[0], "", causes)
-        return Response(201, orjson.dumps(resource.answer(obj, user)), headers=warnings)
+            # A real server names no kind here.
+            raise invalid("", served.name[0], "", causes)
+        answer = resource.answer(obj, request.user, registry.access)
+        return Response(201, orjson.dumps(answer), headers=warnings)
     _match_namespace(obj, namespace)
     manager = request.parameters.get("fieldManager", "")
-    return _create(registry, served, obj, dry=dry, manager=manager, warnings=warnings)
+    return _create(registry, served, obj, request, dry=dry, manager=manager, warnings=warnings)
 
 
 def _create(
-    registry: Registry, served: Served, obj: Object, *, dry: bool, manager: str, warnings: Warnings
+    registry: Registry,
+    served: Served,
+    obj: Object,
+    request: Request,
+    *,
+    dry: bool,
+    manager: str,
+    warnings: Warnings,
+    guard: Attributes | None = None,
 ) -> Response:
+    """`guard` is what the user must be allowed, too, where the request was no create."""
     resource, store = served.resource, registry.store
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
     resource.default(obj)
     metadata = obj["metadata"]
     admit_create(registry, served, obj)
+    if served.name in GUARDED:
+        namespace = metadata.get("namespace", "")
+        name = "" if guard is None else guard.name
+        check_write(registry.access, served.name, request.user, namespace, name, new=obj, old=None)
     version = metadata.pop("resourceVersion", "")
     metadata["uid"] = store.uid()
     metadata["creationTimestamp"] = registry.now()
@@ -101,6 +119,8 @@ def _create(
     name = metadata.get("name", "")
     if causes:
         raise invalid(resource.kind, served.name[0], name, causes)
+    if guard is not None:
+        registry.access.require(request.user, guard)
     admit_stored(registry, served, obj)
     if manager and "managedFields" not in metadata:
         apply.track(None, obj, manager=manager, resource=resource, now=registry.now(), subresource="")
@@ -168,7 +188,10 @@ def update(
     manager = request.parameters.get("fieldManager", "")
     if old is None:
         if key in _CREATE_ON_UPDATE and not subresource and not metadata.get("resourceVersion"):
-            return _create(registry, served, obj, dry=dry, manager=manager, warnings=warnings)
+            guard = _creation(request)
+            return _create(
+                registry, served, obj, request, dry=dry, manager=manager, warnings=warnings, guard=guard
+            )
         raise not_found(resource.plural, served.name[0], name)
     if metadata.get("uid") and metadata["uid"] != old.uid:
         raise conflict(
@@ -185,9 +208,22 @@ def update(
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
     resource.default(obj)
+    _guard_change(registry, served, old, obj, request)
     return commit(
         registry, served, old, obj, subresource=subresource, manager=manager, dry=dry, warnings=warnings
     )
+
+
+def _creation(request: Request) -> Attributes:
+    """What a request is that creates an object by its name: an update or a patch that asks for a create as well."""
+    return attributes_of(request.method, request.path, request.parameters)._replace(verb="create")
+
+
+def _guard_change(registry: Registry, served: Served, old: Record, new: Object, request: Request) -> None:
+    """Raises 403 for a change of a role or binding that its user's rights do not cover."""
+    if served.name in GUARDED:
+        before = served.stored.decode(old.data)
+        check_write(registry.access, served.name, request.user, old.namespace, old.name, new=new, old=before)
 
 
 def patched(
@@ -236,6 +272,7 @@ def patched(
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
+    _guard_change(registry, served, old, new, request)
     return commit(
         registry,
         served,
@@ -344,10 +381,12 @@ def _apply(
         if metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
             raise conflict(resource.plural, served.name[0], name, why)
-        return _create(registry, served, new, dry=dry, manager="", warnings=warnings)
+        guard = _creation(request)
+        return _create(registry, served, new, request, dry=dry, manager="", warnings=warnings, guard=guard)
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
+    _guard_change(registry, served, old, new, request)
     return commit(
         registry, served, old, new, subresource=subresource, manager=None, dry=dry, warnings=warnings
     )

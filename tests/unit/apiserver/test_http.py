@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from agent_scheduler.apiserver import http
+from agent_scheduler.apiserver.auth.options import Options
 from agent_scheduler.apiserver.errors import ApiError
 from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.apiserver.server import Server
@@ -77,7 +78,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[Served]:
-    world = World(token=options.pop("token", None))
+    world = World(auth=options.pop("auth", None))
     async with Server(world.api, **options) as server:
         served = Served(world, server)
         try:
@@ -107,7 +108,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_requests_with_known_headers_are_answered_like_the_first_of_their_kind() -> None:
-    async with serving(token="secret") as served:
+    async with serving(auth=Options.one_token("secret")) as served:
         client = await served.client()
         more = "Authorization: Bearer secret\n"
         for number in range(6):
@@ -422,7 +423,7 @@ async def test_injected_faults_happen_before_or_after_the_commit() -> None:
 
 
 async def test_a_token_is_asked_for_over_http_too() -> None:
-    async with serving(token="secret") as served:
+    async with serving(auth=Options.one_token("secret")) as served:
         client = await served.client()
         client.get(PODS)
         assert (await client.answer())[0] == 401

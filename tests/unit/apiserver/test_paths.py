@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent_scheduler.apiserver.auth.options import Options
 from agent_scheduler.apiserver.requests import Request, Response
 
 from .world import PODS, World
@@ -58,7 +59,7 @@ def test_a_path_leads_where_it_would_lead_if_it_were_the_first(path: str) -> Non
 
 
 def test_a_known_path_still_asks_for_the_token() -> None:
-    world = World(token="secret")
+    world = World(auth=Options.one_token("secret"))
     assert world.call("GET", PODS, authorization="Bearer secret")[0] == 200
     assert world.call("GET", PODS, authorization="Bearer secret")[0] == 200
     assert world.refused("GET", PODS) == (401, "Unauthorized")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.apiserver.auth.options import Options
+
 from .world import JSON_PATCH, MERGE, PODS, World, config_map, pod
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -297,7 +299,7 @@ def test_a_custom_kind_is_served_as_soon_as_its_definition_is_created_and_no_lon
 
 
 def test_a_token_is_asked_of_everything_but_health_and_version() -> None:
-    world = World(token="secret")
+    world = World(auth=Options.one_token("secret"))
     assert world.refused("GET", PODS) == (401, "Unauthorized")
     assert world.refused("GET", PODS, authorization="Bearer wrong") == (401, "Unauthorized")
     assert world.ok("GET", PODS, authorization="Bearer secret")["items"] == []

@@ -7,6 +7,8 @@ from typing import Any
 
 import orjson
 
+from agent_scheduler.apiserver.auth.audit import Observer
+from agent_scheduler.apiserver.auth.options import Options
 from agent_scheduler.apiserver.builtin import BUILTIN
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.requests import Request, Response, Stream
@@ -20,7 +22,14 @@ JSON_PATCH = "application/json-patch+json"
 class World:
     """One API in the test's hands. `call` gives the status and the decoded body."""
 
-    def __init__(self, *, history: int = 1000, token: str | None = None, controllers: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        history: int = 1000,
+        auth: Options | None = None,
+        observer: Observer | None = None,
+        controllers: bool = True,
+    ) -> None:
         self.now = 1_800_000_000.0
         numbers = itertools.count(1)
         self.store = Store(
@@ -28,7 +37,7 @@ class World:
             uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}",
             history=history,
         )
-        self.api = Api(self.store, BUILTIN, token=token, controllers=controllers)
+        self.api = Api(self.store, BUILTIN, auth=auth, observer=observer, controllers=controllers)
 
     def send(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", **more: Any

@@ -18,13 +18,14 @@ import pytest
 
 from agent_scheduler.apiserver import cluster
 from agent_scheduler.apiserver.assembly import ClusterError, NodeShape, kubeconfig, nodes, write_kubeconfig
+from agent_scheduler.apiserver.auth.options import Options
 from agent_scheduler.apiserver.builtin import BUILTIN
 from agent_scheduler.apiserver.certificates import make_certificates, server_context
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.loading import LoadError, load_files
 from agent_scheduler.apiserver.requests import Request, Response
 from agent_scheduler.apiserver.server import Server
-from agent_scheduler.apiserver.store import Store
+from agent_scheduler.apiserver.store import Store, random_uids
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent
@@ -183,7 +184,7 @@ def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp_path: Path) -> None:
-    api = Api(Store(clock=time.time, uid=lambda: "uid"), BUILTIN, token="secret")
+    api = Api(Store(clock=time.time, uid=random_uids()), BUILTIN, auth=Options.one_token("secret"))
     certificates = make_certificates(("127.0.0.1",), now=time.time())
     async with Server(api, tls=server_context(certificates)) as server:
 

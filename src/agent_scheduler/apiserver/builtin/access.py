@@ -1,63 +1,115 @@
-"""Who may do what: RBAC objects, which are stored and not enforced, and the reviews, which answer yes.
+"""Who may do what: RBAC objects, and the reviews, which ask about it.
 
-This server authenticates by one optional bearer token and authorizes everything, so a review tells the truth.
+Checks follow pkg/apis/rbac/validation and pkg/apis/authorization/validation, in their order. What the objects come to
+is in `auth`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from ..auth import reviews
 from ..errors import Cause
 from ..resource import Object, Resource
 from . import names
-from .causes import check_one_of, invalid, required
+from .causes import invalid, required, unsupported
 from .kind import builtin
+from .selectors import check_label_selector
+
+if TYPE_CHECKING:
+    from ..auth.gate import Access
+    from ..auth.identity import User
 
 _RBAC = "rbac.authorization.k8s.io"
-_GROUPS = ["system:masters", "system:authenticated"]
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+_SUBJECTS = ("ServiceAccount", "User", "Group")
 
 
 def _default_binding(binding: Object) -> None:
-    ref = binding.setdefault("roleRef", {})
+    ref = binding.get("roleRef")
+    if not isinstance(ref, dict):
+        ref = binding["roleRef"] = {}
     if not ref.get("apiGroup"):
         ref["apiGroup"] = _RBAC
+    for field in ("kind", "name"):
+        ref.setdefault(field, "")
     for subject in binding.get("subjects") or ():
         if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
             subject["apiGroup"] = _RBAC
 
 
 def _check_binding(binding: Object, old: Object | None, *, namespaced: bool) -> list[Cause]:
-    ref = binding.get("roleRef") or {}
-    causes = check_one_of("roleRef.apiGroup", ref.get("apiGroup"), (_RBAC,))
+    ref: dict[str, Any] = binding.get("roleRef") or {}
+    group, kind, name = (ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
+    causes = [] if group == _RBAC else [unsupported("roleRef.apiGroup", group, (_RBAC,))]
     allowed = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
-    causes += check_one_of("roleRef.kind", ref.get("kind"), allowed)
-    if not ref.get("name"):
+    if kind not in allowed:
+        causes.append(unsupported("roleRef.kind", kind, allowed))
+    if not name:
         causes.append(required("roleRef.name"))
+    else:
+        causes += [invalid("roleRef.name", name, problem) for problem in names.path_segment(name)]
     for index, subject in enumerate(binding.get("subjects") or ()):
-        at, kind = f"subjects[{index}]", subject.get("kind")
-        if not subject.get("name"):
-            causes.append(required(f"{at}.name"))
-        causes += check_one_of(f"{at}.kind", kind, ("ServiceAccount", "User", "Group"))
-        if kind == "ServiceAccount" and not subject.get("namespace"):
-            causes.append(required(f"{at}.namespace"))
+        causes += _check_subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and ref != old.get("roleRef"):
-        causes.append(invalid("roleRef", ref, "cannot change roleRef"))
+        causes.append(
+            invalid("roleRef", {"APIGroup": group, "Kind": kind, "Name": name}, "cannot change roleRef")
+        )
     return causes
 
 
-def _check_role(role: Object, old: Object | None) -> list[Cause]:
+def _check_subject(subject: dict[str, Any], at: str, *, namespaced: bool) -> list[Cause]:
+    kind, name, group = (subject.get(field) or "" for field in ("kind", "name", "apiGroup"))
+    causes = [] if name else [required(f"{at}.name")]
+    if kind == "ServiceAccount":
+        if name:
+            causes += [invalid(f"{at}.name", name, problem) for problem in names.subdomain(name)]
+        if group:
+            causes.append(unsupported(f"{at}.apiGroup", group, ("",)))
+        if not namespaced and not subject.get("namespace"):
+            causes.append(required(f"{at}.namespace"))
+    elif kind in _SUBJECTS:
+        if group != _RBAC:
+            causes.append(unsupported(f"{at}.apiGroup", group, (_RBAC,)))
+    else:
+        causes.append(unsupported(f"{at}.kind", kind, _SUBJECTS))
+    return causes
+
+
+def _check_role(role: Object, old: Object | None, *, namespaced: bool) -> list[Cause]:
     causes: list[Cause] = []
     for index, rule in enumerate(role.get("rules") or ()):
-        at = f"rules[{index}]"
-        if not rule.get("verbs"):
-            causes.append(required(f"{at}.verbs", "verbs must contain at least one value"))
-        if rule.get("nonResourceURLs"):
-            continue
-        if not rule.get("apiGroups"):
-            causes.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
-        if not rule.get("resources"):
-            causes.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
+        causes += _check_rule(rule, f"rules[{index}]", namespaced=namespaced)
+    aggregation = role.get("aggregationRule")
+    if aggregation is not None and not namespaced:
+        selectors = aggregation.get("clusterRoleSelectors") or ()
+        at = "aggregationRule.clusterRoleSelectors"
+        if not selectors:
+            why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+            causes.append(required(at, why))
+        for index, selector in enumerate(selectors):
+            causes += check_label_selector(selector, f"{at}[{index}]")
+    return causes
+
+
+def _check_rule(rule: dict[str, Any], at: str, *, namespaced: bool) -> list[Cause]:
+    causes: list[Cause] = []
+    if not rule.get("verbs"):
+        causes.append(required(f"{at}.verbs", "verbs must contain at least one value"))
+    if urls := rule.get("nonResourceURLs"):
+        path = f"{at}.nonResourceURLs"
+        if namespaced:
+            causes.append(invalid(path, urls, "namespaced rules cannot apply to non-resource URLs"))
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            why = "rules cannot apply to both regular resources and non-resource URLs"
+            causes.append(invalid(path, urls, why))
+        return causes
+    if not rule.get("apiGroups"):
+        causes.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.get("resources"):
+        causes.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
     return causes
 
 
@@ -73,10 +125,12 @@ def _question(
     group: str,
     kind: str,
     plural: str,
-    answer: Callable[[Object, str], Object],
+    answer: Callable[[Object, User, Access], Object],
     check: Callable[[Object], list[Cause]],
     namespaced: bool = False,
+    default: Callable[[Object], None] | None = None,
 ) -> Resource:
+    more: dict[str, Any] = {} if default is None else {"default": default}
     return Resource(
         group=group,
         version="v1",
@@ -87,59 +141,98 @@ def _question(
         verbs=("create",),
         validate=lambda obj, old: check(obj),
         answer=answer,
+        **more,
     )
 
 
-def _allow(review: Object, user: str) -> Object:
-    return {**review, "status": {"allowed": True}}
+def _check_own_access(review: Object) -> list[Cause]:
+    return _check_attributes(review) + _check_metadata(review)
+
+
+def _check_subject_access(review: Object) -> list[Cause]:
+    return _check_spec(review) + _check_metadata(review)
+
+
+def _check_local_access(review: Object) -> list[Cause]:
+    causes = _check_spec(review)
+    spec, metadata = review.get("spec") or {}, review.get("metadata") or {}
+    asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if any(value for field, value in metadata.items() if field not in ("namespace", "managedFields")):
+        causes.append(invalid("metadata", metadata, "must be empty except for namespace"))
+    if asked is not None and asked.get("namespace", "") != metadata.get("namespace", ""):
+        at = "spec.resourceAttributes.namespace"
+        causes.append(invalid(at, asked.get("namespace", ""), "must match metadata.namespace"))
+    if path is not None:
+        at = "spec.nonResourceAttributes"
+        causes.append(invalid(at, _shown_path(path), "disallowed on this kind of request"))
+    return causes
+
+
+def _check_metadata(review: Object) -> list[Cause]:
+    metadata = review.get("metadata") or {}
+    if any(value for field, value in metadata.items() if field != "managedFields"):
+        return [invalid("metadata", metadata, "must be empty")]
+    return []
+
+
+def _check_spec(review: Object) -> list[Cause]:
+    spec = review.get("spec") or {}
+    causes = _check_attributes(review)
+    if not spec.get("user") and not spec.get("groups"):
+        # Before what is wrong inside the attributes.
+        at = next((i for i, cause in enumerate(causes) if "elector" in cause.field), len(causes))
+        causes.insert(at, invalid("spec.user", "", "at least one of user or group must be specified"))
+    return causes
 
 
 def _check_attributes(review: Object) -> list[Cause]:
     spec = review.get("spec") or {}
-    given = [
-        field for field in ("resourceAttributes", "nonResourceAttributes") if spec.get(field) is not None
-    ]
-    if len(given) == 1:
-        return []
-    detail = (
-        "cannot be specified in combination with resourceAttributes"
-        if given
-        else "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-    )
-    return [invalid("spec.resourceAttributes", None, detail)]
-
-
-def _check_subject(review: Object) -> list[Cause]:
-    spec = review.get("spec") or {}
-    causes = _check_attributes(review)
-    if not spec.get("user") and not spec.get("groups"):
-        causes.append(invalid("spec.user", "", "at least one of user or group must be specified"))
+    asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    causes: list[Cause] = []
+    if asked is not None and path is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        causes.append(invalid("spec.nonResourceAttributes", _shown_path(path), why))
+    if asked is None and path is None:
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        causes.append(invalid("spec.resourceAttributes", None, why))
+    for field in ("fieldSelector", "labelSelector"):
+        if asked is not None and (selector := asked.get(field)) is not None:
+            causes += _check_asked_selector(selector, f"spec.resourceAttributes.{field}")
     return causes
 
 
-def _all_rules(review: Object, user: str) -> Object:
-    rules = {
-        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-        "incomplete": False,
-    }
-    return {**review, "status": rules}
+def _check_asked_selector(selector: dict[str, Any], at: str) -> list[Cause]:
+    raw, requirements = selector.get("rawSelector"), selector.get("requirements") or ()
+    causes: list[Cause] = []
+    if raw and requirements:
+        why = "may not specified at the same time as requirements"
+        causes.append(invalid(f"{at}.rawSelector", raw, why))
+    if not raw and not requirements:
+        why = f"when {at} is specified, requirements or rawSelector is required"
+        causes.append(required(f"{at}.requirements", why))
+    for index, requirement in enumerate(requirements):
+        causes += _check_requirement(requirement, f"{at}.requirements[{index}]")
+    return causes
 
 
-def _check_namespace(review: Object) -> list[Cause]:
-    return [] if (review.get("spec") or {}).get("namespace") else [required("spec.namespace")]
+def _check_requirement(requirement: dict[str, Any], at: str) -> list[Cause]:
+    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+    causes = [] if requirement.get("key") else [required(f"{at}.key", "must be specified")]
+    if operator in ("In", "NotIn"):
+        if not values:
+            why = "must be specified when `operator` is 'In' or 'NotIn'"
+            causes.append(required(f"{at}.values", why))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            causes.append(Cause("FieldValueForbidden", f"{at}.values", f"Forbidden: {why}"))
+    else:
+        causes.append(invalid(f"{at}.operator", operator, "not a valid selector operator"))
+    return causes
 
 
-def _check_token(review: Object) -> list[Cause]:
-    return [] if (review.get("spec") or {}).get("token") else [required("spec.token")]
-
-
-def _authenticate(review: Object, user: str) -> Object:
-    return {**review, "status": {"authenticated": True, "user": {"username": user, "groups": list(_GROUPS)}}}
-
-
-def _who(review: Object, user: str) -> Object:
-    return {**review, "status": {"userInfo": {"username": user, "groups": list(_GROUPS)}}}
+def _shown_path(path: dict[str, Any]) -> dict[str, Any]:
+    return {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
 
 
 def _accept(review: Object) -> list[Cause]:
@@ -147,9 +240,19 @@ def _accept(review: Object) -> list[Cause]:
 
 
 ACCESS: tuple[Resource, ...] = (
-    _role(kind="Role", plural="roles", namespaced=True, default=_default_role, check=_check_role),
     _role(
-        kind="ClusterRole", plural="clusterroles", namespaced=False, default=_default_role, check=_check_role
+        kind="Role",
+        plural="roles",
+        namespaced=True,
+        default=_default_role,
+        check=partial(_check_role, namespaced=True),
+    ),
+    _role(
+        kind="ClusterRole",
+        plural="clusterroles",
+        namespaced=False,
+        default=_default_role,
+        check=partial(_check_role, namespaced=False),
     ),
     _role(
         kind="RoleBinding",
@@ -166,46 +269,46 @@ ACCESS: tuple[Resource, ...] = (
         check=partial(_check_binding, namespaced=False),
     ),
     _question(
-        group="authorization.k8s.io",
+        group=_AUTHORIZATION,
         kind="SelfSubjectAccessReview",
         plural="selfsubjectaccessreviews",
-        answer=_allow,
-        check=_check_attributes,
+        answer=reviews.own_access,
+        check=_check_own_access,
     ),
     _question(
-        group="authorization.k8s.io",
+        group=_AUTHORIZATION,
         kind="SubjectAccessReview",
         plural="subjectaccessreviews",
-        answer=_allow,
-        check=_check_subject,
+        answer=reviews.subject_access,
+        check=_check_subject_access,
     ),
     _question(
-        group="authorization.k8s.io",
+        group=_AUTHORIZATION,
         kind="LocalSubjectAccessReview",
         plural="localsubjectaccessreviews",
-        answer=_allow,
-        check=_check_subject,
+        answer=reviews.subject_access,
+        check=_check_local_access,
         namespaced=True,
     ),
     _question(
-        group="authorization.k8s.io",
+        group=_AUTHORIZATION,
         kind="SelfSubjectRulesReview",
         plural="selfsubjectrulesreviews",
-        answer=_all_rules,
-        check=_check_namespace,
+        answer=reviews.own_rules,
+        check=_accept,
     ),
     _question(
-        group="authentication.k8s.io",
+        group=_AUTHENTICATION,
         kind="TokenReview",
         plural="tokenreviews",
-        answer=_authenticate,
-        check=_check_token,
+        answer=reviews.token,
+        check=_accept,
     ),
     _question(
-        group="authentication.k8s.io",
+        group=_AUTHENTICATION,
         kind="SelfSubjectReview",
         plural="selfsubjectreviews",
-        answer=_who,
+        answer=reviews.who_am_i,
         check=_accept,
     ),
 )

@@ -1,0 +1,134 @@
+"""What a request asks for, as authorizers see it: the rules of `RequestInfoFactory` of k8s.io/apiserver.
+
+All of it is told by method, path and query; the body is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from ..errors import ApiError
+
+_VERBS = {
+    "POST": "create",
+    "GET": "get",
+    "HEAD": "get",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+#: Verbs that may stand in the path, before the kind.
+_IN_PATH = ("proxy", "watch")
+_NAMESPACE_SUBRESOURCES = ("status", "finalize")
+_NAME = "metadata.name"
+
+
+class Attributes(NamedTuple):
+    """A question to an authorizer, without the user. With an empty `resource` and `of_resource` unset, it is about a
+    path.
+    """
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    of_resource: bool = True
+
+    @property
+    def combined(self) -> str:
+        """`pods`, or `pods/status`: what stands in a rule's `resources`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def of_path(verb: str, path: str) -> Attributes:
+    """A question about a path that is no resource's."""
+    return Attributes(verb, path=path, of_resource=False)
+
+
+def attributes_of(method: str, path: str, parameters: Mapping[str, str]) -> Attributes:
+    """What a request with this method, encoded path and query asks for. Raises 500 for a path with a verb alone."""
+    found = _by_path(method, path)
+    if not found.of_resource or found.name or found.verb not in ("get", "delete"):
+        return found
+    if found.verb == "delete":
+        return found._replace(verb="deletecollection")
+    watches = parameters.get("watch")
+    verb = "watch" if watches is not None and watches.lower() not in ("0", "false") else "list"
+    return found._replace(verb=verb, name=_selected(parameters.get("fieldSelector", "")))
+
+
+@lru_cache(maxsize=4096)
+def _by_path(method: str, path: str) -> Attributes:
+    if "%" in path:
+        path = unquote(path)
+    trimmed = path.strip("/")
+    parts = trimmed.split("/") if trimmed else []
+    if len(parts) < 3 or parts[0] not in ("api", "apis") or (parts[0] == "apis" and len(parts) < 4):
+        return of_path(method.lower(), path)
+    group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
+    version, rest = rest[0], rest[1:]
+    verb = _VERBS.get(method, "")
+    if rest[0] in _IN_PATH:
+        if len(rest) < 2:
+            raise ApiError(
+                500,
+                "InternalError",
+                f"Internal error occurred: unable to determine kind and namespace from url, {path}",
+            )
+        verb, rest = rest[0], rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+            rest = rest[2:]
+    below = rest[2] if len(rest) > 2 and verb != "proxy" else ""
+    name = rest[1] if len(rest) > 1 else ""
+    return Attributes(verb, group, version, rest[0], below, namespace, name, path)
+
+
+def _selected(selector: str) -> str:
+    """The one name that a field selector lets through; none if it names none, or is none."""
+    if _NAME not in selector:
+        return ""
+    found = ""
+    for term in _terms(selector):
+        field, operator, value = _parts(term)
+        if not operator:
+            return ""
+        if field == _NAME and operator != "!=" and not found:
+            found = value
+    return found if found not in (".", "..") and "/" not in found and "%" not in found else ""
+
+
+def _terms(selector: str) -> list[str]:
+    """The terms of a selector: commas separate them, unless escaped."""
+    terms, term, escaped = [], "", False
+    for letter in selector:
+        if letter == "," and not escaped:
+            terms.append(term)
+            term = ""
+            continue
+        term += letter
+        escaped = letter == "\\" and not escaped
+    return [each for each in (*terms, term) if each]
+
+
+def _parts(term: str) -> tuple[str, str, str]:
+    """Field, operator and value of a term; no operator if there is none."""
+    for at in range(len(term)):
+        for operator in ("!=", "==", "="):
+            if term.startswith(operator, at):
+                value = term[at + len(operator) :]
+                return (
+                    term[:at],
+                    operator,
+                    value.replace("\\,", ",").replace("\\=", "=").replace("\\\\", "\\"),
+                )
+    return term, "", ""

@@ -1,0 +1,92 @@
+"""What was asked of the server, and by whom: one event a request, as audit.k8s.io/v1 has them at level Metadata.
+
+An observer is handed every request once its answer's status is known; for a watch, when it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
+
+import orjson
+
+from ..times import micro_clock_text
+from .attributes import Attributes
+from .identity import User
+
+
+class Asked(NamedTuple):
+    """One request. `user` is who authenticated (None: nobody was accepted), `impersonated` in whose name it was made.
+
+    `allowed` and `reason` are the authorizer's; None where it was not asked. `at` is the store's clock, in seconds.
+    """
+
+    user: User | None
+    impersonated: User | None
+    attributes: Attributes
+    uri: str
+    code: int
+    watches: bool
+    allowed: bool | None
+    reason: str
+    at: float
+
+    @property
+    def by(self) -> str:
+        """The user name that rights were asked for; empty if nobody was accepted."""
+        user = self.impersonated or self.user
+        return user.name if user is not None else ""
+
+
+Observer = Callable[[Asked], None]
+
+
+class AuditLog:
+    """Writes each request as a line of JSON to an open file, at once."""
+
+    def __init__(self, file: IO[bytes], uid: Callable[[], str]) -> None:
+        self._file = file
+        self._uid = uid
+
+    def __call__(self, asked: Asked) -> None:
+        self._file.write(orjson.dumps(event(asked, self._uid())) + b"\n")
+        self._file.flush()
+
+
+def event(asked: Asked, uid: str) -> dict[str, Any]:
+    """The request as an `Event` of audit.k8s.io/v1."""
+    moment = micro_clock_text(asked.at)
+    found: dict[str, Any] = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "auditID": uid,
+        "stage": "ResponseStarted" if asked.watches else "ResponseComplete",
+        "requestURI": asked.uri,
+        "verb": asked.attributes.verb,
+        "user": asked.user.info() if asked.user is not None else {},
+    }
+    if asked.impersonated is not None:
+        found["impersonatedUser"] = asked.impersonated.info()
+    if asked.attributes.of_resource:
+        found["objectRef"] = _reference(asked.attributes)
+    found["responseStatus"] = {"metadata": {}, "code": asked.code}
+    found["requestReceivedTimestamp"] = found["stageTimestamp"] = moment
+    if asked.allowed is not None:
+        found["annotations"] = {
+            "authorization.k8s.io/decision": "allow" if asked.allowed else "forbid",
+            "authorization.k8s.io/reason": asked.reason,
+        }
+    return found
+
+
+def _reference(asked: Attributes) -> dict[str, str]:
+    fields = {
+        "resource": asked.resource,
+        "namespace": asked.namespace,
+        "name": asked.name,
+        "apiGroup": asked.group,
+        "apiVersion": asked.version,
+        "subresource": asked.subresource,
+    }
+    return {name: value for name, value in fields.items() if value}

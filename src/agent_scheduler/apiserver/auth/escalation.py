@@ -1,0 +1,117 @@
+"""Who writes roles and bindings grants no more than they have, unless they may `escalate` or `bind`.
+
+After the policybased storage of pkg/registry/rbac: the check is made of the whole new object, before it is validated,
+and also where only its labels change. A role may be deleted by who could not have made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import ApiError, details_of, not_found, qualified
+from ..resource import Object
+from .attributes import Attributes
+from .gate import Access
+from .identity import MASTERS, User
+from .quoting import aggregate, quote, quoted
+from .rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, Rbac
+from .rules import EVERYTHING, Rule, compact, missing, rules_of
+
+_ROLES = (ROLES, CLUSTER_ROLES)
+GUARDED = frozenset({*_ROLES, BINDINGS, CLUSTER_BINDINGS})
+#: What a write may change without a look at the rules: it lets the object be collected.
+_COLLECTED = ("ownerReferences", "finalizers", "managedFields")
+
+
+def check_write(
+    access: Access,
+    kind: tuple[str, str],
+    user: User,
+    namespace: str,
+    name: str,
+    *,
+    new: Object,
+    old: Object | None,
+) -> None:
+    """Raises 403 for a role or binding beyond the rights of `user`, 404 for a binding to a role that is missing.
+
+    `kind` is one of `GUARDED`, `name` that of the path: empty for a create. `old` is the object as it is stored.
+    """
+    authorizer = access.authorizer
+    if not isinstance(authorizer, Rbac) or MASTERS in user.groups:
+        return
+    if old is not None and _only_collected(new, old):
+        return
+    guard = _Guard(authorizer, kind, user, namespace, new.get("metadata", {}).get("name") or "")
+    if kind in _ROLES:
+        guard.check_role(name, new, old)
+    else:
+        guard.check_binding(new)
+
+
+class _Guard:
+    def __init__(
+        self, authorizer: Rbac, kind: tuple[str, str], user: User, namespace: str, shown: str
+    ) -> None:
+        self._authorizer = authorizer
+        self._kind = kind
+        self._user = user
+        self._namespace = namespace
+        self._shown = shown
+
+    def check_role(self, name: str, new: Object, old: Object | None) -> None:
+        if self._may(Attributes("escalate", GROUP, "*", self._kind[1], "", self._namespace, name)):
+            return
+        self._check_rules(rules_of(new))
+        if new.get("aggregationRule") is None and (old is None or old.get("aggregationRule") is None):
+            return
+        if missing(self._owned(), EVERYTHING):
+            raise self._refusal("must have cluster-admin privileges to use the aggregationRule")
+
+    def check_binding(self, new: Object) -> None:
+        role: dict[str, Any] = new.get("roleRef") or {}
+        plural = {"ClusterRole": "clusterroles", "Role": "roles"}.get(role.get("kind", ""))
+        if plural is not None:
+            group, name = role.get("apiGroup", ""), role.get("name", "")
+            if self._may(Attributes("bind", group, "*", plural, "", self._namespace, name)):
+                return
+        rules = self._authorizer.role_rules(role, self._namespace)
+        if rules is None:
+            if plural is None:
+                raise ApiError(500, "", f"unsupported role reference kind: {quote(role.get('kind', ''))}")
+            raise not_found(self._kind[1], GROUP, role.get("name", ""))
+        self._check_rules(rules)
+
+    def _may(self, asked: Attributes) -> bool:
+        return self._authorizer.authorize(self._user, asked).allowed
+
+    def _owned(self) -> list[Rule]:
+        return [granted.rule for granted in self._authorizer.grants(self._user, self._namespace).rules]
+
+    def _check_rules(self, wanted: Iterable[Rule]) -> None:
+        lacking = missing(self._owned(), wanted)
+        if not lacking:
+            return
+        texts = sorted({str(rule) for rule in compact(lacking)})
+        why = (
+            f"user {quote(self._user.name)} (groups={quoted(self._user.groups)}) is attempting to grant RBAC "
+            "permissions not currently held:\n" + "\n".join(texts)
+        )
+        if errors := self._authorizer.grants(self._user, self._namespace).errors:
+            why += f"; resolution errors: [{aggregate(errors)}]"
+        raise self._refusal(why)
+
+    def _refusal(self, why: str) -> ApiError:
+        shown = qualified(self._kind[1], GROUP)
+        if self._shown:
+            shown = f"{shown} {quote(self._shown)}"
+        details = details_of(self._kind[1], GROUP, self._shown)
+        return ApiError(403, "Forbidden", f"{shown} is forbidden: {why}", details)
+
+
+def _only_collected(new: Object, old: Object) -> bool:
+    metadata = {key: value for key, value in new["metadata"].items() if key not in _COLLECTED}
+    was = old["metadata"]
+    metadata |= {key: was[key] for key in _COLLECTED if key in was}
+    return {**new, "metadata": metadata, "kind": 0, "apiVersion": 0} == {**old, "kind": 0, "apiVersion": 0}

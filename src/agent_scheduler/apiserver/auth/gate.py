@@ -1,0 +1,106 @@
+"""What every request passes: authentication, impersonation, authorization, in a real server's order.
+
+403 comes before anything is looked up and before the body is read. A server without a gate lets everybody do
+everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import ApiError
+from ..registry import Registry
+from ..requests import Request, Response, Stream, refusal
+from .account_tokens import AccountTokens, Issuer
+from .attributes import Attributes, attributes_of
+from .audit import Asked, Observer
+from .authentication import Authenticator
+from .identity import User
+from .impersonation import Impersonator, wanted_user
+from .options import Options
+from .rbac import AlwaysAllow, Authorizer, Rbac
+from .refusals import forbidden, unauthorized
+
+Answer = Response | Stream
+
+
+@dataclass(slots=True)
+class Access:
+    """Who is who and who may what, for those who have to ask: reviews, and writes that need a second permission."""
+
+    authorizer: Authorizer
+    issuer: Issuer
+    #: The present second in RFC 3339.
+    now: Callable[[], str]
+    #: None: the server asks nobody who they are.
+    authenticator: Authenticator | None = None
+
+    def require(self, user: User, asked: Attributes) -> None:
+        """Raises 403 unless this user may do this."""
+        decision = self.authorizer.authorize(user, asked)
+        if not decision.allowed:
+            raise forbidden(user, asked, decision.reason)
+
+
+def access_of(registry: Registry, options: Options) -> Access:
+    """What decides about access to the objects of a registry, by the server's flags."""
+    issuer = Issuer(options.issuer, options.audiences or (options.issuer,), options.keys)
+    authorizer: Authorizer = Rbac(registry) if options.rbac else AlwaysAllow()
+    if not options.asks:
+        return Access(authorizer, issuer, registry.now)
+    authenticator = Authenticator(
+        AccountTokens(registry, issuer),
+        static=options.tokens,
+        audiences=issuer.audiences,
+        anonymous=options.anonymous,
+        clock=registry.store.clock,
+    )
+    return Access(authorizer, issuer, registry.now, authenticator)
+
+
+class Gate:
+    """Lets requests through to the verbs, as the user that they are made by."""
+
+    def __init__(self, registry: Registry, access: Access, observer: Observer | None) -> None:
+        self._clock = registry.store.clock
+        self._authenticator = access.authenticator
+        self._authorizer = access.authorizer
+        self._observer = observer
+        self._impersonator = Impersonator(access.authorizer, self._clock)
+
+    def handle(self, request: Request, answer: Callable[[Request], Answer]) -> Answer:
+        """What `answer` says to the request, or why it is refused; the observer is told either way."""
+        attributes = Attributes("")
+        user = impersonated = None
+        allowed, reason = None, ""
+        result: Answer
+        try:
+            attributes = attributes_of(request.method, request.path, request.parameters)
+            user = self._authenticate(request)
+            if request.impersonate:
+                wanted = wanted_user(request.impersonate)
+                if wanted is not None:
+                    request.user = impersonated = self._impersonator.user(user, wanted, attributes)
+            allowed, reason = self._authorizer.authorize(request.user, attributes)
+            if not allowed:
+                raise forbidden(request.user, attributes, reason)
+            result = answer(request)
+        except ApiError as error:
+            result = refusal(error)
+        if self._observer is not None:
+            watches = isinstance(result, Stream)
+            code = 200 if isinstance(result, Stream) else result.status
+            uri = f"{request.path}?{request.query}" if request.query else request.path
+            asked = Asked(user, impersonated, attributes, uri, code, watches, allowed, reason, self._clock())
+            self._observer(asked)
+        return result
+
+    def _authenticate(self, request: Request) -> User:
+        if self._authenticator is None:
+            return request.user
+        user = self._authenticator.user(request.authorization, request.path)
+        if user is None:
+            raise unauthorized()
+        request.user = user
+        return user

@@ -1,0 +1,34 @@
+"""How a request is refused that its user may not make."""
+
+from __future__ import annotations
+
+from ..errors import ApiError, details_of, qualified
+from .attributes import Attributes
+from .identity import User
+from .quoting import quote
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(user: User, asked: Attributes, reason: str = "") -> ApiError:
+    """403 for what was asked. `reason` is the authorizer's, if it has one."""
+    why = _why(user, asked)
+    if reason:
+        why = f"{why}: {reason}"
+    if not asked.of_resource or not asked.resource:
+        return ApiError(403, "Forbidden", f"forbidden: {why}", {})
+    shown = qualified(asked.resource, asked.group)
+    if asked.name:
+        shown = f"{shown} {quote(asked.name)}"
+    details = details_of(asked.resource, asked.group, asked.name)
+    return ApiError(403, "Forbidden", f"{shown} is forbidden: {why}", details)
+
+
+def _why(user: User, asked: Attributes) -> str:
+    name = quote(user.name)
+    if not asked.of_resource:
+        return f"User {name} cannot {asked.verb} path {quote(asked.path)}"
+    scope = f"in the namespace {quote(asked.namespace)}" if asked.namespace else "at the cluster scope"
+    return f"User {name} cannot {asked.verb} resource {quote(asked.combined)} in API group {quote(asked.group)} {scope}"

@@ -1,0 +1,243 @@
+"""Replays a recording about authentication and authorization, in which every request is a line.
+
+Texts are compared word for word, but for what the recording leaves open: volatile values, the order of rules in a
+SelfSubjectRulesReview, and which of several bindings that allow something is named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from agent_scheduler.apiserver.auth.aggregation import Aggregation
+from agent_scheduler.apiserver.auth.authentication import read_tokens
+from agent_scheduler.apiserver.auth.jwt import Keys
+from agent_scheduler.apiserver.auth.options import Options
+
+from .comparison import compare
+from .doors import Client, api
+
+ISSUER = "https://kubernetes.default.svc"
+#: The static token file of the recorded server.
+_USERS = """
+admin-token,admin,u-admin,"system:masters"
+alice-token,alice,u-alice,"dev"
+bob-token,bob,u-bob,"ops,dev"
+carol-token,carol,u-carol
+dave-token,dave,u-dave,"dev"
+erin-token,erin,u-erin
+frank-token,frank,u-frank,"leads"
+grace-token,grace,u-grace,"leads"
+heidi-token,heidi,u-heidi
+ivan-token,ivan@example.com,u-ivan,"example:all"
+judy-token,judy,u-judy,"night"
+mallory-token,mallory,u-mallory
+oscar-token,oscar,u-oscar,"night"
+"""
+_HEADERS = ("warning", "www-authenticate", "retry-after", "location")
+_SAVED = re.compile(r"\{((?:tok|uid)\w*)\}")
+#: What in a recorded text stands for something that differs from run to run.
+_OPEN = re.compile(r"<uid>|<rv>|<time>|<jwt>|<metrics>|<continue>|\{server\}")
+_ALLOWED = re.compile(r'RBAC: allowed by (RoleBinding|ClusterRoleBinding) "([^"]*)" of .*')
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+#: A token that was accepted is accepted for ten seconds more; the recorder waited for longer.
+_WAITED = 11.0
+
+
+class Recorded:
+    """The server of a recording: its users, issuer and keys, and a clock that a replay moves."""
+
+    def __init__(self) -> None:
+        self.keys = Keys()
+        self._ahead = 0.0
+        options = Options(
+            rbac=True, tokens=read_tokens(_USERS), issuer=ISSUER, audiences=(ISSUER,), keys=self.keys
+        )
+        self.api = api(options, self.now)
+        #: The only controller that ran.
+        self._aggregation = Aggregation(self.api.registry)
+
+    def now(self) -> float:
+        return time.time() + self._ahead
+
+    def wait(self) -> None:
+        self._ahead += _WAITED
+
+    def settle(self) -> None:
+        """What the controller does after a request."""
+        while self._aggregation.advance() is not None:
+            pass
+
+
+class AccessReplay:
+    """One pass over the lines of a file."""
+
+    def __init__(self, client: Client, recorded: Recorded, lines: list[dict[str, Any]]) -> None:
+        self._client = client
+        self._recorded = recorded
+        self._lines = lines
+        self._saved: dict[str, str] = {}
+
+    async def run(self) -> list[list[str]]:
+        """Differences by line, empty where the answer agrees."""
+        found = []
+        deleted = False
+        for line in self._lines:
+            if deleted and not line["name"].startswith("set up"):
+                self._recorded.wait()
+            deleted = line["name"].startswith("set up: delete")
+            try:
+                found.append(await self._replay(line))
+            except (AssertionError, KeyError, ValueError, TimeoutError) as error:
+                found.append([f"{type(error).__name__}: {error}"])
+            self._recorded.settle()
+        return found
+
+    async def _replay(self, line: dict[str, Any]) -> list[str]:
+        for name, minted in (line.get("mint") or {}).items():
+            self._saved[name] = await self._mint(minted)
+        request = line.get("request") or {"headers": line.get("headers") or {}}
+        headers = {name: self._filled(value) for name, value in (request["headers"] or {}).items()}
+        if "watch" in line:
+            return await self._watch(line, headers)
+        body = request["body"]
+        if body is not None:
+            text = body if isinstance(body, str) else json.dumps(body)
+            body = self._filled(text).encode()
+        path = self._filled(request["path"])
+        status, answered, raw = await self._client.request(
+            request["method"], path, body=body, headers=headers
+        )
+        answer: Any = raw.decode()
+        if answered.get("content-type", "").startswith("application/json") and raw:
+            answer = json.loads(raw)
+        for name, at in (line.get("save") or {}).items():
+            value = answer
+            for part in at.split("."):
+                value = value[part]
+            self._saved[name] = value
+        expected = line["response"]
+        differences = _compare_heads(expected, status, answered)
+        return differences + await self._compare(expected["body"], answer)
+
+    async def _watch(self, line: dict[str, Any], headers: dict[str, Any]) -> list[str]:
+        async with self._client.watch(self._filled(line["watch"]), headers=headers) as (status, lines):
+            found = [json.loads(text) async for text in lines if text.strip()]
+        differences = (
+            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
+        )
+        return differences + compare(line["events"], found)
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._filled(each) for each in value]
+        return _SAVED.sub(lambda match: self._saved[match[1]], value)
+
+    async def _mint(self, minted: dict[str, Any]) -> str:
+        """A token that the recorder signed itself."""
+        namespace, name = minted["namespace"], minted["serviceAccount"]
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
+        status, _, raw = await self._client.request(
+            "GET", path, body=None, headers={"Authorization": "Bearer admin-token"}
+        )
+        uid = json.loads(raw)["metadata"]["uid"] if status == 200 else ""
+        now = int(self._recorded.now())
+        private: dict[str, Any] = {
+            "namespace": namespace,
+            "serviceaccount": {"name": name, "uid": minted.get("uid", uid)},
+        }
+        claims = {
+            "iss": minted.get("iss", ISSUER),
+            "aud": minted.get("aud", [ISSUER]),
+            "sub": minted.get("sub", f"system:serviceaccount:{namespace}:{name}"),
+            "iat": now + minted.get("iat", 0),
+            "nbf": now + minted.get("nbf", 0),
+            "exp": now + minted.get("exp", 3600),
+            "kubernetes.io": private,
+        }
+        keys = self._recorded.keys
+        if minted.get("signedBy") == "another key":
+            keys = Keys(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+        return keys.sign(claims, named=False)
+
+    async def _compare(self, expected: Any, found: Any) -> list[str]:
+        if isinstance(expected, dict) and isinstance(found, dict):
+            kind = str(expected.get("kind")) if expected.get("kind") == found.get("kind") else ""
+            if kind == "SelfSubjectRulesReview":
+                expected, found = _with_sorted_rules(expected), _with_sorted_rules(found)
+            elif kind.endswith("AccessReview"):
+                found = await self._with_any_binding(expected, found)
+        return [
+            *(compare(_opened(expected, found), found)),
+            *_texts(expected, found),
+        ]
+
+    async def _with_any_binding(self, expected: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        """The answer with the recorded binding for its reason, if it names another that is there."""
+        wanted, given = (
+            _ALLOWED.fullmatch(each.get("status", {}).get("reason", "")) for each in (expected, found)
+        )
+        if wanted is None or given is None or wanted[0] == given[0]:
+            return found
+        name, _, namespace = given[2].partition("/")
+        place = f"namespaces/{namespace}/rolebindings" if namespace else "clusterrolebindings"
+        status, _, _ = await self._client.request(
+            "GET", f"{_RBAC}/{place}/{name}", body=None, headers={"Authorization": "Bearer admin-token"}
+        )
+        return {**found, "status": expected["status"]} if status == 200 else found
+
+
+def _compare_heads(expected: dict[str, Any], status: int, headers: dict[str, str]) -> list[str]:
+    differences = []
+    if status != expected["status"]:
+        differences.append(f"status {expected['status']} expected, {status} found")
+    wanted = expected.get("contentType") or ""
+    if headers.get("content-type", "") != wanted:
+        differences.append(f"content type {wanted} expected, {headers.get('content-type')} found")
+    recorded = {name.lower(): value for name, value in (expected.get("headers") or {}).items()}
+    return differences + [
+        f"{name}: {recorded.get(name)!r} expected, {headers.get(name)!r} found"
+        for name in _HEADERS
+        if recorded.get(name) != headers.get(name)
+    ]
+
+
+def _matches(expected: str, found: Any) -> bool:
+    pattern = ".+".join(re.escape(part) for part in _OPEN.split(expected))
+    return isinstance(found, str) and re.fullmatch(pattern, found, re.DOTALL) is not None
+
+
+def _opened(expected: Any, found: Any) -> Any:
+    """`expected` with texts that hold open places replaced by those found, where these fit."""
+    if isinstance(expected, str):
+        return found if _OPEN.search(expected) and _matches(expected, found) else expected
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return {key: _opened(value, found.get(key)) for key, value in expected.items()}
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        return [_opened(one, other) for one, other in zip(expected, found, strict=True)]
+    return expected
+
+
+def _texts(expected: Any, found: Any) -> list[str]:
+    """Differences in what a refusal says, which `compare` leaves out."""
+    if not isinstance(expected, dict) or expected.get("kind") != "Status" or not isinstance(found, dict):
+        return []
+    said = [(expected.get("message"), found.get("message"))]
+    causes = [(each.get("details") or {}).get("causes") or [] for each in (expected, found)]
+    said += [(one.get("message"), other.get("message")) for one, other in zip(*causes, strict=False)]
+    return [
+        f"{wanted!r} expected, {given!r} found"
+        for wanted, given in said
+        if wanted != given and not _matches(wanted or "", given)
+    ]
+
+
+def _with_sorted_rules(review: dict[str, Any]) -> dict[str, Any]:
+    status = dict(review["status"])
+    for name in ("resourceRules", "nonResourceRules"):
+        status[name] = sorted(status.get(name) or [], key=json.dumps)
+    return {**review, "status": status}

@@ -1,0 +1,96 @@
+"""The flags of `cluster` that say who may do what."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from agent_scheduler.apiserver import cluster
+from agent_scheduler.apiserver.auth.flags import FlagError, options_of
+from agent_scheduler.apiserver.auth.identity import MASTERS
+from agent_scheduler.apiserver.auth.options import OPEN_PATHS, Options
+
+
+def read(*flags: str) -> tuple[Options, str]:
+    parser = argparse.ArgumentParser()
+    cluster.add_arguments(parser)
+    return options_of(parser.parse_args(flags))
+
+
+def test_without_flags_nobody_is_asked():
+    options, token = read()
+    assert (options.asks, options.rbac, token) == (False, False, "")
+
+
+def test_a_token_alone_is_required_of_everybody():
+    options, token = read("--token", "t")
+    assert (options.asks, options.rbac, token) == (True, False, "t")
+    assert options.anonymous == OPEN_PATHS
+
+
+def test_rbac_makes_an_administrators_token_unless_one_is_given():
+    options, token = read("--authorization-mode", "RBAC")
+    other = read("--authorization-mode", "RBAC")[1]
+    assert token != other
+    assert options.tokens[token].groups[0] == MASTERS
+    assert options.anonymous is True
+    assert read("--authorization-mode", "RBAC", "--token", "t", "--no-anonymous-auth")[1] == "t"
+
+
+def test_users_come_from_a_token_file(tmp_path: Path):
+    file = tmp_path / "tokens.csv"
+    file.write_text('# people\nt1,ann,u1,"dev,ops"\nt2,bob,u2\n')
+    options, _ = read("--token-auth-file", str(file), "--api-audiences", "a,b")
+    assert options.tokens["t1"].groups == ("dev", "ops")
+    assert (options.tokens["t2"].name, options.tokens["t2"].uid) == ("bob", "u2")
+    assert (options.asks, options.anonymous, options.audiences) == (True, True, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("t,ann", "line 1: at least a token, a user and a uid, not 2 columns"),
+        ("\n,ann,u", "line 2: the token is empty"),
+        ("t,ann,u\nt,bob,v", "line 2: the token was given before"),
+    ],
+)
+def test_a_bad_token_file_names_the_line(tmp_path: Path, text: str, said: str):
+    file = tmp_path / "tokens.csv"
+    file.write_text(text)
+    with pytest.raises(FlagError, match=f"--token-auth-file .*{said}"):
+        read("--token-auth-file", str(file))
+
+
+def test_a_key_file_has_an_rsa_key(tmp_path: Path):
+    def written(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> str:
+        file = tmp_path / "key.pem"
+        form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+        return str(file)
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    keys = read("--service-account-signing-key-file", written(key))[0].keys
+    assert keys.identifier == read("--service-account-signing-key-file", written(key))[0].keys.identifier
+    keys.verify(keys.sign({"a": 1}))
+    with pytest.raises(FlagError, match="no PEM file with an RSA private key"):
+        read("--service-account-signing-key-file", written(ec.generate_private_key(ec.SECP256R1())))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ("--authorization-mode", "ABAC"),
+            "--authorization-mode: must be one of AlwaysAllow, RBAC, not ABAC",
+        ),
+        (("--token-auth-file", "/none/there"), "--token-auth-file /none/there: cannot be read"),
+        (("--service-account-signing-key-file", "/none/there"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_followed_is_named(flags: tuple[str, ...], said: str):
+    with pytest.raises(FlagError, match=said):
+        read(*flags)
