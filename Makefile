@@ -4,13 +4,18 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench mutants soak lock clean
+# Tests start hundreds of processes; without its bytecode each would take twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test check bench mutants soak soak-examples lock clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
 
+# One more than there are cores, as many tests wait for something.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0)) + 1, 8))')
 test: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(TEST_ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -28,6 +33,11 @@ mutants: $(STAMP)
 MINUTES ?= 10
 soak: $(STAMP)
 	$(BIN)/python -m tests.sim --minutes $(MINUTES) $(SOAK_ARGS)
+
+# Hypothesis with so many times the examples of a commit, from seeds that nobody has seen.
+FACTOR ?= 10
+soak-examples: $(STAMP)
+	HYPOTHESIS_PROFILE=soak HYPOTHESIS_SOAK=$(FACTOR) $(BIN)/python -m pytest --numprocesses auto -m hypothesis $(TEST_ARGS)
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "agent-scheduler needs Python 3.11 or newer: make PYTHON=python3.x")'

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import structlog
 
+from tests import spreading
 from tests.examples import load_profile
 
 load_profile()
@@ -39,6 +40,15 @@ _LOST = LostErrors()
 
 def pytest_configure() -> None:
     logging.getLogger("asyncio").addHandler(_LOST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return spreading.scheduler(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: spreading.rank(item.nodeid))
 
 
 def pytest_collection_finish() -> None:

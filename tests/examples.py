@@ -1,10 +1,9 @@
 """How many examples Hypothesis draws, in two profiles that `HYPOTHESIS_PROFILE` chooses between.
 
 commit: a few, the same every time; what `make test` draws. soak: `HYPOTHESIS_SOAK` times as many (50 if that is not
-set), others each time, and no limit on a test's time; a failure prints what repeats it. `make soak` does both halves of
-a soak; this one alone, of one file:
+set), others each time, and no limit on a test's time; a failure prints what repeats it. All of it, or of one file:
 
-    HYPOTHESIS_PROFILE=soak HYPOTHESIS_SOAK=10 .venv/bin/python -m pytest tests/decisions/test_random.py
+    make soak-examples FACTOR=10 TEST_ARGS=tests/decisions/test_random.py
 """
 
 from __future__ import annotations

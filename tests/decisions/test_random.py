@@ -1,4 +1,4 @@
-"""The engine decides random clusters as the plain reading does: 10,000 of them in `make test`."""
+"""The engine decides random clusters as the plain reading does: 4,000 of them in `make test`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.decisions.comparing import differences
 from tests.decisions.plain import SCORES, Decision, decide
 from tests.examples import examples, in_time
 
-EXAMPLES, PARTS = 10_000, 10
+EXAMPLES, PARTS = 4_000, 4
 
 
 @in_time

@@ -216,7 +216,7 @@ def test_recorded_clusters_are_decided_as_the_plain_reading_does() -> None:
     assert constrained
 
 
-@examples(1000)
+@examples(400)
 @given(nodes=nodes(), pods=st.lists(placed(), max_size=12), pod=pending(), data=st.data())
 def test_drawn_clusters_are_decided_as_the_plain_reading_does(
     nodes: tuple[Obj, ...], pods: list[Obj], pod: Obj, data: st.DataObject
