@@ -65,12 +65,6 @@ class Summary:
         )
 
 
-def _collect_seldom() -> None:
-    """A world makes few cycles and many objects: with Python's own thresholds a tenth of the time goes to looking."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-
-
 def _some(options: list[Options]) -> list[Verdict]:
     return [run(each) for each in options]
 
@@ -83,7 +77,7 @@ def run_many(options: Iterable[Options], *, jobs: int, until: float | None = Non
     with ProcessPoolExecutor(
         jobs,
         mp_context=get_context("spawn"),
-        initializer=_collect_seldom,
+        initializer=gc.freeze,
         max_tasks_per_child=_WORLDS_A_PROCESS,
     ) as pool:
         running: set[Future[list[Verdict]]] = set()

@@ -56,9 +56,10 @@ class Nemesis:
 
     def _strike(self, process: Process) -> None:
         plan, now, share = self._world.plan, self._world.loop.time(), process.exposure
-        if plan.strikes("crash", now=now, share=share):
+        # Not so often that nothing else happens.
+        if plan.strikes("crash", now=now, share=0.5 * share):
             self._soon(process.kill)
-        if plan.strikes("sigterm", now=now, share=share):
+        if plan.strikes("sigterm", now=now, share=0.5 * share):
             self._soon(process.terminate)
         if plan.strikes("stop", now=now, share=share):
             seconds = self._rng.choice((0.5, 3.0, 12.0, 25.0))

@@ -87,6 +87,13 @@ WANTED_OF_PLANS = (
     *("foreign shard of a configured name", "shard retired", "shard written by the next controller"),
     *("plan refused as it was written", "plan not written"),
 )
+#: Of which the few worlds of a commit need not reach each; those of a soak do.
+SELDOM = (
+    *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),
+    *("bind unknown", "crash between choice and eviction", "dead owner's nodes taken"),
+    *("claim lost to another scheduler", "reservation taken back", "woken by a class"),
+    *("shard retired", "plan not written", "plan refused as it was written", "overlap settled"),
+)
 #: Of all of them.
 WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS)
 

@@ -1,0 +1,68 @@
+"""Which worlds a run of the tests plays, in two profiles that `HYPOTHESIS_PROFILE` chooses between, as for Hypothesis.
+
+commit: some that are always the same, and some that no run before has played: their seeds come from the commit. soak:
+many times as many of the latter (`HYPOTHESIS_SOAK` times, 50 if that is not set).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from .scenarios import DRAWN
+from .world import Options
+
+#: Worlds of each scenario that are always the same, and that are new.
+_KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10}
+_NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4}
+#: Scenario -> faults that lead there together to what few worlds reach, and how many worlds have them alone.
+_RARE: dict[str, tuple[int, tuple[str, ...]]] = {
+    "churn": (3, ("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied")),
+    "mixed": (3, ("bound_elsewhere", "pod_deleted", "unfair", "stall", "lost_after", "throttled")),
+    "preempting": (6, ("preemptor", "room_taken", "crash", "denied", "held_back", "bound_elsewhere")),
+    "devices": (6, ("claim_taken", "claim_changed", "pool_changed", "class_changed", "crash", "lost_after")),
+    "planned": (3, ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after")),
+}
+#: Where there is no commit.
+_NOWHERE = "no commit"
+
+
+def worlds() -> list[Options]:
+    """Those of this run. The same in all its processes, as long as nobody commits meanwhile."""
+    return [*_kept(), *_new(_commit())]
+
+
+def _kept() -> Iterator[Options]:
+    for scenario, count in _KEPT.items():
+        for seed in range(count):
+            yield Options(seed=seed, scenario=scenario)
+    for scenario, (count, faults) in _RARE.items():
+        for seed in range(100, 100 + count):
+            yield Options(seed=seed, scenario=scenario, faults=faults)
+
+
+def _new(commit: str) -> Iterator[Options]:
+    soaking = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+    times = int(os.environ.get("HYPOTHESIS_SOAK", "50")) if soaking else 1
+    # Far from the seeds that are kept.
+    first = 1_000_000 + int.from_bytes(hashlib.blake2b(commit.encode(), digest_size=4).digest(), "big")
+    for scenario, count in _NEW.items():
+        for seed in range(first, first + count * times):
+            yield Options(seed=seed, scenario=scenario)
+
+
+def _commit() -> str:
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return _NOWHERE
+    return answer.stdout.strip()
