@@ -15,6 +15,11 @@ from agent_scheduler.kube.watch_events import Decode, Object, decode_page
 
 T = TypeVar("T", bound=Object)
 
+#: A list whose pages expire is begun anew so often, each time with pages so many times as large, before it is asked for
+#: in one piece, which cannot expire. client-go does that at once; but where listing takes long enough to expire, one
+#: piece is what the API server, the way and our own limits bear least.
+_TRIES_IN_PAGES = 2
+_LARGER = 4
 #: Objects that are decoded or handed over before other tasks get their turn: about 2 ms of pods.
 SLICE = 500
 
@@ -37,7 +42,7 @@ async def collect(
     objects: dict[str, T] = {}
     unread: set[str] = set()
     token: str | None = None
-    limit = page_size
+    limit, expired = page_size, 0
     while True:
         asked = dict(query)
         if limit:
@@ -51,10 +56,11 @@ async def collect(
         failure = classify(response)
         if failure is not None:
             if failure.kind is FailureClass.GONE and token:
-                # The snapshot behind the token was compacted while we paged. A list without pages cannot expire.
+                # The snapshot behind the token was compacted while we paged.
                 objects.clear()
                 unread.clear()
-                token, limit = None, 0
+                expired += 1
+                token, limit = None, limit * _LARGER if expired <= _TRIES_IN_PAGES else 0
                 continue
             raise RequestFailed(f"list {path}", failure)
         try:

@@ -4,6 +4,10 @@ A bearer token is shown to TokenReview, and the user it belongs to is put to Sub
 path. What cannot be asked is refused. Answers are kept for a short while, so that a scrape every few seconds does
 not cost two requests each: at most a minute for a yes, which bounds how long a withdrawn right still works, and
 ten seconds for a no.
+
+Whoever reaches the port can make us ask, with any token that comes to mind. So few tokens are asked about at a time,
+each once however many requests come with it, few more may wait, and the rest are turned away. Tokens that were good
+lately do not queue behind such guesses, and guesses do not displace what is known of them.
 """
 
 from __future__ import annotations
@@ -23,25 +27,34 @@ from agent_scheduler.kube.transport import Transport, TransportError
 
 YES_SECONDS = 60.0
 NO_SECONDS = 10.0
-#: Answers kept, the oldest forgotten first: guessed tokens must not fill the memory.
+#: Answers kept of either kind, the oldest forgotten first: guessed tokens must not fill the memory.
 _KEPT = 1024
-#: Tokens being asked about at a time. More wait, so that guessing tokens is slow and spares the API server.
+#: Tokens being asked about at a time, of those that were good lately and of all others.
 _CONCURRENCY = 4
+#: Tokens that may wait to be asked about.
+_WAITING = 32
+#: For so long a token counts as one that was good lately.
+_LATELY_SECONDS = 3600.0
 _TIMEOUT = 5.0
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
+#: The digest of a token, and the path.
+_Key = tuple[bytes, str]
+
 _log = structlog.get_logger(__name__)
 
 
 class Access(Enum):
-    """UNKNOWN: the API server could not be asked; treat it as a refusal that says nothing about the token."""
+    """UNKNOWN: the API server could not be asked; treat it as a refusal that says nothing about the token. BUSY: it was
+    not, because too many wait already."""
 
     ALLOWED = "allowed"
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     UNKNOWN = "unknown"
+    BUSY = "busy"
 
 
 class Authorizer(Protocol):
@@ -82,6 +95,31 @@ class _CannotAsk(Exception):
     """The API server gave no usable answer."""
 
 
+class _Answers:
+    """The last answers about some keys; those older than `until_forgotten` seconds may go."""
+
+    def __init__(self, clock: Callable[[], float], *, until_forgotten: float) -> None:
+        self._clock = clock
+        self._until_forgotten = until_forgotten
+        self._answers: OrderedDict[_Key, tuple[Access, float]] = OrderedDict()
+
+    def get(self, key: _Key, seconds: float) -> Access | None:
+        """The answer, if it is no older than that."""
+        answer, at = self._answers.get(key, (None, 0.0))
+        return answer if answer is not None and self._clock() - at < seconds else None
+
+    def keep(self, key: _Key, answer: Access) -> None:
+        now = self._clock()
+        self._answers[key] = (answer, now)
+        self._answers.move_to_end(key)
+        oldest = next(iter(self._answers))
+        if len(self._answers) > _KEPT or now - self._answers[oldest][1] >= self._until_forgotten:
+            del self._answers[oldest]
+
+    def forget(self, key: _Key) -> None:
+        self._answers.pop(key, None)
+
+
 class KubeAuthorizer:
     """Asks the API server through `transport`. `clock` is monotonic, in seconds."""
 
@@ -89,35 +127,41 @@ class KubeAuthorizer:
         self._transport = transport
         self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENCY)
-        # (digest of the token, path) -> (answer, when it is forgotten). Owner: this class. Tokens themselves are
-        # not kept, so that a memory dump does not have them; UNKNOWN is never in here.
-        self._answers: OrderedDict[tuple[bytes, str], tuple[Access, float]] = OrderedDict()
+        self._known_slots = asyncio.Semaphore(_CONCURRENCY)
+        # Neither holds tokens, so that a memory dump does not have them, nor answers that are none.
+        self._yes = _Answers(clock, until_forgotten=_LATELY_SECONDS)
+        self._no = _Answers(clock, until_forgotten=NO_SECONDS)
+        #: Those being asked about or waiting for it.
+        self._asking: dict[_Key, asyncio.Task[Access]] = {}
 
     async def access(self, token: str, path: str) -> Access:
         key = (hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), path)
-        known = self._known(key)
-        if known is not None:
-            return known
-        async with self._slots:
-            # Whoever held the slot may have asked the same.
-            known = self._known(key)
-            if known is not None:
-                return known
-            try:
-                answer = await self._ask(token, path)
-            except _CannotAsk as error:
-                _log.warning("cannot authorize a request", path=path, problem=str(error))
-                return Access.UNKNOWN
-        kept = YES_SECONDS if answer is Access.ALLOWED else NO_SECONDS
-        self._answers[key] = (answer, self._clock() + kept)
-        self._answers.move_to_end(key)
-        if len(self._answers) > _KEPT:
-            self._answers.popitem(last=False)
-        return answer
+        given = self._yes.get(key, YES_SECONDS) or self._no.get(key, NO_SECONDS)
+        if given is not None:
+            return given
+        task = self._asking.get(key)
+        if task is None:
+            lately = self._yes.get(key, _LATELY_SECONDS) is not None
+            if not lately and len(self._asking) >= _CONCURRENCY + _WAITING:
+                return Access.BUSY
+            slots = self._known_slots if lately else self._slots
+            task = asyncio.get_running_loop().create_task(self._settle(key, token, path, slots))
+            self._asking[key] = task
+        # Others may wait for the same answer, so it goes on when this request is given up.
+        return await asyncio.shield(task)
 
-    def _known(self, key: tuple[bytes, str]) -> Access | None:
-        answer, until = self._answers.get(key, (None, 0.0))
-        return answer if self._clock() < until else None
+    async def _settle(self, key: _Key, token: str, path: str, slots: asyncio.Semaphore) -> Access:
+        try:
+            async with slots:
+                answer = await self._ask(token, path)
+        except _CannotAsk as error:
+            _log.warning("cannot authorize a request", path=path, problem=str(error))
+            return Access.UNKNOWN
+        finally:
+            del self._asking[key]
+        self._yes.forget(key)
+        (self._yes if answer is Access.ALLOWED else self._no).keep(key, answer)
+        return answer
 
     async def _ask(self, token: str, path: str) -> Access:
         review = await self._post(

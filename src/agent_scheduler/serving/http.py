@@ -184,6 +184,10 @@ class HttpServer:
                 )
             case Access.FORBIDDEN:
                 raise web.HTTPForbidden(text=f"may not get the non-resource URL {request.path}\n")
+            case Access.BUSY:
+                raise web.HTTPTooManyRequests(
+                    text="too many tokens wait to be asked about\n", headers={"Retry-After": "1"}
+                )
         raise web.HTTPServiceUnavailable(text="the API server could not be asked who may read this\n")
 
     async def _health(self, request: web.Request) -> web.Response:

@@ -201,14 +201,24 @@ async def test_a_long_list_is_read_in_pages_and_handed_over_in_slices() -> None:
         assert second["continue"] == "next page"
 
 
-async def test_a_page_token_that_expired_begins_the_list_anew_without_pages() -> None:
+async def test_a_page_token_that_expired_begins_the_list_anew_with_larger_pages() -> None:
     lists = [listing(11, pod("a", 1), more="token"), status(410, "Expired"), listing(12, pod("b", 2))]
     world = World([*lists], [SILENT])
-    async with world.run():
+    async with world.run(page_size=10):
         await world.after(("added", "b", "2"))
-        assert "limit" not in world.server.requests[2].query
+        assert world.server.requests[2].query["limit"] == "40"
         assert "continue" not in world.server.requests[2].query
         assert world.time.slept == []
+
+
+async def test_a_list_whose_pages_expire_again_and_again_is_taken_in_one_piece() -> None:
+    expiring = [listing(11, pod("a", 1), more="token"), status(410, "Expired")]
+    world = World([*expiring * 3, listing(12, pod("b", 2))], [SILENT])
+    async with world.run(page_size=10):
+        await world.after(("added", "b", "2"))
+        asked = [request.query for request in world.server.requests[:7:2]]
+        assert [query.get("limit") for query in asked] == ["10", "40", "160", None]
+        assert all("continue" not in query for query in asked)
 
 
 async def test_a_watch_that_ends_in_order_is_resumed_at_once() -> None:

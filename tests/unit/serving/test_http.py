@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -26,6 +27,7 @@ from agent_scheduler.serving.http import (
     tls_context,
 )
 from agent_scheduler.telemetry.metrics import Metrics
+from tests.unit.kube.scripted import eventually
 
 PODS = [{"key": f"ns{index % 2}/p{index}", "place": "active", "api_token": "t0p"} for index in range(250)]
 
@@ -347,14 +349,15 @@ class ApiServer:
             known = {"prometheus": "monitoring", "tenant": "tenant"}.get(spec["token"])
             status: dict[str, Any] = {"authenticated": known is not None}
             if known:
-                status["user"] = {"username": known, "groups": ["g"], "extra": {"a": ["b"]}}
+                status["user"] = {"username": known, "uid": "u", "groups": ["g"], "extra": {"a": ["b"]}}
             else:
                 status["error"] = "token is unknown"
         else:
             assert path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-            assert spec["groups"] == ["g"]
+            assert (spec["uid"], spec["groups"]) == ("u", ["g"])
             assert spec["extra"] == {"a": ["b"]}
             attributes = spec["nonResourceAttributes"]
+            assert attributes["verb"] == "get"
             status = {"allowed": spec["user"] == "monitoring" and attributes["path"] == "/metrics"}
         return Response(201, json.dumps({**review, "status": status}).encode(), {})
 
@@ -470,6 +473,73 @@ async def test_guessed_tokens_do_not_fill_the_memory_and_are_not_kept(api: ApiSe
     await authorizer.access("prometheus", "/metrics")
     for number in range(1100):
         await authorizer.access(f"guess-{number}", "/metrics")
-    kept = authorizer._answers
+    kept = authorizer._no._answers
     assert len(kept) == 1024
     assert not any("guess" in repr(key) for key in kept)
+    before = len(api.posts)
+    assert await authorizer.access("prometheus", "/metrics") is Access.ALLOWED
+    assert len(api.posts) == before, "guesses displace nothing that is known"
+
+
+class SlowApiServer(ApiServer):
+    """Answers no review before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+        self.under_way = 0
+
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        self.under_way += 1
+        await self.may.wait()
+        self.under_way -= 1
+        return await super().request(method, path, **options)
+
+
+async def test_guessed_tokens_are_asked_about_few_at_a_time_and_turned_away_when_too_many_wait() -> None:
+    api, now = SlowApiServer(), 0.0
+    authorizer = KubeAuthorizer(transport(api), clock=lambda: now)
+    api.may.set()
+    assert await authorizer.access("prometheus", "/metrics") is Access.ALLOWED
+    api.may.clear()
+    now = 61.0
+    guesses = [asyncio.create_task(authorizer.access(f"guess-{n}", "/metrics")) for n in range(200)]
+    await eventually(lambda: api.under_way == 4)
+    turned_away = [task for task in guesses if task.done()]
+    assert [task.result() for task in turned_away] == [Access.BUSY] * (200 - 4 - 32)
+    # Who was good lately does not queue behind them.
+    known = asyncio.create_task(authorizer.access("prometheus", "/metrics"))
+    await eventually(lambda: api.under_way == 5)
+    api.may.set()
+    assert await known is Access.ALLOWED
+    answers = await asyncio.gather(*guesses)
+    assert answers.count(Access.UNAUTHENTICATED) == 36
+    # Who was turned away is not remembered as refused.
+    assert await authorizer.access("tenant", "/metrics") is Access.FORBIDDEN
+
+
+async def test_requests_that_bring_the_same_token_are_answered_by_one_review() -> None:
+    api = SlowApiServer()
+    authorizer = KubeAuthorizer(transport(api))
+    asking = [asyncio.create_task(authorizer.access("prometheus", "/metrics")) for _ in range(100)]
+    await eventually(lambda: api.under_way == 1)
+    # The first one gives up; the others still get their answer.
+    asking[0].cancel()
+    api.may.set()
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    assert answers[1:] == [Access.ALLOWED] * 99
+    assert len(api.posts) == 2
+
+
+async def test_who_is_turned_away_is_told_when_to_come_again(world: World) -> None:
+    class Busy:
+        async def access(self, token: str, path: str) -> Access:
+            return Access.BUSY
+
+    server = HttpServer(world.sources(), address="127.0.0.1", port=0, authorizer=Busy())
+    port = await server.start()
+    async with aiohttp.ClientSession() as session:
+        client = Client(session, f"http://127.0.0.1:{port}")
+        assert (await client.get("/metrics", Authorization="Bearer a"))[0] == 429
+        assert client.headers["Retry-After"] == "1"
+    await server.stop()
