@@ -7,6 +7,7 @@ no event; one that removes the last finalizer of an object being deleted deletes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -14,8 +15,8 @@ import orjson
 
 from . import apply, crd, patch
 from .admission import admit_create, admit_stored
-from .auth.attributes import Attributes, attributes_of
-from .auth.escalation import GUARDED, check_write
+from .auth.attributes import Attributes
+from .auth.writes import check_change, check_creation, creation
 from .bodies import check_fields, check_names, decode, media_type, parse
 from .deletion import may_go
 from .errors import ApiError, Cause, already_exists, bad_request, conflict, invalid, not_found, stale
@@ -103,10 +104,7 @@ def _create(
     resource.default(obj)
     metadata = obj["metadata"]
     admit_create(registry, served, obj)
-    if served.name in GUARDED:
-        namespace = metadata.get("namespace", "")
-        name = "" if guard is None else guard.name
-        check_write(registry.access, served.name, request.user, namespace, name, new=obj, old=None)
+    check_creation(registry, served, obj, request, guard)
     version = metadata.pop("resourceVersion", "")
     metadata["uid"] = store.uid()
     metadata["creationTimestamp"] = registry.now()
@@ -188,7 +186,7 @@ def update(
     manager = request.parameters.get("fieldManager", "")
     if old is None:
         if key in _CREATE_ON_UPDATE and not subresource and not metadata.get("resourceVersion"):
-            guard = _creation(request)
+            guard = creation(request)
             return _create(
                 registry, served, obj, request, dry=dry, manager=manager, warnings=warnings, guard=guard
             )
@@ -208,22 +206,18 @@ def update(
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
     resource.default(obj)
-    _guard_change(registry, served, old, obj, request)
+    denied = check_change(registry, served, old, obj, request, subresource=subresource)
     return commit(
-        registry, served, old, obj, subresource=subresource, manager=manager, dry=dry, warnings=warnings
+        registry,
+        served,
+        old,
+        obj,
+        subresource=subresource,
+        manager=manager,
+        dry=dry,
+        warnings=warnings,
+        denied=denied,
     )
-
-
-def _creation(request: Request) -> Attributes:
-    """What a request is that creates an object by its name: an update or a patch that asks for a create as well."""
-    return attributes_of(request.method, request.path, request.parameters)._replace(verb="create")
-
-
-def _guard_change(registry: Registry, served: Served, old: Record, new: Object, request: Request) -> None:
-    """Raises 403 for a change of a role or binding that its user's rights do not cover."""
-    if served.name in GUARDED:
-        before = served.stored.decode(old.data)
-        check_write(registry.access, served.name, request.user, old.namespace, old.name, new=new, old=before)
 
 
 def patched(
@@ -272,7 +266,7 @@ def patched(
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
-    _guard_change(registry, served, old, new, request)
+    denied = check_change(registry, served, old, new, request, subresource=subresource)
     return commit(
         registry,
         served,
@@ -283,6 +277,7 @@ def patched(
         manager=manager,
         dry=dry,
         warnings=warnings,
+        denied=denied,
     )
 
 
@@ -381,14 +376,22 @@ def _apply(
         if metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
             raise conflict(resource.plural, served.name[0], name, why)
-        guard = _creation(request)
+        guard = creation(request)
         return _create(registry, served, new, request, dry=dry, manager="", warnings=warnings, guard=guard)
     if resource.shape is not None:
         new = resource.shape.to_stored(new)
     resource.default(new)
-    _guard_change(registry, served, old, new, request)
+    denied = check_change(registry, served, old, new, request, subresource=subresource)
     return commit(
-        registry, served, old, new, subresource=subresource, manager=None, dry=dry, warnings=warnings
+        registry,
+        served,
+        old,
+        new,
+        subresource=subresource,
+        manager=None,
+        dry=dry,
+        warnings=warnings,
+        denied=denied,
     )
 
 
@@ -403,13 +406,14 @@ def commit(
     manager: str | None,
     dry: bool,
     warnings: Warnings,
+    denied: Sequence[Cause] = (),
 ) -> Response:
     """Judge and store the next version of `old`. `new` is in the stored shape, defaulted.
 
     `before` is `old` decoded, if the caller has done that; `new` may share with it what stands in its spec and status.
 
     Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means
-    that the caller has done it.
+    that the caller has done it. `denied` is what of the change its user may not make.
     """
     resource = served.resource
     if before is None:
@@ -425,7 +429,7 @@ def commit(
         elif not metadata["managedFields"]:
             del metadata["managedFields"]
     resource.prepare_update(new, before, subresource)
-    causes = resource.validate_below.get(subresource, resource.validate)(new, before)
+    causes = [*denied, *resource.validate_below.get(subresource, resource.validate)(new, before)]
     if causes:
         raise invalid(resource.kind, served.name[0], old.name, causes)
     admit_stored(registry, served, new)

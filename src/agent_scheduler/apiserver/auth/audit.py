@@ -10,20 +10,27 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
+from ..errors import qualified
 from ..times import micro_clock_text
 from .attributes import Attributes
 from .identity import User
+
+#: Annotation of an event that says what else the request needed permission for.
+FURTHER = "agent-scheduler.io/further"
 
 
 class Asked(NamedTuple):
     """One request. `user` is who authenticated (None: nobody was accepted), `impersonated` in whose name it was made.
 
-    `allowed` and `reason` are the authorizer's; None where it was not asked. `at` is the store's clock, in seconds.
+    `attributes` is what it asked for, `further` what it needed permission for besides: the `create` of an object that
+    a PUT or an apply makes, the `bind` of a role, the `resourceclaims/binding` of an allocation. `allowed` and `reason`
+    are the authorizer's; None where it was not asked. `at` is the store's clock, in seconds.
     """
 
     user: User | None
     impersonated: User | None
     attributes: Attributes
+    further: tuple[Attributes, ...]
     uri: str
     code: int
     watches: bool
@@ -77,7 +84,17 @@ def event(asked: Asked, uid: str) -> dict[str, Any]:
             "authorization.k8s.io/decision": "allow" if asked.allowed else "forbid",
             "authorization.k8s.io/reason": asked.reason,
         }
+    if asked.further:
+        texts = "; ".join(map(_text, asked.further))
+        found.setdefault("annotations", {})[FURTHER] = texts
     return found
+
+
+def _text(asked: Attributes) -> str:
+    """Verb, resource and group, namespace and name: `create leases.coordination.k8s.io in default: mine`."""
+    where = f" in {asked.namespace}" if asked.namespace else ""
+    named = f": {asked.name}" if asked.name else ""
+    return f"{asked.verb} {qualified(asked.combined, asked.group)}{where}{named}"
 
 
 def _reference(asked: Attributes) -> dict[str, str]:

@@ -43,7 +43,7 @@ def check_write(
         return
     if old is not None and _only_collected(new, old):
         return
-    guard = _Guard(authorizer, kind, user, namespace, new.get("metadata", {}).get("name") or "")
+    guard = _Guard(access, authorizer, kind, user, namespace, new.get("metadata", {}).get("name") or "")
     if kind in _ROLES:
         guard.check_role(name, new, old)
     else:
@@ -52,8 +52,15 @@ def check_write(
 
 class _Guard:
     def __init__(
-        self, authorizer: Rbac, kind: tuple[str, str], user: User, namespace: str, shown: str
+        self,
+        access: Access,
+        authorizer: Rbac,
+        kind: tuple[str, str],
+        user: User,
+        namespace: str,
+        shown: str,
     ) -> None:
+        self._access = access
         self._authorizer = authorizer
         self._kind = kind
         self._user = user
@@ -84,7 +91,7 @@ class _Guard:
         self._check_rules(rules)
 
     def _may(self, asked: Attributes) -> bool:
-        return self._authorizer.authorize(self._user, asked).allowed
+        return self._access.allows(self._user, asked)
 
     def _owned(self) -> list[Rule]:
         return [granted.rule for granted in self._authorizer.grants(self._user, self._namespace).rules]

@@ -7,7 +7,7 @@ everything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import ApiError
 from ..registry import Registry
@@ -35,12 +35,18 @@ class Access:
     now: Callable[[], str]
     #: None: the server asks nobody who they are.
     authenticator: Authenticator | None = None
+    #: What the request under way has asked for, beyond what its method and path say.
+    further: list[Attributes] = field(default_factory=list)
+
+    def allows(self, user: User, asked: Attributes) -> bool:
+        """Whether this user may do this, too."""
+        self.further.append(asked)
+        return self.authorizer.authorize(user, asked).allowed
 
     def require(self, user: User, asked: Attributes) -> None:
-        """Raises 403 unless this user may do this."""
-        decision = self.authorizer.authorize(user, asked)
-        if not decision.allowed:
-            raise forbidden(user, asked, decision.reason)
+        """Raises 403 unless this user may do this, too."""
+        if not self.allows(user, asked):
+            raise forbidden(user, asked, self.authorizer.authorize(user, asked).reason)
 
 
 def access_of(registry: Registry, options: Options) -> Access:
@@ -64,6 +70,7 @@ class Gate:
 
     def __init__(self, registry: Registry, access: Access, observer: Observer | None) -> None:
         self._clock = registry.store.clock
+        self._access = access
         self._authenticator = access.authenticator
         self._authorizer = access.authorizer
         self._observer = observer
@@ -74,6 +81,7 @@ class Gate:
         attributes = Attributes("")
         user = impersonated = None
         allowed, reason = None, ""
+        self._access.further.clear()
         result: Answer
         try:
             attributes = attributes_of(request.method, request.path, request.parameters)
@@ -91,8 +99,18 @@ class Gate:
         if self._observer is not None:
             watches = isinstance(result, Stream)
             code = 200 if isinstance(result, Stream) else result.status
-            uri = f"{request.path}?{request.query}" if request.query else request.path
-            asked = Asked(user, impersonated, attributes, uri, code, watches, allowed, reason, self._clock())
+            asked = Asked(
+                user=user,
+                impersonated=impersonated,
+                attributes=attributes,
+                further=tuple(self._access.further),
+                uri=f"{request.path}?{request.query}" if request.query else request.path,
+                code=code,
+                watches=watches,
+                allowed=allowed,
+                reason=reason,
+                at=self._clock(),
+            )
             self._observer(asked)
         return result
 

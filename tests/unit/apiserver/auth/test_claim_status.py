@@ -1,0 +1,93 @@
+"""Who may allocate and reserve a ResourceClaim, and who may report about its devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver.auth.audit import FURTHER, event
+
+from .people import ANN, Guarded, rule
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+STATUS = f"{CLAIMS}/c/status"
+MERGE = "application/merge-patch+json"
+GROUP = "resource.k8s.io"
+DRIVER = "d.example.com"
+
+
+def allocation(node: str = "n1") -> dict[str, Any]:
+    result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d"}
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"devices": {"results": [result]}, "nodeSelector": selector}
+
+
+REPORT = {"driver": DRIVER, "pool": "p", "device": "d", "conditions": []}
+
+
+@pytest.fixture
+def server() -> Guarded:
+    server = Guarded()
+    request = {"name": "r", "exactly": {"deviceClassName": "x"}}
+    server.made(CLAIMS, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    server.grant("status", [rule("patch update", "resourceclaims/status", group=GROUP)], ANN)
+    return server
+
+
+def patched(server: Guarded, status: dict[str, Any], by: str = "ann") -> tuple[int, Any]:
+    return server.by(by, "PATCH", STATUS, {"status": status}, kind=MERGE)
+
+
+def test_an_allocation_needs_binding_in_the_whole_cluster(server):
+    code, answer = patched(server, {"allocation": allocation()})
+    assert code == 422
+    [cause] = answer["details"]["causes"]
+    assert (cause["reason"], cause["field"]) == ("FieldValueForbidden", "status")
+    assert 'requires resource="resourceclaims/binding", verb="patch" permission' in cause["message"]
+    assert 'User "ann" cannot patch resource "resourceclaims/binding"' in cause["message"]
+    assert "at the cluster scope" in cause["message"]
+    server.grant("binding", [rule("patch", "resourceclaims/binding", group=GROUP)], ANN)
+    server.asked.clear()
+    assert patched(server, {"allocation": allocation()})[0] == 200
+    [asked] = server.asked
+    [further] = asked.further
+    assert (further.verb, further.combined, further.namespace, further.name) == (
+        "patch", "resourceclaims/binding", "", "",
+    )  # fmt: skip
+    assert event(asked, "id")["annotations"][FURTHER] == "patch resourceclaims/binding.resource.k8s.io"
+
+
+def test_what_is_left_as_it_was_needs_no_more(server):
+    assert patched(server, {"allocation": allocation()}, by="admin")[0] == 200
+    assert patched(server, {"allocation": allocation()})[0] == 200
+
+
+def test_a_report_needs_the_right_for_its_driver(server):
+    assert patched(server, {"allocation": allocation()}, by="admin")[0] == 200
+    code, answer = patched(server, {"devices": [REPORT]})
+    assert code == 422
+    assert 'verb="[arbitrary-node:patch]"' in answer["message"]
+    other = rule("arbitrary-node:patch", "resourceclaims/driver", group=GROUP, names="other.example.com")
+    server.grant("other", [other], ANN)
+    assert patched(server, {"devices": [REPORT]})[0] == 422
+    server.grant("driver", [{**other, "resourceNames": [DRIVER]}], ANN)
+    assert patched(server, {"devices": [REPORT]})[0] == 200
+
+
+@pytest.mark.parametrize(("node", "code"), [("n1", 200), ("n2", 422)])
+def test_a_driver_reports_about_its_own_node(server, node, code):
+    server.account("driver")
+    server.made("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    spec = {"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "driver", "nodeName": "n1"}
+    server.made("/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})
+    subject = {"kind": "ServiceAccount", "name": "driver", "namespace": "default"}
+    rules = [
+        rule("patch", "resourceclaims/status", group=GROUP),
+        rule("associated-node:patch", "resourceclaims/driver", group=GROUP, names=DRIVER),
+    ]
+    server.grant("driver", rules, subject)
+    token = server.token("driver", boundObjectRef={"apiVersion": "v1", "kind": "Pod", "name": "p"})
+    assert patched(server, {"allocation": allocation(node)}, by="admin")[0] == 200
+    assert patched(server, {"devices": [REPORT]}, by=token)[0] == code
