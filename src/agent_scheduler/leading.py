@@ -56,7 +56,9 @@ async def run_to_end(
     return 0
 
 
-def end_on_signals(stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger) -> None:
+def end_on_signals(
+    stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger
+) -> None:
     """The first SIGTERM or SIGINT calls `stop`; the second `at_once`, which has to end the process with nothing more
     being run, as for Kubernetes' own components."""
     loop = asyncio.get_running_loop()
