@@ -9,108 +9,187 @@ from __future__ import annotations
 
 import pytest
 
+from agent_scheduler.engine.dra.binding import failed
 from agent_scheduler.engine.dra.cel import CelError, selector
 from agent_scheduler.engine.dra.records import read_claim, read_slice
-from agent_scheduler.engine.dra.reservation import STILL, Reservation
-from agent_scheduler.engine.preemption.message import NO_CLAIMS
-from tests.decisions.devices.cases import DeviceCase, device_cases
-from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
+from agent_scheduler.engine.dra.reservation import Reservation
+from tests.decisions.comparing import nonzero
+from tests.decisions.devices.cases import EXTENDED, DeviceCase, device_cases
+from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, profile_of, stored
+from tests.decisions.devices.exceptions import ALIKE, SCORES
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import Obj, problems
-from tests.decisions.engine import AGENT, DEFAULT
-from tests.decisions.preempting import message
+from tests.decisions.engine import AGENT
+
+
+class Cases(list[DeviceCase]):
+    """With the engine on the cluster of each, which nobody changes: large ones take long to read."""
+
+    def __init__(self, cases: list[DeviceCase]) -> None:
+        super().__init__(cases)
+        self._engines: dict[tuple[str, int], DeviceEngine] = {}
+
+    def engine(self, case: DeviceCase) -> DeviceEngine:
+        key = (case.recording, case.id)
+        if key not in self._engines:
+            self._engines[key] = DeviceEngine(case.cluster, case.claims)
+        return self._engines[key]
 
 
 @pytest.fixture(scope="module")
-def cases() -> list[DeviceCase]:
-    return device_cases()
+def cases() -> Cases:
+    return Cases(device_cases())
 
 
 def _wrong(case: DeviceCase, engine: DeviceEngine, node: str) -> list[str]:
     """What is wrong with what the claims would get on a node."""
-    allocations = engine.allocations(case.pending, node)
+    claims = engine.claims_there(case.pending, node, case.claims)
     statuses = [
-        each.status(claim["metadata"]["name"]) for each, claim in zip(allocations, case.claims, strict=True)
+        each.status(claim["metadata"]["name"])
+        for each, claim in zip(engine.allocations(case.pending, node), claims, strict=True)
     ]
-    return problems(case.cluster, node, case.claims, statuses)
+    return problems(case.cluster, node, claims, statuses)
 
 
-def test_the_plain_reading_agrees_with_what_the_real_one_allocated(cases: list[DeviceCase]) -> None:
+def _wrong_as_recorded(case: DeviceCase, engine: DeviceEngine) -> list[str]:
+    """What the plain reading has against the recorded allocation. The recording has the results alone of it."""
+    assert case.node is not None
+    claims = engine.claims_there(case.pending, case.node, case.claims)
+    given = [
+        {"devices": {"results": case.allocations[claim["metadata"]["name"]]}, "nodeSelector": None}
+        for claim in claims
+    ]
+    found = problems(case.cluster, case.node, claims, given)
+    return [each for each in found if not each.startswith("the claim may be used on ")]
+
+
+def _is_an_error_of_theirs(case: DeviceCase, engine: DeviceEngine) -> bool:
+    """Whether devices were allocated that are alike where they have to differ; see `devices.exceptions`."""
+    found = _wrong_as_recorded(case, engine)
+    return bool(found) and all(each.startswith(ALIKE) for each in found)
+
+
+def test_the_plain_reading_agrees_with_what_the_real_one_allocated(cases: Cases) -> None:
     """So that what it says of ours is worth something."""
     judged = 0
     for case in cases:
         if case.node is None:
             continue
-        given = [
-            {"devices": {"results": case.allocations[claim["metadata"]["name"]]}, "nodeSelector": None}
-            for claim in case.claims
-        ]
-        found = [
-            each
-            for each in problems(case.cluster, case.node, case.claims, given)
-            # The recording has the results alone.
-            if not each.startswith("the claim may be used on ")
-        ]
+        found = [each for each in _wrong_as_recorded(case, cases.engine(case)) if not each.startswith(ALIKE)]
         assert (case.id, found) == (case.id, [])
         judged += 1
     assert judged
 
 
-def test_a_pod_can_go_where_the_real_one_put_it(cases: list[DeviceCase]) -> None:
+def test_their_errors_are_few(cases: Cases) -> None:
+    """So that no error of ours is taken for one of theirs."""
+    errors = [
+        case.id
+        for case in cases
+        if case.node is not None and _is_an_error_of_theirs(case, cases.engine(case))
+    ]
+    assert len(errors) <= max(1, len(cases) // 25), errors
+
+
+def test_a_pod_can_go_where_the_real_one_put_it(cases: Cases) -> None:
     for case in cases:
-        if case.node is not None:
+        if case.node is not None and not _is_an_error_of_theirs(case, cases.engine(case)):
             assert (
                 case.id,
-                case.node in DeviceEngine(case.cluster, case.claims).where(case.pending).nodes,
+                case.node in cases.engine(case).where(case.pending).nodes,
             ) == (
                 case.id,
                 True,
             )
 
 
-def test_the_profile_of_the_fast_path_lets_pods_go_to_the_same_nodes(cases: list[DeviceCase]) -> None:
+def test_the_profile_of_the_fast_path_lets_pods_go_to_the_same_nodes(cases: Cases) -> None:
     for case in cases:
         default, agent = (
-            set(DeviceEngine(case.cluster, case.claims, profile).where(case.pending).nodes)
-            for profile in (DEFAULT, AGENT)
+            set(engine.where(case.pending).nodes)
+            for engine in (cases.engine(case), DeviceEngine(case.cluster, case.claims, AGENT))
         )
         assert (case.id, agent) == (case.id, default)
 
 
-def test_wherever_a_pod_can_go_its_claims_get_what_they_ask_for(cases: list[DeviceCase]) -> None:
+def test_wherever_a_pod_can_go_its_claims_get_what_they_ask_for(cases: Cases) -> None:
     for case in cases:
-        engine = DeviceEngine(case.cluster, case.claims)
+        engine = cases.engine(case)
         for node in engine.where(case.pending).nodes:
             assert (case.id, node, _wrong(case, engine, node)) == (case.id, node, [])
 
 
 def test_a_pod_is_refused_where_the_real_one_refuses_it_with_its_reasons_and_counts(
-    cases: list[DeviceCase],
+    cases: Cases,
 ) -> None:
     for case in cases:
         if case.node is None and not case.error:
-            engine = DeviceEngine(case.cluster, case.claims)
+            engine = cases.engine(case)
             assert (case.id, engine.where(case.pending).nodes) == (case.id, ())
-            said = message(engine, dict(case.pending)) or ""
-            assert (case.id, said.replace(NO_CLAIMS, STILL)) == (case.id, case.message)
+            assert (case.id, engine.message(case.pending)) == (case.id, case.message)
+
+
+def test_nodes_are_scored_as_by_the_real_one(cases: Cases) -> None:
+    """By the arguments that the case gives plugins: of devices that stand for extended resources, too."""
+    for case in cases:
+        if case.scores and case.id not in SCORES.get(case.recording, ()):
+            decided = DeviceEngine(case.cluster, case.claims, profile_of(case)).decide(dict(case.pending))
+            found = (nonzero(decided.scores), decided.final)
+            assert (case.id, *found) == (case.id, nonzero(case.scores), case.final)
+            assert case.node in decided.best, case.id
+
+
+def test_containers_have_of_the_claim_that_is_made_for_them_what_the_real_one_says(
+    cases: Cases,
+) -> None:
+    for case in cases:
+        if case.node is not None:
+            made = cases.engine(case).made(case.pending, case.node)
+            assert (case.id, made is not None) == (case.id, EXTENDED in case.allocations)
+            assert (case.id, [] if made is None else made[1]) == (case.id, list(case.mappings))
+
+
+def test_a_pod_waits_for_its_devices_as_long_as_the_real_one_and_fails_with_its_words(
+    cases: Cases,
+) -> None:
+    for case in cases:
+        if case.reports is None:
+            continue
+        is_ready, failures = True, []
+        for claim in case.claims:
+            name = claim["metadata"]["name"]
+            results = case.allocations[name]
+            given = {(each["driver"], each["pool"], each["device"]) for each in results}
+            status = {
+                "allocation": {"devices": {"results": results}},
+                "devices": [
+                    each for each in case.reports if (each["driver"], each["pool"], each["device"]) in given
+                ],
+            }
+            binding = read_claim(stored({**claim, "status": status}, NAMESPACE)).binding
+            if binding is not None:
+                is_ready = is_ready and binding.is_ready
+                failures += [failed(name, binding.failure)] if binding.failure else []
+        said = failures[0] if failures else ""
+        assert (case.id, said, is_ready) == (case.id, case.failure, not (case.failure or case.is_waiting))
 
 
 def test_what_the_real_one_cannot_judge_is_refused_with_the_place_or_had_from_another_node(
-    cases: list[DeviceCase],
+    cases: Cases,
 ) -> None:
     for case in cases:
         if case.error:
-            decided = DeviceEngine(case.cluster, case.claims).where(case.pending)
+            decided = cases.engine(case).where(case.pending)
             assert decided.nodes or case.error in decided.message, (case.id, case.error, decided.message)
 
 
 def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
-    cases: list[DeviceCase],
+    cases: Cases,
 ) -> None:
     """Pods like the pending one, each with claims of its own, until no node has devices left."""
     placed = 0
     for case in cases:
-        if case.node is None:
+        if case.node is None or not case.claims or _is_an_error_of_theirs(case, cases.engine(case)):
             continue
         engine = DeviceEngine(case.cluster, case.claims)
         node = engine.where(case.pending).nodes[0]
@@ -129,6 +208,7 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
                 "resourceClaims": [
                     {**each, "resourceClaimName": f"{each['resourceClaimName']}-copy"}
                     for each in case.pending["spec"]["resourceClaims"]
+                    if each["resourceClaimName"] in {claim["metadata"]["name"] for claim in claims}
                 ],
             },
         }
@@ -146,7 +226,7 @@ def _with_claims(engine: DeviceEngine, claims: tuple[Obj, ...]) -> DeviceEngine:
     return engine
 
 
-def test_selectors_mean_what_the_plain_reading_says(cases: list[DeviceCase]) -> None:
+def test_selectors_mean_what_the_plain_reading_says(cases: Cases) -> None:
     """Every expression of the recording, asked of every device of its case."""
     asked = 0
     for case in cases:
@@ -159,7 +239,9 @@ def test_selectors_mean_what_the_plain_reading_says(cases: list[DeviceCase]) -> 
         }
         expressions |= {expression for each in case.cluster.classes for expression in _of_class(each)}
         for each in case.cluster.slices:
-            for device, known in zip(each["spec"]["devices"], read_slice(stored(each)).devices, strict=True):
+            for device, known in zip(
+                each["spec"].get("devices") or (), read_slice(stored(each)).devices, strict=True
+            ):
                 for expression in expressions:
                     try:
                         plain: object = matches(expression, each["spec"]["driver"], device)

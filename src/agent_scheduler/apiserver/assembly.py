@@ -24,7 +24,8 @@ from .auth.options import Options
 from .builtin import BUILTIN
 from .certificates import make_certificates, server_context
 from .controllers import Controller
-from .device_driver import DeviceDriver, DevicesShape
+from .device_attaching import Attaching, DeviceAttacher
+from .device_driver import DRIVER, DeviceDriver, DevicesShape
 from .fault_plan import Plan
 from .faults import Injector
 from .handlers import Api
@@ -194,6 +195,8 @@ def _controllers(
         started.append(kubelet.Kubelets(api.store))
     if devices is not None:
         started.append(DeviceDriver(api, devices))
+        if devices.attaching is not None:
+            started.append(DeviceAttacher(api, DRIVER, devices.attaching))
     return started
 
 
@@ -206,14 +209,19 @@ def _controller_names(text: str) -> frozenset[str]:
 
 def _devices_shape(args: argparse.Namespace) -> DevicesShape | None:
     """The devices of the simulated nodes; None without any. Raises `ClusterError` for a number below 0."""
-    per_node, on_nodes = args.devices_per_node, args.device_nodes
-    for flag, number in (("--devices-per-node", per_node), ("--device-nodes", on_nodes or 0)):
+    per_node, on_nodes, seconds = args.devices_per_node, args.device_nodes, args.device_attach_seconds
+    given = (
+        ("--devices-per-node", per_node),
+        ("--device-nodes", on_nodes or 0),
+        ("--device-attach-seconds", seconds or 0),
+    )
+    for flag, number in given:
         if number < 0:
             raise ClusterError(f"{flag}: must be at least 0, not {number}")
     if not per_node:
         return None
     named = None if on_nodes is None else frozenset(map(node_name, range(on_nodes)))
-    return DevicesShape(per_node, named)
+    return DevicesShape(per_node, named, None if seconds is None else Attaching(seconds))
 
 
 def _be_ready(node: Object) -> None:

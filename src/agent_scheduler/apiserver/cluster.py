@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device-nodes", type=int, metavar="N",
         help="only the first N simulated nodes have devices (default: every node)",
     )  # fmt: skip
+    parser.add_argument(
+        "--device-attach-seconds", type=float, metavar="SECONDS",
+        help="devices have to be attached to their node once they are allocated (binding conditions), "
+        "which takes so long (default: they need not be)",
+    )  # fmt: skip
     parser.add_argument("--kubeconfig-out", type=Path, metavar="FILE", help="write a kubeconfig, once ready")
     parser.add_argument(
         "--kubelets",

@@ -6,8 +6,9 @@ DeviceClass of the driver's name selects them all, and lets pods ask for them as
 `agent-scheduler.io/gpu`.
 
 A pool is published anew, under the next generation, when its node is replaced or when anybody changed or removed one of
-its slices: the new slices come before the old ones go, as real drivers do it. Devices need no preparation on the node;
-that nobody uses another's is checked by the simulated kubelets.
+its slices: the new slices come before the old ones go, as real drivers do it. Devices may have to be attached to their
+node (`device_attaching`) and need no other preparation there; that nobody uses another's is checked by the simulated
+kubelets.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from .controllers import nobody
 from .deletion import delete_record
+from .device_attaching import ATTACH_FAILED, ATTACHED, Attaching
 from .handlers import Api
 from .resource import Object
 from .store import Event, Record
@@ -38,14 +40,21 @@ class DevicesShape:
 
     per_node: int
     nodes: frozenset[str] | None = None
+    #: How they are attached to their node once they are allocated; None where they need not be.
+    attaching: Attaching | None = None
 
     def count(self, node: str) -> int:
         return self.per_node if self.nodes is None or node in self.nodes else 0
 
 
-def devices(count: int) -> list[dict[str, Any]]:
-    """The devices of one node."""
+def devices(count: int, *, attached: bool = False) -> list[dict[str, Any]]:
+    """The devices of one node. `attached`: whether they have to be, once they are allocated."""
     made = []
+    conditions = {
+        "bindsToNode": True,
+        "bindingConditions": [ATTACHED],
+        "bindingFailureConditions": [ATTACH_FAILED],
+    }
     for index in range(count):
         numa = 2 * index // count
         model, memory = ("large", "80Gi") if index % 2 == 0 else ("small", "40Gi")
@@ -60,6 +69,7 @@ def devices(count: int) -> list[dict[str, Any]]:
                     "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{numa:02x}"},
                 },
                 "capacity": {"memory": {"value": memory}},
+                **(conditions if attached else {}),
             }
         )
     return made
@@ -122,14 +132,14 @@ class DeviceDriver:
         specs = [(each, self._slices.stored.decode(each.data)["spec"]) for each in found]
         latest = max((spec["pool"]["generation"] for _, spec in specs), default=0)
         self._generations[name] = latest = max(latest, self._generations.get(name, 0))
-        wanted = _slices(name, count, latest)
+        wanted = self._slices_of(name, count, latest)
         if node is not None and all(node.uid in each.owners for each in found):
             there = sorted((spec for _, spec in specs), key=lambda spec: str(spec["devices"][0]["name"]))
             if there == sorted(wanted, key=lambda spec: str(spec["devices"][0]["name"])):
                 return
         if node is not None and wanted:
             self._generations[name] = latest + 1
-            for spec in _slices(name, count, latest + 1):
+            for spec in self._slices_of(name, count, latest + 1):
                 self._publish(node, spec)
         for record in found:
             delete_record(self._api.registry, self._slices, record, {})
@@ -139,10 +149,9 @@ class DeviceDriver:
         metadata = {"generateName": f"{node.name}-{DRIVER}-", "ownerReferences": [owner]}
         self._api.create(SLICES, {"metadata": metadata, "spec": spec})
 
-
-def _slices(node: str, count: int, generation: int) -> list[Object]:
-    """What the slices of a node's pool say."""
-    offered = devices(count)
-    parts = [offered[start : start + _MOST] for start in range(0, count, _MOST)]
-    pool = {"name": node, "generation": generation, "resourceSliceCount": len(parts)}
-    return [{"driver": DRIVER, "nodeName": node, "pool": pool, "devices": part} for part in parts]
+    def _slices_of(self, node: str, count: int, generation: int) -> list[Object]:
+        """What the slices of a node's pool say."""
+        offered = devices(count, attached=self._shape.attaching is not None)
+        parts = [offered[start : start + _MOST] for start in range(0, count, _MOST)]
+        pool = {"name": node, "generation": generation, "resourceSliceCount": len(parts)}
+        return [{"driver": DRIVER, "nodeName": node, "pool": pool, "devices": part} for part in parts]

@@ -1,15 +1,16 @@
 """Whether pods may have the devices of their claims: what a kubelet and the drivers on its node check before a start.
 
 A pod starts once each of its claims is there, belongs to it if it was generated, is allocated, is reserved for it, is
-meant for this node, and has devices that no other claim is using. Until then it waits, and says why in an event: a
-scheduler that binds too early, or gives a device away twice, is seen. A claim's devices are in use from its first pod's
-start to its last pod's end.
+meant for this node, and has devices that are ready for it and that no other claim is using. Until then it waits, and
+says why in an event: a scheduler that binds too early, or gives a device away twice, is seen. A claim's devices are in
+use from its first pod's start to its last pod's end.
 
 Costs: nothing for pods without claims; a change of a claim wakes exactly the pods that wait for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -67,6 +68,19 @@ class _Result(Struct, rename="camel"):
     device: str
     admin_access: bool = False
     share_id: str | None = msgspec.field(name="shareID", default=None)
+    binding_conditions: list[str] | None = None
+
+
+class _Condition(Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _Report(Struct):
+    driver: str
+    pool: str
+    device: str
+    conditions: list[_Condition] | None = None
 
 
 class _Devices(Struct):
@@ -85,6 +99,7 @@ class _Consumer(Struct):
 class _Status(Struct, rename="camel"):
     allocation: _Allocation | None = None
     reserved_for: list[_Consumer] | None = None
+    devices: list[_Report] | None = None
 
 
 class _Claim(Struct):
@@ -205,6 +220,8 @@ class PodClaims:
             raise _Unready(f"ResourceClaim {name} is not reserved for this pod")
         if node is not None and not _is_for(allocation, node):
             raise _Unready(f"ResourceClaim {name} is allocated for other nodes")
+        for device in _not_ready(status, allocation):
+            raise _Unready(f"device {device.name} of pool {device.pool} is not ready for this node")
         for device in _own_devices(allocation):
             uid, user = self._used.get(device, ("", ""))
             other = taken.get(device) or (user if uid != claim.uid else "")
@@ -218,6 +235,20 @@ class PodClaims:
 def _is_for(allocation: _Allocation, node: Record) -> bool:
     selector = allocation.node_selector
     return selector is None or any(term.holds(node) for term in selector.node_selector_terms)
+
+
+def _not_ready(status: _Status, allocation: _Allocation) -> Iterator[Device]:
+    """Devices with binding conditions that their driver has not reported to be True: no pod should be here yet."""
+    true = {
+        (each.driver, each.pool, each.device, condition.type)
+        for each in status.devices or ()
+        for condition in each.conditions or ()
+        if condition.status == "True"
+    }
+    for each in allocation.devices.results or ():
+        for condition in each.binding_conditions or ():
+            if (each.driver, each.pool, each.device, condition) not in true:
+                yield Device(each.driver, each.pool, each.device)
 
 
 def _own_devices(allocation: _Allocation) -> list[Device]:

@@ -10,12 +10,13 @@ A plugin is added by one line of `REGISTRY`; a base names it already if kube-sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
 from .bases import ABSENT, BASES, DEFAULT_PLUGINS, FIXED
+from .device_backed import ByFullness, DeviceBacked
 from .framework import Profile, Score, WeightedScore
 from .guard import PluginError, guarded
 from .plugins.args import (
@@ -117,8 +118,8 @@ def _inter_pod_affinity(args: InterPodAffinityArgs) -> Score:
     )
 
 
-def _dynamic_resources(_args: DynamicResourcesArgs) -> object:
-    return DynamicResources()
+def _dynamic_resources(args: DynamicResourcesArgs) -> object:
+    return DynamicResources(args)
 
 
 def _spread(args: PodTopologySpreadArgs) -> object:
@@ -213,7 +214,7 @@ def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
         field_name: tuple(build.plugin(name, point) for name in at(point))
         for point, field_name in _FIELDS.items()
     }
-    scores = tuple(
+    scores = _with_devices(
         WeightedScore(build.plugin(name, "score"), weight_of(name, sets["score"], multi))
         for name in at("score")
     )
@@ -224,6 +225,16 @@ def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
         preemption=build.plugin(DEFAULT_PREEMPTION, "postFilter") if preemption else None,
         **fields,
     )
+
+
+def _with_devices(scores: Iterable[WeightedScore]) -> tuple[WeightedScore, ...]:
+    """`scores`, and behind each that counts extended resources what it leaves to `DeviceBacked`."""
+    found = []
+    for each in scores:
+        found.append(each)
+        if isinstance(each.plugin, ByFullness) and each.plugin.extended:
+            found.append(WeightedScore(DeviceBacked(each.plugin), each.weight))
+    return tuple(found)
 
 
 class _Builder:

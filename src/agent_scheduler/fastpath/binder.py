@@ -203,7 +203,7 @@ class Binder:
             self._tasks = tasks
             try:
                 if self._prebind is not None:
-                    tasks.create_task(self._prebind.run(self._claims_ended))
+                    tasks.create_task(self._prebind.run(self._claims_ended, self._review_idle))
                 self.judge()
                 self.send()
                 await asyncio.get_running_loop().create_future()
@@ -390,6 +390,10 @@ class Binder:
     def _over(self, binds: int = 1) -> None:
         self._sending -= binds
         self.send()
+        self._check_idle()
+
+    def _review_idle(self) -> None:
+        self._idle.clear()
         self._check_idle()
 
     def _check_idle(self) -> None:

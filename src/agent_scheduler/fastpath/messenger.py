@@ -62,6 +62,16 @@ class KubeMessenger:
                 controller=pod.scheduler_name,
             )
 
+    def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
+        if self._recorder is not None:
+            self._recorder.once(
+                _reference(pod),
+                type=NORMAL,
+                reason="BindingConditionsPending",
+                action="Scheduling",
+                note=f"waiting for binding conditions for device on node {node_name}",
+            )
+
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
         self._status.forget(pod)

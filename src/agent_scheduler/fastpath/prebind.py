@@ -10,8 +10,8 @@ for which no task is made; what is not begun so, or fails, becomes a task. What 
 attempt fails; reservations of resource claims are taken back.
 
 Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is told; a
-pod is bound only when the watch has shown its volume claims to be bound, and the API server has its resource claims
-reserved for it.
+pod is bound only when the watch has shown its volume claims to be bound, the API server has its resource claims
+reserved for it, and the devices of these are ready.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -40,10 +41,12 @@ from agent_scheduler.engine.volumes.reservation import (
 )
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import FailureClass
+from agent_scheduler.objects.times import time_text
 
 from .at_once import AtOnce, raising
 from .claim_writer import BeginCall, ClaimWriter, Halted, PatchCall
 from .cluster import Cluster
+from .device_waits import DeviceWaits, WaitMessenger, WaitObserver
 from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
 from .resource_claims import ResourceClaims, pod_ref
 from .storage import Storage
@@ -106,7 +109,10 @@ class PreBind:
         create: CreateCall,
         delete: DeleteCall,
         is_pending: Callable[[PodInfo], Awaitable[bool | None]],
+        messenger: WaitMessenger,
+        observer: WaitObserver,
         clock: Callable[[], float],
+        now: Callable[[], datetime],
     ) -> None:
         """`is_pending` asks the API server whether a pod has no node yet; None: it does not say."""
         self._cluster = cluster
@@ -118,6 +124,8 @@ class PreBind:
         )
         self._profile_of = profile_of
         self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=clock)
+        self._waits = DeviceWaits(claims, messenger=messenger, observer=observer, clock=clock, now=now)
+        self._now = now
         self._is_pending = is_pending
         self._work: asyncio.Queue[_Work] = asyncio.Queue()
         #: Jobs that need no task as long as all goes well.
@@ -125,6 +133,7 @@ class PreBind:
             self._begun_at_once, self._hand_over, at_most=PREBIND_CONCURRENCY
         )
         self._ended: Ended | None = None
+        self._writing_changed: Callable[[], None] = lambda: None
         #: UID of each pod that is bound with resource claims written for it -> these. Until its bind has ended.
         self._written: dict[str, ClaimReservation] = {}
         #: UIDs of the refused pods that wait for a claim of theirs to be given back.
@@ -175,7 +184,9 @@ class PreBind:
             volumes = None if taken.all_bound else taken
         claims: ClaimReservation | None = None
         if cls.claims is not None and not cls.claims.is_empty:
-            found = reserve_claims(pod.claims, cls.claims, self._cluster.devices, node, pod_ref(pod))
+            found = reserve_claims(
+                pod.claims, cls.claims, self._cluster.devices, node, pod_ref(pod), at=time_text(self._now())
+            )
             if isinstance(found, DevicesRefused):
                 self._storage.give_back(pod.uid)
                 return UNAVAILABLE
@@ -254,8 +265,10 @@ class PreBind:
             self._hand_over(job)
 
     def _only_reserves(self, pod: PodInfo, claims: ClaimReservation | None) -> bool:
-        """Whether there is nothing to make, or to be told to the pod, beside the claims that it names."""
-        return claims is not None and bool(claims.parts) and claims.promise is None and not self._names(pod)
+        """Whether there is nothing to make, to be told to the pod, or to wait for, beside the claims that it names."""
+        if claims is None or not claims.parts or claims.promise is not None:
+            return False
+        return not self._names(pod) and not self._waits.concerns(claims)
 
     def _hand_over(self, job: _Job, halted: Halted | None = None) -> None:
         """What is not done without a task, or no longer."""
@@ -323,9 +336,10 @@ class PreBind:
         self._work.put_nowait(_Work(undo, lambda: self._end(True)))
         return True
 
-    async def run(self, ended: Ended) -> None:
-        """Write claims until cancelled; what was reserved then is given back."""
-        self._ended = ended
+    async def run(self, ended: Ended, writing_changed: Callable[[], None]) -> None:
+        """Write claims until cancelled; what was reserved then is given back. `writing_changed` is told when a pod that
+        was being written for waits for somebody else, and when it no longer does."""
+        self._ended, self._writing_changed = ended, writing_changed
         self._at_once.start()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -402,9 +416,24 @@ class PreBind:
             problem = problem or await self._writer.write(
                 job.reserved.claims, wanted=lambda: self._is_wanted(job), halted=halted
             )
+            problem = problem or await self._await_devices(job, job.reserved.claims)
             if problem:
                 return f'running PreBind plugin "DynamicResources": {problem}'
         return ""
+
+    async def _await_devices(self, job: _Job, claims: ClaimReservation) -> str:
+        if not self._waits.concerns(claims):
+            return ""
+        pod = job.result.pod
+        timeout = self._cluster.devices.binding_timeout(pod.scheduler_name)
+        writes = job.reserved.volumes is None
+        self.writing -= writes
+        self._writing_changed()
+        try:
+            return await self._waits.wait(pod, claims, timeout=timeout, wanted=lambda: self._is_wanted(job))
+        finally:
+            self.writing += writes
+            self._writing_changed()
 
     async def _take_back(self, pod: PodInfo, reservation: ClaimReservation) -> None:
         """Unless the pod has a node, which the watch may be slow to show: its claims are in use there."""

@@ -21,6 +21,7 @@ from agent_scheduler.engine.decide import ClassViews
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
 from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.plugins.dynamic_resources import binding_timeouts
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
@@ -40,6 +41,7 @@ from . import picture
 from .binder import Binder, BinderObserver
 from .calls import Calls
 from .cluster import Cluster, ClusterObserver
+from .device_waits import WaitObserver
 from .explaining import Explainer
 from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
@@ -70,6 +72,7 @@ class FastPathObserver(
     PreemptionObserver,
     picture.PictureObserver,
     LendingObserver,
+    WaitObserver,
     Protocol,
 ):
     """Everything that the fast path reports about itself."""
@@ -214,7 +217,10 @@ class FastPath:
             create=self._calls.create,
             delete=self._calls.delete,
             is_pending=self._calls.is_pending,
+            messenger=messenger,
+            observer=observer,
             clock=timing.clock,
+            now=timing.now,
         )
         self.binder = Binder(
             cluster=self.cluster,
@@ -272,6 +278,7 @@ class FastPath:
                 deallocate=prebind.deallocate,
                 shard=self.shard,
                 lending=self.lending,
+                now=timing.now,
             )
             for index in range(settings.workers)
         ]
@@ -315,6 +322,7 @@ class FastPath:
             self._picture.read_again("Pod")
         if bool(images) != bool(before):
             self._picture.read_again("Node")
+        self.cluster.devices.binding_timeouts = binding_timeouts(profiles)
         self.cluster.owners.schedulers = reading(Reads.OWNERS)
         if self.cluster.owners.schedulers:
             self._picture.also(picture.owners(self.cluster))

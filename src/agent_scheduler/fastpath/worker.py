@@ -12,6 +12,7 @@ worker. Whatever a cycle raises is that pod's failure: the pod backs off as afte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from agent_scheduler.engine.classview import ClassView
@@ -66,10 +67,12 @@ class Worker:
         deallocate: Callable[[PodInfo, Demand], str] | None = None,
         shard: Shard | None = None,
         lending: Lending | None = None,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         """Without `preemption` nobody is evicted, and nobody's nomination is looked at. `deallocate` is told of pods
         with resource claims that no node will do for, and says what is to be told of that. Without
-        `shard` all nodes are this scheduler's, and without `lending` all of these are this process's."""
+        `shard` all nodes are this scheduler's, and without `lending` all of these are this process's. `now` tells the
+        time by which devices may be late to become ready; without it they never are."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -82,6 +85,7 @@ class Worker:
         self._deallocate = deallocate
         self._shard = shard
         self._lending = lending
+        self._now = now
         self._snapshot = snapshot
         self._views = views
 
@@ -155,6 +159,8 @@ class Worker:
     def _decide(self, pod: PodInfo) -> tuple[ClassView, Placement | Refusal | Attempt]:
         self._snapshot.refresh()
         columns = self._snapshot.columns
+        if pod.claims and self._now is not None:
+            self._cluster.devices.now = self._now().timestamp()
         cls = self._snapshot.handle.class_of(pod)
         preemption = self._preemption
         against = NO_RIVALS if preemption is None else preemption.nominations.against(pod)

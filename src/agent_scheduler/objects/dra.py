@@ -92,6 +92,8 @@ class DeviceResult(Wire, frozen=True):
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, Quantity] | None = None
+    binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
 
 
 class DeviceResults(Wire, frozen=True):
@@ -101,6 +103,22 @@ class DeviceResults(Wire, frozen=True):
 class AllocationResult(Wire, frozen=True):
     devices: DeviceResults = DeviceResults()
     node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class DeviceCondition(Wire, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class AllocatedDeviceStatus(Wire, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    conditions: list[DeviceCondition] | None = None
 
 
 class ConsumerReference(Wire, frozen=True):
@@ -112,6 +130,7 @@ class ConsumerReference(Wire, frozen=True):
 class ResourceClaimStatus(Wire, frozen=True):
     allocation: AllocationResult | None = None
     reserved_for: list[ConsumerReference] | None = None
+    devices: list[AllocatedDeviceStatus] | None = None
 
 
 class ClaimMetadata(Metadata, frozen=True):
@@ -202,6 +221,7 @@ class Device(Wire, frozen=True):
     taints: list[DeviceTaint] | None = None
     binds_to_node: bool | None = None
     binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
     allow_multiple_allocations: bool | None = None
 
 

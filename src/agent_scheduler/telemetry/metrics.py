@@ -24,6 +24,7 @@ _ATTEMPT_SECONDS = exponential(0.001, 2, 15)
 _EXTENSION_POINT_SECONDS = exponential(0.0001, 2, 12)
 _SLI_SECONDS = exponential(0.01, 2, 20)
 _HINT_SECONDS = exponential(0.00001, 1.5, 20)
+_DEVICE_WAIT_SECONDS = exponential(0.1, 2, 14)
 _ATTEMPTS = exponential(1, 2, 5)
 _CANDIDATE_RANKS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 
@@ -232,6 +233,21 @@ class Metrics(ShardMetrics):
             "agent_scheduler_bind_duration_seconds",
             "Duration of a bind, repeated requests and looking up an unknown outcome included.",
             bounds=_ATTEMPT_SECONDS,
+        )
+        self.dra_bindingconditions_allocations_total = make.counter(
+            "scheduler_dra_bindingconditions_allocations_total",
+            "Pods that waited for devices with binding conditions, by driver and by how it ended.",
+            "profile",
+            "driver",
+            "status",
+        )
+        self.dra_bindingconditions_wait_duration_seconds = make.histogram(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "How long pods waited for devices with binding conditions.",
+            "profile",
+            "driver",
+            "status",
+            bounds=_DEVICE_WAIT_SECONDS,
         )
         self.preemption_attempts_total = make.counter(
             "scheduler_preemption_attempts_total", "Refused pods for which others to evict were looked for."

@@ -220,6 +220,11 @@ class FastPathObserver:
             ],
         )
 
+    def devices_awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        metrics = self._metrics
+        metrics.dra_bindingconditions_allocations_total.labels(profile, driver, status).inc()
+        metrics.dra_bindingconditions_wait_duration_seconds.labels(profile, driver, status).observe(seconds)
+
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
         held = self._once.admit(f"bind {problem[:60]}")
         if held is not None:

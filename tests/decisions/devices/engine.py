@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,17 +13,24 @@ from agent_scheduler.engine.dra.allocator import Refused
 from agent_scheduler.engine.dra.answers import answer
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodRef
+from agent_scheduler.engine.dra.extended import claim_for
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
-from agent_scheduler.engine.dra.reservation import Reservation, reserve
+from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, Reservation, reserve, to_deallocate
 from agent_scheduler.engine.framework import Profile
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.nodeinfo import NodeInfo
+from agent_scheduler.engine.preemption.message import NO_CLAIMS
+from agent_scheduler.engine.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.engine.snapshot import Snapshot
+from tests.decisions.devices.cases import EXTENDED, DeviceCase
 from tests.decisions.devices.validity import Cluster, Obj
 from tests.decisions.engine import DEFAULT, Engine
 from tests.decisions.plain import World
+from tests.decisions.preempting import message
 
 NAMESPACE = "default"
+#: Between what recordings say of claims that were allocated long ago and of others.
+NOW = 1_780_000_000.0
 
 
 class Decided(NamedTuple):
@@ -32,12 +40,19 @@ class Decided(NamedTuple):
     message: str = ""
 
 
+def profile_of(case: DeviceCase) -> Profile:
+    """kube-scheduler's, with the arguments that the case gives plugins."""
+    args = {name: msgspec.convert(given, REGISTRY[name].args) for name, given in case.profile.items()}
+    return build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler", args=args))
+
+
 class DeviceEngine(Engine):
     """Ledger, devices, snapshot and views of one cluster."""
 
     def __init__(self, cluster: Cluster, claims: tuple[Obj, ...], profile: Profile = DEFAULT) -> None:
         super().__init__(World(tuple(dict(node) for node in cluster.nodes), (), {NAMESPACE: {}}), profile)
         self.devices = Devices(self.ledger.touch)
+        self.devices.now = NOW
         for each in cluster.classes:
             self.devices.set_class(read_device_class(stored(each)))
         for each in cluster.slices:
@@ -59,10 +74,32 @@ class DeviceEngine(Engine):
     def allocations(self, pod: Obj, node_name: str) -> tuple[Allocation, ...]:
         """What the claims of the pod get there."""
         wanted = self.snapshot.handle.class_of(self.waiting(dict(pod))).claims
-        assert wanted is not None, "the pod has claims"
+        if wanted is None:
+            return ()
         found = answer(wanted, self.devices, self.node(node_name))
         assert not isinstance(found, Refused), found
         return found
+
+    def claims_there(self, pod: Obj, node_name: str, claims: Sequence[Obj]) -> tuple[Obj, ...]:
+        """What `allocations` are for: `claims`, and the claim that is made for extended resources, if one is."""
+        made = self.made(pod, node_name)
+        return (*claims, *([] if made is None else [{"metadata": {"name": EXTENDED}, "spec": made[0]}]))
+
+    def made(self, pod: Obj, node_name: str) -> tuple[Obj, list[dict[str, str]]] | None:
+        """The spec of that claim, and which container has what of it."""
+        info = self.waiting(dict(pod))
+        if info.extended is None:
+            return None
+        return claim_for(info.extended, self.devices, self.node(node_name))
+
+    def message(self, pod: Obj) -> str:
+        """What is said of a pod that fits nowhere."""
+        info = self.waiting(dict(pod))
+        wanted = self.snapshot.handle.class_of(info).claims
+        ref = PodRef(info.namespace, info.name, info.uid)
+        gives_back = wanted is not None and to_deallocate(wanted, self.devices, ref) is not None
+        said = message(self, dict(pod)) or ""
+        return said.replace(NO_CLAIMS, DEALLOCATED if gives_back else STILL) if wanted is not None else said
 
     def reserve(self, pod: Obj, node_name: str) -> Reservation | Refused:
         """As the binder does it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from tests.decisions.devices.selecting import SelectorError, matches, quantity, split
@@ -33,6 +34,7 @@ class Cluster:
         found = next(each for each in self.classes if each["metadata"]["name"] == class_name)
         return [each["cel"]["expression"] for each in found["spec"].get("selectors") or ()]
 
+    @cached_property
     def newest(self) -> dict[tuple[str, str], list[Obj]]:
         """The slices of each pool that has all of its newest generation."""
         pools: dict[tuple[str, str], list[Obj]] = {}
@@ -48,8 +50,18 @@ class Cluster:
 
     def devices(self, node: Obj) -> dict[DeviceId, Obj]:
         """What the node can have of complete pools, by name; the names are unique in each."""
+        name = node["metadata"]["name"]
+        if name not in self._devices:
+            self._devices[name] = self._devices_of(node)
+        return self._devices[name]
+
+    @cached_property
+    def _devices(self) -> dict[str, dict[DeviceId, Obj]]:
+        return {}
+
+    def _devices_of(self, node: Obj) -> dict[DeviceId, Obj]:
         found: dict[DeviceId, Obj] = {}
-        for key, specs in self.newest().items():
+        for key, specs in self.newest.items():
             here = [
                 device
                 for spec in specs
@@ -140,6 +152,9 @@ def _of_option(cluster: Cluster, node: Obj, name: str, option: Obj, results: Seq
         if bool(result.get("adminAccess")) != bool(option.get("adminAccess")):
             yield f"{name}: admin access is given or kept against what was asked"
         yield from _of_capacity(name, device, option, result)
+        for kind in ("bindingConditions", "bindingFailureConditions"):
+            if (result.get(kind) or []) != (device.get(kind) or []):
+                yield f"{name}: other {kind} than {_id(result)} has"
         if (result.get("tolerations") or []) != (option.get("tolerations") or []):
             yield f"{name}: other tolerations than were asked for"
     if option.get("allocationMode", "ExactCount") == "All":
@@ -185,7 +200,7 @@ def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
 
 def _unfinished(cluster: Cluster, node: Obj) -> bool:
     """Whether the node sees a slice of a pool of which not all slices are there."""
-    complete = cluster.newest()
+    complete = cluster.newest
     return any(
         (each["spec"]["driver"], each["spec"]["pool"]["name"]) not in complete
         and (
@@ -295,7 +310,7 @@ def too_much(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterato
 
 
 def _of_counters(cluster: Cluster, used: set[DeviceId], new: set[DeviceId]) -> Iterator[str]:
-    for key, specs in cluster.newest().items():
+    for key, specs in cluster.newest.items():
         if not any(each[:2] == key for each in new):
             continue
         there = {

@@ -54,6 +54,9 @@ class Reports:
     def bind_failed(self, pod: Any, node_name: str, problem: str) -> None:
         self.problems.append(problem)
 
+    def devices_awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        self.counts[f"devices of {driver} {status}"] += 1
+
     def preemption_attempted(self) -> None:
         self.counts["preemption attempts"] += 1
 

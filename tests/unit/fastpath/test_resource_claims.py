@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.apiserver import controllers
+from agent_scheduler.apiserver.controllers import Controller
+from agent_scheduler.apiserver.device_attaching import Attaching, DeviceAttacher
 from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
 from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
 from agent_scheduler.apiserver.resource_claims import ResourceClaims as ClaimController
@@ -97,10 +99,16 @@ class Devices:
 
 
 @asynccontextmanager
-async def devices(*nodes: str, per_node: int = 2, controller: bool = True) -> AsyncIterator[Devices]:
+async def devices(
+    *nodes: str, per_node: int = 2, controller: bool = True, attaching: Attaching | None = None
+) -> AsyncIterator[Devices]:
     async with embedded_cluster() as cluster:
         api = cluster.api
-        playing = [DeviceDriver(api, DevicesShape(per_node)), *([ClaimController(api)] if controller else ())]
+        playing: list[Controller] = [DeviceDriver(api, DevicesShape(per_node, attaching=attaching))]
+        if attaching is not None:
+            playing.append(DeviceAttacher(api, DRIVER, attaching))
+        if controller:
+            playing.append(ClaimController(api))
         tasks = [
             asyncio.create_task(controllers.run(each, clock=api.registry.store.clock)) for each in playing
         ]

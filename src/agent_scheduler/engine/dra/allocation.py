@@ -24,7 +24,7 @@ class Use(NamedTuple):
     id: DeviceId
     #: Whether others may use it, too, as far as its capacity goes.
     shared: bool
-    #: Capacity, by its name with a domain -> billionths; of shared devices only.
+    #: Capacity -> billionths; of shared devices only.
     consumed: tuple[tuple[str, int], ...] = ()
 
 
@@ -46,8 +46,11 @@ class Picked(NamedTuple):
     admin: bool
     tolerations: tuple[Any, ...]
     shared: bool
-    #: (name as the device has it, name with a domain, amount) of shared devices.
-    consumed: tuple[tuple[str, str, Amount], ...]
+    #: What is taken of the capacities of a shared device.
+    consumed: tuple[tuple[str, Amount], ...]
+    #: Binding conditions of the device, and those that say that they will not come true.
+    binding: tuple[str, ...] = ()
+    binding_failures: tuple[str, ...] = ()
 
 
 class Config(NamedTuple):
@@ -78,7 +81,7 @@ class Allocation:
                     Use(
                         each.id,
                         each.shared,
-                        tuple(sorted((name, size.nano) for _, name, size in each.consumed)),
+                        tuple(sorted((name, size.nano) for name, size in each.consumed)),
                     )
                     for each in self.picked
                     if not each.admin
@@ -87,14 +90,21 @@ class Allocation:
             )
         return self._holding
 
-    def status(self, claim_uid: str) -> dict[str, Any]:
-        """The claim's `status.allocation`."""
+    @property
+    def drivers_to_wait_for(self) -> frozenset[str]:
+        """Drivers that have to make devices ready before the pod may be bound."""
+        return frozenset(each.id.driver for each in self.picked if each.binding)
+
+    def status(self, claim_uid: str, at: str = "") -> dict[str, Any]:
+        """The claim's `status.allocation`. `at`: the time, as the API has it."""
         devices: dict[str, Any] = {
             "results": [_result(each, claim_uid, index) for index, each in enumerate(self.picked)]
         }
         if self.configuration:
             devices["config"] = [_config(each) for each in self.configuration]
-        found = {"devices": devices}
+        found: dict[str, Any] = {"devices": devices}
+        if at:
+            found["allocationTimestamp"] = at
         if self.selector is not None:
             found["nodeSelector"] = msgspec.to_builtins(self.selector)
         return found
@@ -120,7 +130,11 @@ def _result(each: Picked, claim_uid: str, index: int) -> dict[str, Any]:
     if each.shared:
         result["shareID"] = share_id(claim_uid, index)
         if each.consumed:
-            result["consumedCapacity"] = {name: size.text for name, _, size in each.consumed}
+            result["consumedCapacity"] = {name: size.text for name, size in each.consumed}
+    if each.binding:
+        result["bindingConditions"] = list(each.binding)
+        if each.binding_failures:
+            result["bindingFailureConditions"] = list(each.binding_failures)
     return result
 
 
@@ -131,11 +145,6 @@ def _config(each: Config) -> dict[str, Any]:
     if each.opaque:
         found["opaque"] = msgspec.json.decode(each.opaque)
     return found
-
-
-def qualified(name: str, driver: str) -> str:
-    """A name with a domain; that of the driver, where it has none."""
-    return name if "/" in name else f"{driver}/{name}"
 
 
 def holding_of(wire: dra.AllocationResult) -> Holding:
@@ -149,7 +158,7 @@ def holding_of(wire: dra.AllocationResult) -> Holding:
         sizes = []
         for name, quantity in consumed.items():
             try:
-                sizes.append((qualified(name, result.driver), amount(quantity).nano))
+                sizes.append((name, amount(quantity).nano))
             except ValueError as error:
                 errors.append(f"status.allocation.devices.results[{index}].consumedCapacity[{name}]: {error}")
                 shared = False

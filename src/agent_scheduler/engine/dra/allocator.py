@@ -1,8 +1,8 @@
 """Which devices the claims of a pod get on a node: complete, deterministic, and bounded in time.
 
 The rules are those of kube-scheduler's structured allocator, with these differences. Where an expression or a request
-for all devices makes that one give up the pod, this one refuses the node. A device whose binding conditions would have
-to be waited for is never allocated. Admin access to a device keeps no other claim from it.
+for all devices makes that one give up the pod, this one refuses the node. Admin access to a device keeps no other claim
+from it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def allocate(
     if demand.left_over:
         return Refused(LEFT_OVER)
     for held in demand.held:
-        if held.reach is not None and not reaches(held.reach, node):
+        if held.is_lost or (held.reach is not None and not reaches(held.reach, node)):
             return Refused(NOT_AVAILABLE)
     claims = plan.claims
     try:
@@ -113,6 +113,8 @@ def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> 
                 tolerations=choice.ask.option.written_tolerations,
                 shared=choice.seat.facts.shared,
                 consumed=choice.consumed,
+                binding=choice.seat.device.binding,
+                binding_failures=choice.seat.device.binding_failures,
             )
             for choice in choices
         ),

@@ -1,7 +1,9 @@
 """How much of a device's capacities a request takes (KEP-5075), and whether the device allows such a request.
 
-A request that names no amount takes the policy's default, or all there is. Otherwise it is rounded up to what the
-policy allows. The rule holds for devices that are not shared, too: what is asked of them has to be there.
+A capacity is called what its driver published: one without a domain and one with the driver's own are two, in requests
+and in what is consumed. A request that names no amount takes the policy's default, or all there is. Otherwise it is
+rounded up to what the policy allows. The rule holds for devices that are not shared, too: what is asked of them has to
+be there.
 """
 
 from __future__ import annotations
@@ -11,43 +13,28 @@ from typing import NamedTuple
 
 from agent_scheduler.objects.quantity import UNIT
 
-from .allocation import qualified
 from .amounts import Amount, units, written_like
 from .devices import Capacity, Facts, Policy
 
 
 class Consumption(NamedTuple):
     name: str
-    #: With a domain.
-    qualified: str
     size: Amount
-
-
-def sizes_of(facts: Facts) -> dict[str, int]:
-    """Capacity by its name with a domain -> billionths. A name that has its domain beats one that does not."""
-    sizes = {}
-    for name in sorted(facts.capacity, key=lambda each: "/" in each):
-        sizes[qualified(name, facts.driver)] = facts.capacity[name].value.nano
-    return sizes
 
 
 def consumption(facts: Facts, asked: tuple[tuple[str, Amount], ...]) -> tuple[Consumption, ...] | None:
     """What a request takes of each capacity; None if the device cannot give it, however little of it is in use."""
     if not facts.capacity:
         return None if asked else ()
-    published = _published(facts)
-    wanted: dict[str, Amount] = {}
-    for name, size in asked:
-        key = qualified(name, facts.driver)
-        if key not in published or key in wanted:
-            return None
-        wanted[key] = size
+    wanted = dict(asked)
+    if not wanted.keys() <= facts.capacity.keys():
+        return None
     found = []
-    for key, (name, capacity) in published.items():
-        size = _taken(wanted.get(key), capacity)
+    for name, capacity in sorted(facts.capacity.items()):
+        size = _taken(wanted.get(name), capacity)
         if size.nano < 0 or size.nano > capacity.value.nano or not _allowed(size, capacity.policy):
             return None
-        found.append(Consumption(name, key, size))
+        found.append(Consumption(name, size))
     return tuple(found)
 
 
@@ -55,15 +42,9 @@ def fits(wanted: tuple[Consumption, ...], in_use: Mapping[str, int], facts: Fact
     """Whether a shared device has so much left."""
     if not in_use:
         return True
-    sizes = sizes_of(facts)
-    return all(in_use.get(each.qualified, 0) + each.size.nano <= sizes[each.qualified] for each in wanted)
-
-
-def _published(facts: Facts) -> dict[str, tuple[str, Capacity]]:
-    found: dict[str, tuple[str, Capacity]] = {}
-    for name in sorted(facts.capacity, key=lambda each: ("/" in each, each)):
-        found[qualified(name, facts.driver)] = (name, facts.capacity[name])
-    return found
+    return all(
+        in_use.get(each.name, 0) + each.size.nano <= facts.capacity[each.name].value.nano for each in wanted
+    )
 
 
 def _taken(wanted: Amount | None, capacity: Capacity) -> Amount:

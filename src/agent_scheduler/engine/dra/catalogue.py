@@ -15,6 +15,7 @@ import msgspec
 
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
+from .binding import BINDING_TIMEOUT
 from .checking import contradictions
 from .claimspec import ClaimSpec
 from .devices import PoolId
@@ -57,6 +58,10 @@ class Devices:
     def __init__(self, changed: Callable[[Collection[str] | None], None] = _nobody) -> None:
         self.changed = changed
         self.version = 0
+        #: Unix seconds, as whoever has a clock last said.
+        self.now = 0.0
+        #: By profile; see `binding_timeout`.
+        self.binding_timeouts: Mapping[str, float] = {}
         self.classes: dict[str, DeviceClassInfo] = {}
         self.claims: dict[ClaimKey, ClaimInfo] = {}
         self.assumed = AssumedClaims()
@@ -113,6 +118,17 @@ class Devices:
         else's."""
         assumed = self.assumed.get(key)
         return assumed is not None and assumed.deallocated >= 0
+
+    def is_lost(self, key: ClaimKey, profile: str) -> bool:
+        """Whether the devices of an allocated claim did not become ready, or not in time."""
+        claim = self.claims.get(key)
+        if claim is None or claim.binding is None:
+            return False
+        return bool(claim.binding.failure) or claim.binding.is_late(self.now, self.binding_timeout(profile))
+
+    def binding_timeout(self, profile: str) -> float:
+        """Seconds that devices may take to become ready."""
+        return self.binding_timeouts.get(profile, BINDING_TIMEOUT)
 
     def reserved_for(self, key: ClaimKey) -> frozenset[str]:
         """UIDs of the pods that may use it, or will as soon as it is written."""

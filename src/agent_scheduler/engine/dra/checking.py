@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from .allocation import Use
-from .capacity import sizes_of
 from .devices import PoolId
 from .pools import Pool
 from .records import ClaimKey
@@ -44,10 +43,10 @@ def _over(pool: Pool) -> Iterable[str]:
             yield f"{pool.id}/{name} is had {count + pool.shares.get(name, 0)} times"
     for name, consumed in pool.consumed.items():
         if name in pool.devices:
-            sizes = sizes_of(pool.devices[name][0].facts)
+            published = pool.devices[name][0].facts.capacity
             for capacity, size in consumed.items():
-                if size > sizes.get(capacity, size):
-                    yield f"{pool.id}/{name}: {size} of {sizes[capacity]} {capacity} in use"
+                if capacity in published and size > published[capacity].value.nano:
+                    yield f"{pool.id}/{name}: {size} of {published[capacity].value.text} {capacity} in use"
     for counter, used in pool.counters_used.items():
         if used > pool.counters.get(counter, used):
             yield f"{pool.id}: {used} of {pool.counters[counter]} of counter {counter} in use"

@@ -51,6 +51,8 @@ class Held(NamedTuple):
     key: ClaimKey
     #: None: it can be used anywhere.
     reach: Reach | None
+    #: Whether its devices did not become ready, and it can be used nowhere.
+    is_lost: bool = False
 
 
 class Claimant(Protocol):
@@ -62,6 +64,8 @@ class Claimant(Protocol):
     def name(self) -> str: ...
     @property
     def uid(self) -> str: ...
+    @property
+    def scheduler_name(self) -> str: ...
     @property
     def claims(self) -> tuple[PodClaim, ...]: ...
     @property
@@ -111,6 +115,7 @@ def demand(
     pod: PodRef | None = None,
     extended: ExtendedNeeds | None = None,
     left_over: tuple[ClaimKey, ...] = (),
+    profile: str = "",
 ) -> Demand:
     """What a pod with these claims needs as things stand; the same object for as long as nothing of it changes."""
     wanted: list[Wanted] = []
@@ -122,7 +127,7 @@ def demand(
         if problem or known is None:
             break
         if (allocation := devices.allocation(known.key)) is not None:
-            held.append(Held(known.key, allocation.reach))
+            held.append(Held(known.key, allocation.reach, devices.is_lost(known.key, profile)))
         else:
             wanted.append(Wanted(claim.name, known.spec))
     if problem:
@@ -130,7 +135,7 @@ def demand(
     where: tuple[Hashable, ...] = ()
     if held:
         # A selector has lists and so no hash; equal ones have equal bytes.
-        where = tuple((each.key, each.reach and _encode(each.reach.selector)) for each in held)
+        where = tuple((each.key, each.reach and _encode(each.reach.selector), each.is_lost) for each in held)
     key = (tuple(wanted), where, problem, extended, left_over)
     found = _interned.get(key)
     if found is None:
@@ -149,7 +154,9 @@ def demand_of(pod: Claimant, devices: Devices) -> Demand | None:
     if not (pod.claims or extended or left_over):
         return None
     ref = PodRef(pod.namespace, pod.name, pod.uid)
-    return demand(pod.claims, devices, pod=ref, extended=extended, left_over=left_over)
+    return demand(
+        pod.claims, devices, pod=ref, extended=extended, left_over=left_over, profile=pod.scheduler_name
+    )
 
 
 def claims_of(pod_claims: Collection[PodClaim]) -> Collection[PodClaim]:

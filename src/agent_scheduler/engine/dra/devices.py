@@ -129,8 +129,9 @@ class Device(msgspec.Struct, frozen=True):
     place: Place | None
     #: Whether a claim that gets it can be used on no other node.
     binds_to_node: bool
-    #: Whether something has to become true after it was allocated, which we do not wait for: never allocated.
-    has_conditions: bool
+    #: Conditions that have to be True before a pod that got it may be bound, and those that say that this has failed.
+    binding: tuple[str, ...] = ()
+    binding_failures: tuple[str, ...] = ()
 
 
 _interned: WeakValueDictionary[Hashable, Facts] = WeakValueDictionary()
@@ -168,7 +169,8 @@ def device(wire: dra.Device, driver: str, place: Place | None) -> Device:
         ),
         place=place,
         binds_to_node=bool(wire.binds_to_node),
-        has_conditions=bool(wire.binding_conditions),
+        binding=tuple(wire.binding_conditions or ()),
+        binding_failures=tuple(wire.binding_failure_conditions or ()),
     )
 
 

@@ -50,12 +50,9 @@ class Ask:
 
     def selects(self, facts: Facts) -> bool:
         """Whether all selectors match. Raises `Failed` where one cannot be asked."""
-        if not self.selectors:
-            return True
-        found = facts.answers.get(self.selectors)
+        found = facts.answers.get(self.selectors) if self.selectors else True
         if found is None:
-            found = _asked(self.selectors, facts)
-            facts.keep(self.selectors, found)
+            found = asked(self.selectors, facts)
         if isinstance(found, bool):
             return found
         index, text = found
@@ -171,7 +168,18 @@ def _class_of(option: Option, devices: Devices) -> DeviceClassInfo:
     return found
 
 
-def _asked(expressions: tuple[str, ...], facts: Facts) -> bool | tuple[int, str]:
+def asked(expressions: tuple[str, ...], facts: Facts) -> bool | tuple[int, str]:
+    """Whether all expressions match, or which of them cannot be asked, and why. Kept with the device's facts."""
+    if not expressions:
+        return True
+    found: bool | tuple[int, str] | None = facts.answers.get(expressions)
+    if found is None:
+        found = _matches(expressions, facts)
+        facts.keep(expressions, found)
+    return found
+
+
+def _matches(expressions: tuple[str, ...], facts: Facts) -> bool | tuple[int, str]:
     for index, expression in enumerate(expressions):
         try:
             if not selector(expression).matches(facts):

@@ -21,6 +21,7 @@ from ..podspec import SpecError, check_node_affinity
 from ..volumes.reach import reach_of
 from .allocation import Holding, holding_of
 from .amounts import amount
+from .binding import Binding, binding_of
 from .claimspec import ClaimSpec, claim_spec
 from .devices import Device, Place, PoolId, device
 
@@ -77,11 +78,18 @@ class SliceInfo(Record, frozen=True, kw_only=True):
     #: Names of its counter sets.
     counter_sets: tuple[str, ...]
 
+    @property
+    def is_bound_late(self) -> bool:
+        """Whether it has devices that have to be waited for after they were allocated."""
+        return any(device.binding for device in self.devices)
+
 
 class ClaimInfo(Record, frozen=True, kw_only=True):
     spec: ClaimSpec
     #: None while it has no allocation.
     allocation: Holding | None
+    #: None unless devices of its allocation have binding conditions.
+    binding: Binding | None = None
     #: UIDs of the pods, and of whatever else, that may use it.
     reserved_for: tuple[str, ...]
     deleting: bool
@@ -106,6 +114,7 @@ def claim_info(claim: dra.ResourceClaim, error: str = "") -> ClaimInfo:
         error=error or (allocation.error if allocation is not None else ""),
         spec=spec,
         allocation=allocation,
+        binding=binding_of(status),
         reserved_for=tuple(each.uid for each in status.reserved_for or ()),
         deleting=metadata.deletion_timestamp is not None,
         protected=FINALIZER in (metadata.finalizers or ()),

@@ -52,6 +52,8 @@ class Reservation(NamedTuple):
     parts: tuple[Part, ...]
     #: The claim that is to be made for its extended resources, if it gets devices for any.
     promise: Promise | None = None
+    #: The time, for allocations that are written; empty for none.
+    at: str = ""
 
 
 class Write(NamedTuple):
@@ -79,9 +81,15 @@ class Lost(NamedTuple):
 
 
 def reserve(
-    claims: Collection[PodClaim], demand: Demand, devices: Devices, node: NodeInfo, pod: PodRef
+    claims: Collection[PodClaim],
+    demand: Demand,
+    devices: Devices,
+    node: NodeInfo,
+    pod: PodRef,
+    *,
+    at: str = "",
 ) -> Reservation | Refused:
-    """Take what the pod's claims need on the node. On a refusal nothing is taken."""
+    """Take what the pod's claims need on the node. On a refusal nothing is taken. `at`: the time, as the API has it."""
     if demand.problem:
         return Refused(demand.problem)
     found = answer(demand, devices, node)
@@ -107,7 +115,7 @@ def reserve(
         if not devices.promise(pod.uid, promise.claim_spec, promise.allocation):
             devices.forget(pod.uid)
             return Refused("resourceclaim not available on the node")
-    return Reservation(pod, node.name, tuple(parts), promise)
+    return Reservation(pod, node.name, tuple(parts), promise, at)
 
 
 def due(reservation: Reservation, part: Part, devices: Devices, version: str) -> Write | Due | Lost:
@@ -144,7 +152,10 @@ def due(reservation: Reservation, part: Part, devices: Devices, version: str) ->
         return Lost(f"devices for resourceclaim {name} were given to others")
     if not claim.protected and not version:
         return Write(part.claim, False, True, _body(claim, None, finalizers=[FINALIZER]))
-    status = {"allocation": part.allocation.status(part.uid), "reservedFor": [_consumer(pod)]}
+    status = {
+        "allocation": part.allocation.status(part.uid, reservation.at),
+        "reservedFor": [_consumer(pod)],
+    }
     return Write(part.claim, True, False, _body(claim, version, status=status))
 
 
@@ -164,11 +175,13 @@ def taken_back(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
 
 
 def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | None:
-    """A claim whose devices keep the pod from nodes and that nobody else uses: without its allocation the pod could
-    go elsewhere."""
+    """A claim whose devices keep the pod from nodes, or did not become ready, and that nobody else uses: without its
+    allocation the pod could go elsewhere."""
     for held in demand.held:
         claim = devices.claim(held.key)
-        if claim is None or claim.allocation is None or held.reach is None or claim.deleting:
+        if claim is None or claim.allocation is None or claim.deleting:
+            continue
+        if held.reach is None and not held.is_lost:
             continue
         if devices.reserved_for(held.key) <= {pod.uid}:
             return claim

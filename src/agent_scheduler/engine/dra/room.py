@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .allocation import Holding
-from .capacity import sizes_of
 from .devices import DeviceId, PoolId
 from .pools import Pool
 
@@ -27,8 +26,8 @@ def has_room(holding: Holding, pools: Mapping[PoolId, Pool]) -> bool:
         total = wanted.setdefault(use.id, dict(pool.consumed.get(use.id.device, {})))
         for name, size in use.consumed:
             total[name] = total.get(name, 0) + size
-        limits = sizes_of(found[0].facts)
-        if any(size > limits.get(name, 0) for name, size in total.items()):
+        published = found[0].facts.capacity
+        if any(name not in published or total[name] > published[name].value.nano for name, _ in use.consumed):
             return False
     return _counters_suffice(holding, pools)
 

@@ -303,7 +303,7 @@ class Search:
         shares = self._shares.get(index, ()) if seat.facts.shared and not ask.option.admin else ()
         if shares and not self._leaves_enough(seat, wanted, shares):
             return False
-        if device.consumes and self._needs_counters(ask, index, seat) and not self._counters_suffice(seat):
+        if device.consumes and self._needs_counters(index, seat) and not self._counters_suffice(seat):
             return False
         if ask.applying and not self._agrees(at, ask, seat):
             if must:
@@ -338,7 +338,7 @@ class Search:
     def _note(self, at: int, ask: Ask, index: int, sign: int) -> None:
         """Count what the device is to counters and constraints, before it is taken or after it was given back."""
         seat = self._seats[index]
-        if seat.device.consumes and self._needs_counters(ask, index, seat):
+        if seat.device.consumes and self._needs_counters(index, seat):
             for counter, size in seat.device.consumes:
                 key = (seat.pool.id, counter)
                 self._counters[key] = self._counters.get(key, 0) + sign * size
@@ -372,13 +372,12 @@ class Search:
         in_use = dict(seat.pool.consumed.get(seat.name, {}))
         for use in shares:
             for each in use:
-                in_use[each.qualified] = in_use.get(each.qualified, 0) + each.size.nano
+                in_use[each.name] = in_use.get(each.name, 0) + each.size.nano
         return fits(wanted, in_use, seat.facts)
 
-    def _needs_counters(self, ask: Ask, index: int, seat: Seat) -> bool:
-        """Whether its counters have to be free: they are not in use for it already."""
-        if ask.option.admin:
-            return False
+    def _needs_counters(self, index: int, seat: Seat) -> bool:
+        """Whether its counters have to be free, for admin access, too: they are not in use already by others who share
+        it."""
         return not (seat.facts.shared and (self._shares.get(index) or seat.name in seat.pool.shares))
 
     def _counters_suffice(self, seat: Seat) -> bool:

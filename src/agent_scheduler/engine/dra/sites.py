@@ -1,8 +1,9 @@
 """What of the pools a node can have: its seats, in the order in which they are tried.
 
 The order is by driver, pool, slice and place in the slice, so that a driver can say by its names what is to be taken
-first. A seat has a `kind`: seats of one kind are the same to every request, so a search that failed with one need not
-try another.
+first. Pools, and slices of a pool, with devices that have to be waited for (binding conditions) come after the others.
+A seat has a `kind`: seats of one kind are the same to every request, so a search that failed with one need not try
+another.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def _is_bound(seat: Seat) -> bool:
 
 def _site(devices: Devices, node: NodeInfo) -> Site:
     seats: list[Seat] = []
+    later: list[Seat] = []
     troubles: list[tuple[PoolId, str]] = []
     kinds: dict[Hashable, int] = {}
     for pool in devices.pools_of(node.name):
@@ -94,12 +96,9 @@ def _site(devices: Devices, node: NodeInfo) -> Site:
         elif pool.error or (twice := _named_twice(device for device, _ in here)):
             troubles.append((pool.id, pool.error or f"duplicate device name {twice}"))
         else:
-            seats += [
-                Seat(device, pool, place, _kind(device, pool, kinds))
-                for device, place in here
-                if not device.has_conditions
-            ]
-    return Site(tuple(seats), tuple(troubles), False)
+            found = [Seat(device, pool, place, _kind(device, pool, kinds)) for device, place in here]
+            (later if pool.is_bound_late else seats).extend(found)
+    return Site((*seats, *later), tuple(troubles), False)
 
 
 def is_on(place: Place, node: NodeInfo) -> bool:

@@ -191,10 +191,9 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
-    """kube-scheduler's, for its files. Neither has an effect: a search is bounded by the devices that it may look at,
-    and devices that take long to be attached (`bindingConditions`) are not waited for."""
-
+    #: How long a search for devices may take on one node.
     filter_timeout: Duration = 10.0
+    #: How long PreBind waits for devices to be made ready (`bindingConditions`).
     binding_timeout: Duration = 600.0
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..columns import Bools, Columns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends, Score
-from ..handle import Handle
+from ..device_backed import ByFullness
+from ..framework import MAX_NODE_SCORE, Depends
 from ..podclass import PODS, PodClass
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ _HALF = MAX_NODE_SCORE // 2
 ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
-class BalancedAllocation(Score):
+class BalancedAllocation(ByFullness):
     name = "NodeResourcesBalancedAllocation"
     depends = Depends.ROOM
     normalize = None
@@ -34,8 +34,9 @@ class BalancedAllocation(Score):
     def __init__(self, resources: Iterable[str] = ()) -> None:
         """Without `resources`: CPU and memory."""
         self.resources = tuple(name for name in resources or ("cpu", "memory") if name != PODS)
+        super().__init__(self.resources)
 
-    def prepare(self, pod: PodClass, handle: Handle) -> tuple[tuple[str, int], ...] | None:
+    def state_of(self, pod: PodClass) -> tuple[tuple[str, int], ...] | None:
         wanted = tuple(
             (resource, pod.requests.get(resource, 0))
             for resource in self.resources

@@ -21,12 +21,13 @@ from ..dra.demand import Demand, PodRef, missing
 from ..dra.explaining import lacking
 from ..dra.hints import Hints
 from ..dra.plans import plan_of
-from ..framework import Depends, Filter, PodRejected, Score, default_normalize
+from ..framework import Depends, Filter, PodRejected, Profile, Score, default_normalize
 from ..handle import Handle
 from ..ledger import Ledger
 from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..queueing.hints import ClusterEventWithHint
+from .args import DynamicResourcesArgs
 
 NAME = "DynamicResources"
 
@@ -52,12 +53,18 @@ class DynamicResources(Filter):
     depends = Depends.USAGE
     reads_requests = False
 
-    def __init__(self, devices: Devices | None = None) -> None:
+    def __init__(self, args: DynamicResourcesArgs | None = None, *, devices: Devices | None = None) -> None:
+        self._args = args or DynamicResourcesArgs()
         self._devices = devices
         self._hints = Hints(devices)
 
+    @property
+    def binding_timeout(self) -> float:
+        """Seconds that devices may take to become ready once they are allocated."""
+        return self._args.binding_timeout
+
     def seeing(self, ledger: Ledger, devices: Devices) -> DynamicResources:
-        return type(self)(devices)
+        return type(self)(self._args, devices=devices)
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
         """Claims have to exist, not be on their way out, and be the pod's own where they were made for it."""
@@ -111,6 +118,16 @@ class DynamicResources(Filter):
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return self._hints.events()
+
+
+def binding_timeouts(profiles: Mapping[str, Profile]) -> dict[str, float]:
+    """By profile; see `DynamicResources.binding_timeout`."""
+    return {
+        name: plugin.binding_timeout
+        for name, profile in profiles.items()
+        for plugin in profile.filters
+        if isinstance(plugin, DynamicResources)
+    }
 
 
 class DynamicResourcesScore(Score):

@@ -13,13 +13,13 @@ import numpy as np
 
 from ..columns import CPU, MEMORY, Bools, Columns, Ints, Rows
 from ..curve import FULL, rates_of
-from ..framework import MAX_NODE_SCORE, Depends, Score
-from ..handle import Handle
+from ..device_backed import ByFullness
+from ..framework import MAX_NODE_SCORE, Depends
 from ..podclass import PODS, PodClass
 from ..wanted import Wanted
 
 
-class _Allocation(Score):
+class _Allocation(ByFullness):
     """Common part of the strategies: a weighted mean over resources of what `_rate` gives."""
 
     name = "NodeResourcesFit"
@@ -29,8 +29,9 @@ class _Allocation(Score):
     def __init__(self, resources: Mapping[str, int] | None = None) -> None:
         #: Resource -> weight. Extended resources and huge pages count only for pods that ask for them.
         self.resources = dict(resources or {"cpu": 1, "memory": 1})
+        super().__init__(self.resources)
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
+    def state_of(self, pod: PodClass) -> Wanted | None:
         counted = {"ephemeral-storage": 0, **pod.requests}
         counted |= {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
         wanted = [

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.allocation import Allocation, holding_of
+from agent_scheduler.engine.dra.allocation import Allocation, Holding, Use, holding_of
 from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Budget, Refused, allocate
 from agent_scheduler.engine.dra.answers import answer
 from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.devices import DeviceId, PoolId
+from agent_scheduler.engine.dra.room import has_room
 from agent_scheduler.objects import dra
 from tests.unit.engine.dra.objects import (
     DRIVER,
@@ -266,9 +268,81 @@ def test_a_pod_may_have_more_devices_than_python_has_frames() -> None:
     assert sum(len(each.picked) for each in given(devices, *names)) == 32 * 40
 
 
-def test_a_device_with_conditions_to_wait_for_is_never_given() -> None:
-    devices = books(slice_of("s", device("a", bindingConditions=["attached"])), claim_of("c"))
+def test_binding_conditions_of_a_device_are_written_into_its_result() -> None:
+    conditions = {"bindingConditions": ["attached", "powered"], "bindingFailureConditions": ["broken"]}
+    devices = books(slice_of("s", device("a", **conditions), device("b")), claim_of("c", exactly(count=2)))
+    (found,) = given(devices, "c")
+    status = found.status("uid", "2026-01-01T00:00:00Z")
+    first, second = status["devices"]["results"]
+    assert {name: first[name] for name in conditions} == conditions
+    assert not conditions.keys() & second.keys()
+    assert status["allocationTimestamp"] == "2026-01-01T00:00:00Z"
+    assert found.drivers_to_wait_for == {DRIVER}
+
+
+def test_devices_without_binding_conditions_come_first() -> None:
+    """Of pools, and of the slices of a pool; whatever their names are."""
+    late = {"bindingConditions": ["attached"]}
+    devices = books(
+        slice_of("a", device("a0"), device("a1", **late), pool={"name": "a"}),
+        slice_of("b0", device("b0", **late), pool={"name": "b", "resourceSliceCount": 2}),
+        slice_of("b1", device("b1"), pool={"name": "b", "resourceSliceCount": 2}),
+        slice_of("c", device("c0"), pool={"name": "c"}),
+        claim_of("c", exactly(count=5)),
+    )
+    (found,) = given(devices, "c")
+    assert [each.id.device for each in found.picked] == ["c0", "a0", "a1", "b1", "b0"]
+
+
+def test_a_device_that_binds_to_its_node_makes_its_claim_one_for_this_node() -> None:
+    devices = books(
+        slice_of("s", device("a", bindsToNode=True), allNodes=True), claim_of("c", exactly(count=1))
+    )
+    (found,) = given(devices, "c")
+    (term,) = found.status("uid")["nodeSelector"]["nodeSelectorTerms"]
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+
+
+def test_what_several_devices_use_of_a_counter_adds_up() -> None:
+    counters = [{"name": "set", "counters": {"k": {"value": "4"}}}]
+    draws = {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": "2"}}}]}
+    parts = [device(name, **draws) for name in "abc"]
+    devices = books(
+        slice_of("s", *parts, sharedCounters=counters),
+        claim_of("first", status=allocated_to("a")),
+        claim_of("c"),
+    )
+    assert len(given(devices, "c")) == 1
+    devices.set_claim(claim_of("second", status=allocated_to("b")))
     assert refusal(devices, "c") == CANNOT_ALLOCATE
+    # And what the binder takes is judged by the same sums.
+    third = Holding((Use(DeviceId(DRIVER, "p", "c"), False),), None)
+    pool = devices.pool(PoolId(DRIVER, "p"))
+    assert pool is not None and not has_room(third, {pool.id: pool})
+
+
+def test_counters_that_are_used_up_keep_admin_access_from_a_device_too() -> None:
+    counters = [{"name": "set", "counters": {"k": {"value": "2"}}}]
+
+    def draws(size: str) -> dict[str, Any]:
+        return {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": size}}}]}
+
+    admin = exactly(adminAccess=True)
+    free = books(slice_of("s", device("a", **draws("2")), sharedCounters=counters), claim_of("c", admin))
+    assert len(given(free, "c")) == 1
+    used = books(
+        slice_of("s", device("a", **draws("2")), device("b", **draws("1")), sharedCounters=counters),
+        claim_of("other", status=allocated_to("b")),
+        claim_of("c", admin),
+    )
+    (found,) = given(used, "c")
+    assert [each.id.device for each in found.picked] == ["b"]
+    full = books(
+        slice_of("s", device("a", **draws("2")), sharedCounters=counters),
+        claim_of("other", status=allocated_to("a")),
+        claim_of("c", admin),
+    )
+    assert refusal(full, "c") == CANNOT_ALLOCATE
 
 
 def test_a_claim_that_is_allocated_can_be_used_where_its_devices_can() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.dra.amounts import amount, written_like
-from agent_scheduler.engine.dra.capacity import consumption, sizes_of
+from agent_scheduler.engine.dra.capacity import consumption, fits
 from agent_scheduler.engine.dra.devices import Facts, device
 from agent_scheduler.objects import dra
 
@@ -50,20 +50,26 @@ def test_what_a_request_takes_of_a_capacity_with_a_policy(
         assert found is None
     else:
         assert found is not None
-        assert [(each.name, each.qualified, each.size.text) for each in found] == [
-            ("m", "d.example.com/m", taken)
-        ]
+        assert [(each.name, each.size.text) for each in found] == [("m", taken)]
 
 
-def test_a_capacity_is_meant_with_or_without_the_domain_of_its_driver_and_only_once() -> None:
-    facts = facts_of(m={"value": "10"})
-    for name in ("m", "d.example.com/m"):
+@pytest.mark.parametrize("published", ["m", "d.example.com/m"])
+def test_a_capacity_is_meant_by_the_name_under_which_it_is_published_and_no_other(published: str) -> None:
+    facts = facts_of(**{published: {"value": "10"}})
+    for name in ("m", "d.example.com/m", "x.example.com/m"):
         found = consumption(facts, ((name, amount("1")),))
-        assert found is not None and found[0].name == "m"
-    assert consumption(facts, (("x.example.com/m", amount("1")),)) is None
+        assert (found is not None) == (name == published)
     assert consumption(facts, (("m", amount("1")), ("d.example.com/m", amount("1")))) is None
+
+
+def test_capacities_whose_names_differ_in_the_domain_alone_are_two() -> None:
     both = facts_of(**{"m": {"value": "10"}, "d.example.com/m": {"value": "20"}})
-    assert sizes_of(both) == {"d.example.com/m": 20 * 10**9}
+    found = consumption(both, (("m", amount("1")),))
+    assert found is not None
+    assert {each.name: each.size.text for each in found} == {"m": "1", "d.example.com/m": "20"}
+    assert fits(found, {"m": 9 * 10**9}, both)
+    assert not fits(found, {"m": 10 * 10**9}, both)
+    assert not fits(found, {"d.example.com/m": 1}, both)
 
 
 def test_a_negative_request_takes_nothing_and_is_no_request() -> None:

@@ -55,7 +55,7 @@ def wakes(
     did = action or (
         ActionType.ADD if old is None else ActionType.DELETE if new is None else ActionType.UPDATE
     )
-    plugin = DynamicResources(devices)
+    plugin = DynamicResources(devices=devices)
     woken = False
     for entry in entries_for(plugin, kind, did):
         assert entry.hint_fn is not None
@@ -165,11 +165,11 @@ def test_without_a_picture_of_the_devices_every_event_wakes() -> None:
 def test_a_pod_is_kept_from_the_queue_until_its_claims_are_there(
     pod: Callable[[], PodInfo], said: str | None, devices: Devices
 ) -> None:
-    assert DynamicResources(devices).pre_enqueue(pod()) == said
+    assert DynamicResources(devices=devices).pre_enqueue(pod()) == said
 
 
 def test_pods_that_ask_for_the_same_have_one_place_in_the_index(devices: Devices) -> None:
-    plugin = DynamicResources(devices)
+    plugin = DynamicResources(devices=devices)
     (entry,) = entries_for(plugin, Resource.RESOURCE_SLICE, ActionType.ADD)
     assert (
         isinstance(entry.pre_hint, ByKeys) and entry.pre_hint.index.shared is not None and entry.pre_hint.once
