@@ -25,7 +25,7 @@ from tests.decisions.plain import Obj, World, decide
 from tests.decisions.plain.balanced_allocation import evenness
 from tests.decisions.plain.filters import refuse
 from tests.decisions.plain.node_resources_fit import SCORED, allocatable, least_allocated
-from tests.decisions.plain.requests import NON_ZERO, pod_request
+from tests.decisions.plain.requests import NON_ZERO, containers_request, pod_request
 from tests.decisions.plain.world import name
 from tests.decisions.recording import Case
 
@@ -251,6 +251,8 @@ def observed(cases: Iterable[Case]) -> dict[str, list[Observation]]:
     """What the cases say of each node name, in the order of their making."""
     found: dict[str, list[Observation]] = {}
     for case in sorted(cases, key=lambda case: case.id):
+        if case.is_error:
+            continue
         world = case.world()
         for node in case.nodes:
             observation = _observation(case, node, world)
@@ -271,7 +273,9 @@ def _observation(case: Case, node: Obj, world: World) -> Observation | None:
         placed=tuple(sum(pod_request(one, resource) for one in placed) for resource in SCORED),
         wanted=tuple(pod_request(pod, resource) for resource in SCORED),
         non_zero=tuple(
-            sum(pod_request(one, resource, non_zero=True) for one in (*placed, pod)) for resource in SCORED
+            sum(pod_request(one, resource, non_zero=True) for one in placed)
+            + containers_request(pod, resource)
+            for resource in SCORED
         ),
         room=allocatable(node, "pods") - len(placed) - 1,
         feasible=name(node) in (case.scores or [case.node]),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.engine.decide import ClassViews, decide
-from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.framework import PodUnrankable, Profile
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.namespaces import Namespaces
@@ -19,6 +19,7 @@ from agent_scheduler.engine.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects import wire
 from tests.decisions.plain import Obj, World
 
@@ -50,7 +51,7 @@ class EngineDecision:
 class Engine:
     """Columns, snapshot and views of one world."""
 
-    def __init__(self, world: World, profile: Profile = DEFAULT) -> None:
+    def __init__(self, world: World, profile: Profile = DEFAULT, catalogue: Catalogue | None = None) -> None:
         self.profile = profile
         self.ledger = Ledger()
         self.namespaces = Namespaces()
@@ -61,7 +62,9 @@ class Engine:
             self.ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
         for number, pod in enumerate(world.pods):
             self.ledger.set_pod(self.read(pod, f"placed-{number}"), pod["spec"]["nodeName"])
-        self.snapshot = Snapshot(self.ledger, Handle(self.ledger, namespaces=self.namespaces))
+        self.snapshot = Snapshot(
+            self.ledger, Handle(self.ledger, namespaces=self.namespaces, catalogue=catalogue)
+        )
         self.views = ClassViews(profile, self.snapshot)
 
     def read(self, pod: Obj, uid: str) -> PodInfo:
@@ -85,7 +88,10 @@ class Engine:
         self.snapshot.refresh()
         view = self.views.of(self.snapshot.handle.class_of(info))
         columns = self.snapshot.columns
-        decision = decide(view, columns, candidates=len(columns.nodes))
+        try:
+            decision = decide(view, columns, candidates=len(columns.nodes))
+        except PodUnrankable as why:
+            return EngineDecision((), str(why))
         if isinstance(decision, Refusal):
             return EngineDecision((), decision.message, decision.plugins)
         rows = view.feasible_rows(columns)

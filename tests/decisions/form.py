@@ -140,16 +140,99 @@ _BUDGET = {
 }
 _CASE = {"id": None, "features": [None], "nodes": [_NODE], "pods": [_POD], "pending": _POD}
 
+#: What the first recording leaves out: its lines begin with one of these kinds.
+KINDS_2 = frozenset(
+    {
+        *("pod-level", "affinity-numbers", "affinity-keys", "spread-policies", "deleted-node", "resize"),
+        *("resize-pod-level", "image-volumes", "declared-features", "mixed", "vac", "rwop"),
+    }
+)
+_CONTAINER_2 = {
+    **_CONTAINER,
+    "restartPolicyRules": [{"action": None, "exitCodes": dict.fromkeys(("operator", "values"))}],
+}
+_CONTAINER_STATUS = {
+    **dict.fromkeys(("name", "image", "imageID", "ready", "started", "restartCount", "state", "lastState")),
+    "resources": _RESOURCES,
+    "allocatedResources": _ANY,
+}
+_POD_2 = {
+    **_POD,
+    "spec": {
+        **_POD_SPEC,
+        "containers": [_CONTAINER_2],
+        "initContainers": [_CONTAINER_2],
+        "volumes": [
+            {
+                "name": None,
+                "image": dict.fromkeys(("reference", "pullPolicy")),
+                "persistentVolumeClaim": dict.fromkeys(("claimName", "readOnly")),
+            }
+        ],
+        **dict.fromkeys(("hostNetwork", "hostUsers")),
+    },
+    "status": {
+        **_POD["status"],
+        "conditions": [dict.fromkeys(("type", "status", "reason", "message"))],
+        "containerStatuses": [_CONTAINER_STATUS],
+        "initContainerStatuses": [_CONTAINER_STATUS],
+        "resources": _RESOURCES,
+        "allocatedResources": _ANY,
+    },
+}
+_NODE_2 = {**_NODE, "status": {**_NODE["status"], "declaredFeatures": [None]}}
+_OF_VOLUMES = dict.fromkeys(("accessModes", "storageClassName", "volumeMode", "volumeAttributesClassName"))
+_CLAIM = {
+    **dict.fromkeys(("apiVersion", "kind")),
+    "metadata": _METADATA,
+    "spec": {**_OF_VOLUMES, "resources": _RESOURCES, "volumeName": None, "selector": _LABEL_SELECTOR},
+    "status": {"phase": frozenset({"Pending", "Bound", "Lost"}), "accessModes": [None], "capacity": _ANY},
+}
+_VOLUME = {
+    **dict.fromkeys(("apiVersion", "kind")),
+    "metadata": _METADATA,
+    "spec": {
+        **_OF_VOLUMES,
+        "capacity": _ANY,
+        "persistentVolumeReclaimPolicy": None,
+        "csi": dict.fromkeys(("driver", "volumeHandle")),
+        "claimRef": dict.fromkeys(("apiVersion", "kind", "name", "namespace", "uid")),
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [_NODE_TERM]}},
+    },
+    "status": {"phase": frozenset({"Pending", "Available", "Bound", "Released", "Failed"})},
+}
+_STORAGE_CLASS = {
+    **dict.fromkeys(("apiVersion", "kind", "provisioner", "volumeBindingMode", "reclaimPolicy")),
+    "metadata": _METADATA,
+}
+_CASE_2 = {**_CASE, "nodes": [_NODE_2], "pods": [_POD_2], "pending": _POD_2}
+
 PLUGINS = (
     *("TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity"),
     *("DynamicResources", "NodeResourcesBalancedAllocation", "ImageLocality"),
 )
-DECISION: Shape = {
+DECISION: dict[str, Any] = {
     **_CASE,
     "result": dict.fromkeys(("node", "message", "reason")),
     "scores": EachOf(dict.fromkeys(PLUGINS)),
     "final": _ANY,
 }
+DECISION_2: Shape = {
+    **DECISION,
+    **_CASE_2,
+    "storageClasses": [_STORAGE_CLASS],
+    "pvcs": [_CLAIM],
+    "pvs": [_VOLUME],
+    "result": {**DECISION["result"], "boundVolumes": _ANY, "provisioning": [None]},
+}
+
+
+def of_decision(line: Mapping[str, Any]) -> Shape:
+    """The shape that a line's first feature asks for."""
+    kind, *_ = (line.get("features") or [""]) if isinstance(line.get("features"), list) else [""]
+    return DECISION_2 if kind in KINDS_2 else DECISION
+
+
 PREEMPTION: Shape = {
     **_CASE,
     "pdbs": [_BUDGET],

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agent_scheduler.engine.decide import Placement, decide
-from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.framework import PodUnrankable, Profile
 from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.podinfo import PodInfo
@@ -60,7 +60,10 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
 
 def message(engine: Engine, pending: Obj) -> str | None:
     """The whole message about a pod, None where it fits."""
-    first = next(attempts(engine, pending), None)
+    try:
+        first = next(attempts(engine, pending), None)
+    except PodUnrankable as why:
+        return str(why)
     return None if first is None else first.message
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,42 @@ from tests.needed import need
 
 
 @dataclass(frozen=True)
+class Storage:
+    """The storage objects of a case, as the API server had them, and what became of the pod's claims."""
+
+    classes: tuple[Obj, ...] = ()
+    claims: tuple[Obj, ...] = ()
+    volumes: tuple[Obj, ...] = ()
+    #: Claim -> the volume that it was given.
+    bound: dict[str, str] = field(default_factory=dict)
+    #: Claims for which a volume was to be made.
+    provisioning: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.claims)
+
+
+@dataclass(frozen=True)
 class Case:
     """One decision with its scores: `node` where the pod went, or `message` where it could not go."""
 
     id: int
+    #: As the recording names it; empty in the first one, whose cases are each about several things.
+    kind: str
     nodes: tuple[Obj, ...]
     pods: tuple[Obj, ...]
     pending: Obj
     node: str | None
     message: str | None
+    reason: str | None
     scores: dict[str, dict[str, int]]
     final: dict[str, int]
+    storage: Storage = Storage()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the attempt failed rather than that every node was refused."""
+        return self.message is not None and not self.message.startswith("0/")
 
     def world(self, *others: Obj) -> World:
         """The cluster of the case, with pods that the case does not list."""
@@ -57,30 +83,70 @@ class PreemptionCase:
 
 
 DECISIONS = RECORDINGS / "kube-scheduler-1.36.2-decisions.jsonl"
+DECISIONS_2 = RECORDINGS / "kube-scheduler-1.36.2-decisions-2.jsonl"
 PREEMPTIONS = RECORDINGS / "kube-scheduler-1.36.2-preemption.jsonl"
 
 
 def decisions(path: Path | None = None) -> list[Case]:
-    """The recorded decisions, by default those that the environment names; skips the test where there are none."""
-    lines = _lines(path or _named("AGENT_SCHEDULER_DECISIONS", DECISIONS), form.DECISION)
+    """The recorded decisions of a file, by default of the one that the environment names, else of both recordings.
+
+    Lines of either form may be in it. Skips the test where there is no recording.
+    """
+    given = os.environ.get("AGENT_SCHEDULER_DECISIONS")
+    paths = [path or Path(given or "")] if path or given else [DECISIONS, DECISIONS_2]
     return [
         Case(
             line["id"],
+            line["features"][0] if form.of_decision(line) is form.DECISION_2 else "",
             tuple(line["nodes"]),
             tuple(_with_requests(pod) for pod in line["pods"]),
             _with_requests(line["pending"]),
             line["result"].get("node"),
             line["result"].get("message"),
+            line["result"].get("reason"),
             line.get("scores") or {},
             line.get("final") or {},
+            _storage(line),
         )
-        for line in lines
+        for each in paths
+        for line in _lines(each, form.of_decision)
     ]
+
+
+def _storage(line: dict[str, Any]) -> Storage:
+    """With what the recording leaves out: namespaces, and the marks of what is fully bound."""
+    claims = [_stored(claim, "default") for claim in line.get("pvcs") or ()]
+    uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in claims}
+    bound = set()
+    for claim in claims:
+        if (claim.get("status") or {}).get("phase") == "Bound":
+            claim["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+            bound.add((claim["metadata"]["name"], claim["spec"]["volumeName"]))
+    volumes = [_stored(volume) for volume in line.get("pvs") or ()]
+    for volume in volumes:
+        ref = volume["spec"].get("claimRef")
+        if ref is not None:
+            uid = uids[ref["name"]] if (ref["name"], volume["metadata"]["name"]) in bound else ""
+            volume["spec"] = {**volume["spec"], "claimRef": {"namespace": "default", "uid": uid, **ref}}
+    return Storage(
+        tuple(_stored(each) for each in line.get("storageClasses") or ()),
+        tuple(claims),
+        tuple(volumes),
+        line["result"].get("boundVolumes") or {},
+        frozenset(line["result"].get("provisioning") or ()),
+    )
+
+
+def _stored(body: dict[str, Any], namespace: str = "") -> dict[str, Any]:
+    name = body["metadata"]["name"]
+    metadata = {"uid": f"uid-{name}", "resourceVersion": "1", **body["metadata"]}
+    return {**body, "metadata": {**metadata, "namespace": namespace} if namespace else metadata}
 
 
 def preemptions() -> list[PreemptionCase]:
     """The recorded preemptions; skips the test where there are none."""
-    lines = _lines(_named("AGENT_SCHEDULER_PREEMPTION_DECISIONS", PREEMPTIONS), form.PREEMPTION)
+    given = os.environ.get("AGENT_SCHEDULER_PREEMPTION_DECISIONS")
+    lines = _lines(Path(given) if given else PREEMPTIONS, lambda _line: form.PREEMPTION)
     return [
         PreemptionCase(
             line["id"],
@@ -100,15 +166,10 @@ def preemptions() -> list[PreemptionCase]:
     ]
 
 
-def _named(variable: str, default: Path) -> Path:
-    given = os.environ.get(variable)
-    return Path(given) if given else default
-
-
-def _lines(path: Path, shape: form.Shape) -> list[dict[str, Any]]:
+def _lines(path: Path, shape: Callable[[dict[str, Any]], form.Shape]) -> list[dict[str, Any]]:
     """Skips only where the recordings as a whole are missing: a file that somebody names has to be there."""
     if not path.is_file():
-        if path in (DECISIONS, PREEMPTIONS):
+        if path in (DECISIONS, DECISIONS_2, PREEMPTIONS):
             need(False, f"there is no recording of kube-scheduler's decisions at {path}")
         raise FileNotFoundError(f"there is no recording at {path}")
     lines = []
@@ -119,7 +180,7 @@ def _lines(path: Path, shape: form.Shape) -> list[dict[str, Any]]:
             line = json.loads(text)
         except json.JSONDecodeError as error:
             raise form.Unknown(f"{path}:{number}: {error}") from None
-        form.check(line, shape, f"{path}:{number}: case")
+        form.check(line, shape(line), f"{path}:{number}: case")
         if missing := {"id", "nodes", "pods", "pending", "result"} - line.keys():
             raise form.Unknown(f"{path}:{number}: case: {', '.join(sorted(missing))} missing")
         lines.append(line)

@@ -22,6 +22,13 @@ class Scene(NamedTuple):
 
 
 def scenes(cases: Sequence[Case]) -> list[Scene]:
-    left_over = background.infer(cases)
-    arrived = (in_order_of_arrival(case) for case in cases)
-    return [Scene(case, case.world(*background.carried(left_over, case))) for case in arrived]
+    """Of the cases that are of a kind the recording leaves out nothing."""
+    left_over = background.infer([case for case in cases if not case.kind])
+    return [
+        Scene(case, case.world())
+        if case.kind
+        else Scene(
+            arrived := in_order_of_arrival(case), arrived.world(*background.carried(left_over, arrived))
+        )
+        for case in cases
+    ]

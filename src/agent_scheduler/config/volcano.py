@@ -75,6 +75,8 @@ _PREDICATES: Mapping[str, str] = {
     "predicate.PodTopologySpreadEnable": "PodTopologySpread",
     "predicate.VolumeBindingEnable": "VolumeBinding",
 }
+#: Plugins of kube-scheduler that Volcano has no function for.
+_UNKNOWN = frozenset({"NodeDeclaredFeatures"})
 #: Switches of what is not here: a warning or, where it would place pods elsewhere, a refusal if they are on.
 _IDLE_PREDICATES: Mapping[str, str] = {
     "predicate.CacheEnable": "has no effect: answers are always kept from pod to pod",
@@ -117,7 +119,7 @@ class _Profile:
 
     def plain(self) -> dict[str, Any]:
         """As a profile of a file."""
-        off = (
+        off = _UNKNOWN | (
             self.filters_off
             if self.predicates
             else {"NodeUnschedulable", "DynamicResources", *_PREDICATES.values()}

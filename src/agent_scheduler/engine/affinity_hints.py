@@ -23,6 +23,8 @@ _WANTS, _IS = "wants", "is"
 _ANYWHERE = None
 #: A key of pods whose terms choose namespaces by their labels.
 _BY_NAMESPACE = "by-namespace"
+#: A word before each topology key of a pod's own terms.
+_TOPOLOGY = "topology"
 #: A key of pods that any node can suit, whatever domains it belongs to.
 _UNTIED = "untied"
 
@@ -100,18 +102,16 @@ def _own_label(pod: object, old: object | None, new: object | None) -> QueueingH
 
 
 def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A node that is new, or whose domain is another, for a key of the pod's own terms. The keys of other pods' terms
-    are not known here: who has no terms itself was refused by those, and any label may be one of them."""
+    """A node that is new, or whose domain is another, for a key of the pod's own terms: it may do, and whoever runs on
+    it stands elsewhere for the pod, whichever other keys the node has. The keys of other pods' terms are not known
+    here: who has no terms itself was refused by those, and any label may be one of them."""
     assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
     terms = pod.cls.terms
-    before = old.labels if isinstance(old, NodeInfo) else {}
-    needed = {term.topology_key for term in terms.affinity}
-    if any(key not in new.labels for key in needed):
-        return QueueingHint.SKIP
-    if not isinstance(old, NodeInfo) or not (terms.affinity or terms.anti_affinity):
-        return QueueingHint.QUEUE
-    keys = needed | {term.topology_key for term in terms.anti_affinity}
-    moved = any(before.get(key) != new.labels.get(key) for key in keys)
+    if not isinstance(old, NodeInfo):
+        needed = {term.topology_key for term in terms.affinity}
+        return QueueingHint.SKIP if needed and needed.isdisjoint(new.labels) else QueueingHint.QUEUE
+    keys = {term.topology_key for term in (*terms.affinity, *terms.anti_affinity)}
+    moved = not keys or any(old.labels.get(key) != new.labels.get(key) for key in keys)
     return QueueingHint.QUEUE if moved else QueueingHint.SKIP
 
 
@@ -158,7 +158,10 @@ def _keys_of_waiting(pod: PodInfo) -> Iterable[Key]:
     for term in (*terms.affinity[:1], *terms.anti_affinity):
         yield from _keys_of_term(_WANTS, term)
     yield from _keys_of_traits(_IS, pod)
-    yield ("topology", terms.affinity[0].topology_key) if terms.affinity else _UNTIED
+    for term in (*terms.affinity, *terms.anti_affinity):
+        yield _TOPOLOGY, term.topology_key
+    if not terms.affinity:
+        yield _UNTIED
     if any(term.match.namespace_selector is not None for term in (*terms.affinity, *terms.anti_affinity)):
         yield _BY_NAMESPACE
 
@@ -174,7 +177,9 @@ def _keys_of_pods(event: ClusterEvent, old: PodInfo | None, new: PodInfo | None)
 
 
 def _keys_of_node(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> Iterable[Key]:
-    return [_UNTIED, *(("topology", key) for key in new.labels)]
+    before = {} if old is None else old.labels
+    moved = (key for key in {**before, **new.labels} if before.get(key) != new.labels.get(key))
+    return [_UNTIED, *((_TOPOLOGY, key) for key in moved)]
 
 
 def _keys_of_namespace(

@@ -25,7 +25,6 @@ FIXED: Final[Mapping[str, str]] = MappingProxyType(
 #: What it means that a plugin of kube-scheduler is not registered, where its name does not say it.
 ABSENT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "NodeDeclaredFeatures": "features that nodes declare are not looked at",
         "GangScheduling": "groups of pods are not scheduled together",
         "SelectorSpread": "PodTopologySpread took its place",
         **dict.fromkeys(
@@ -58,6 +57,7 @@ _KUBE: Final = (
     Enabled("NodeResourcesBalancedAllocation", 1),
     Enabled("ImageLocality", 1),
     Enabled("DefaultBinder"),
+    Enabled("NodeDeclaredFeatures"),
 )
 
 #: Names of kube-scheduler's default plugins.

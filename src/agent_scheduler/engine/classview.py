@@ -24,7 +24,7 @@ from .compiled import (
     filters_of,
     scores_of,
 )
-from .framework import Depends, Facetted, FacettedScore, Profile
+from .framework import Depends, Facetted, FacettedScore, PodUnrankable, Profile
 from .outline import Outlines
 from .podclass import PodClass
 from .ranking import REFUSED, Ranking, best_of
@@ -80,6 +80,7 @@ class ClassView:
         "_scores",
         "pod",
         "seen",
+        "unrankable",
     )
 
     def __init__(
@@ -93,7 +94,13 @@ class ClassView:
         outlines = outlines or Outlines(profile)
         self._outline = outline = outlines.of(pod, handle, self._reads)
         self._filters, self._rejection = filters_of(outline.filters, pod, handle)
-        self._scores = scores_of(outline.scores, pod, handle)
+        self._scores: tuple[CompiledScore, ...] = ()
+        #: Why nodes cannot be ranked for the class, where a score says so.
+        self.unrankable = ""
+        try:
+            self._scores = scores_of(outline.scores, pod, handle)
+        except PodUnrankable as why:
+            self.unrankable = str(why)
         snapshot.take_new_counts()
         if outline.answers is not None and self._rejection is None:
             self._nodes = outline.answers

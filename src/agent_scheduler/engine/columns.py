@@ -278,6 +278,11 @@ class Columns:
             self._labels[key] = column
         return column
 
+    def has(self, node_name: str) -> bool:
+        """Whether a node of the name is there."""
+        names = self.label(NODE_NAME)[: self.size]  # first: it interns the names
+        return bool((names == self.interns.known_value(node_name)).any())
+
     def image(self, name: str) -> Ints:
         """Bytes of an image on the rows in use; 0 where a node lacks it."""
         column = self._images.get(name)

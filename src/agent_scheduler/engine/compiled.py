@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from .columns import Bools, Columns, Ints, Rows
-from .framework import Filter, PodRejected, Profile, Score, WeightedScore
+from .framework import Filter, PodRejected, PodUnrankable, Profile, Score, WeightedScore
 from .handle import Handle
 from .podclass import PodClass
 from .ranking import REFUSED
@@ -164,12 +164,17 @@ def filters_of(
 
 
 def scores_of(parts: Iterable[ScorePart], pod: PodClass, handle: Handle) -> tuple[CompiledScore, ...]:
-    """`filters_of` for scores: those that may tell nodes apart for `pod`."""
+    """`filters_of` for scores: those that may tell nodes apart for `pod`. Raises PodUnrankable, naming the plugin."""
     compiled = []
     for part in parts:
         if isinstance(part, CompiledScore):
             compiled.append(part)
-        elif (state := part.plugin.prepare(pod, handle)) is not None:
+            continue
+        try:
+            state = part.plugin.prepare(pod, handle)
+        except PodUnrankable as why:
+            raise PodUnrankable(f'running PreScore plugin "{part.plugin.name}": {why}') from None
+        if state is not None:
             compiled.append(CompiledScore(part, state))
     return tuple(compiled)
 

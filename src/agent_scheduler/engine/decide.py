@@ -6,10 +6,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from .classview import ClassView
 from .columns import Columns
-from .framework import Profile
+from .framework import PodUnrankable, Profile
 from .outline import Outlines
 from .podclass import PodClass
 from .ranking import REFUSED, best_of
@@ -79,7 +80,8 @@ def decide(
     Among nodes of equal score the first at or after row `offset` wins, wrapping around: workers with different
     offsets then fill different nodes, which is what keeps them from racing for one. A `nominated` row is taken
     first if it is feasible, as kube-scheduler does. Rows in `taken` are not looked at: others hold their room. Where
-    there are any, a refusal says nothing of them (see `preemption.nominated`).
+    there are any, a refusal says nothing of them (see `preemption.nominated`). Raises PodUnrankable where there are
+    several nodes to rank, and the pod's preferences have no meaning.
     """
     chosen: Sequence[int]
     if nominated is None and not taken:
@@ -91,6 +93,10 @@ def decide(
             chosen = [nominated, *(row for row in chosen if row != nominated)][:candidates]
     if not chosen:
         return view.refusal(columns)
+    if view.unrankable and chosen[0] != nominated:
+        several = np.count_nonzero(view.ranked(columns, taken) != REFUSED) > 1
+        if several:
+            raise PodUnrankable(view.unrankable)
     return Placement(_candidates(columns, chosen), view.seen)
 
 

@@ -63,6 +63,11 @@ class PodRejected(Exception):
     """Raised by `Filter.prepare`: no node at all will do, and the text says why (kube-scheduler's PreFilter)."""
 
 
+class PodUnrankable(Exception):
+    """Raised by `Score.prepare`: of several nodes none can be chosen, and the text says why (an error of
+    kube-scheduler's PreScore). A pod that a single node is left for is not ranked, and goes there."""
+
+
 class Filter(Protocol):
     """Refuses nodes. `name` is kube-scheduler's plugin name.
 
@@ -127,7 +132,7 @@ class Score(Protocol):
         """Turns raw scores of the feasible nodes into 0..100; None where they are that already."""
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
-        """State for `score`; None where every node would get the same."""
+        """State for `score`; None where every node would get the same. Raises PodUnrankable."""
 
     def score(self, state: Any, nodes: Columns, rows: Rows) -> Ints:
         """One raw score for each of `rows`."""

@@ -9,6 +9,7 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 
+from .features import NO_FEATURES, known_features
 from .queueing.events import ActionType, ClusterEvent, Resource
 from .requests import NODE_LIMIT, Amounts
 
@@ -37,6 +38,8 @@ class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     namespace: str = ""
     #: Size in bytes by name of the images that it has; empty where nobody asks (see `node_info`).
     images: Mapping[str, int] = NO_IMAGES
+    #: Names of features that its kubelet has declared, of those that a pod may need.
+    features: frozenset[str] = NO_FEATURES
 
     @property
     def metadata(self) -> NodeInfo:
@@ -71,6 +74,7 @@ def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
         conditions={condition.type: condition.status for condition in node.status.conditions or ()},
         errors=tuple(errors),
         images=_sizes(node.status.images) if images and node.status.images else NO_IMAGES,
+        features=known_features(node.status.declared_features),
     )
 
 
@@ -87,6 +91,7 @@ def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
         and new.taints == old.taints
         and new.labels == old.labels
         and new.images == old.images
+        and new.features == old.features
     )
 
 
@@ -102,5 +107,6 @@ def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:
         (ActionType.UPDATE_NODE_TAINT, new.taints != old.taints or new.unschedulable != old.unschedulable),
         (ActionType.UPDATE_NODE_CONDITION, new.conditions != old.conditions),
         (ActionType.UPDATE_NODE_ANNOTATION, new.annotations != old.annotations),
+        (ActionType.UPDATE_NODE_DECLARED_FEATURE, new.features != old.features),
     )
     return [ClusterEvent(Resource.NODE, action) for action, changed in changes if changed]

@@ -19,7 +19,7 @@ from .compiled import (
     filters_of,
     scores_of,
 )
-from .framework import Depends, Filter, Profile, Score
+from .framework import Depends, Filter, PodUnrankable, Profile, Score
 from .handle import Handle
 from .nodeanswers import NodeAnswers, SharedAnswers
 from .podclass import PodClass
@@ -95,7 +95,10 @@ class Outlines:
             filters += compiled
         scores: list[ScorePart] = []
         for weighted in self._scores:
-            scores += (weighted,) if _is_of_one(weighted.plugin) else scores_of((weighted,), pod, handle)
+            try:
+                scores += (weighted,) if _is_of_one(weighted.plugin) else scores_of((weighted,), pod, handle)
+            except PodUnrankable:
+                return self._blank
         if not self._answers_hold:
             return Outline(filters, scores)
         answers = self.answers(

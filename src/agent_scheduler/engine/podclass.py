@@ -15,16 +15,24 @@ A pod that cannot be read is a class too: its `error` names the field, and no wo
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 import msgspec
 
 from agent_scheduler.objects import wire
 
+from .features import required_features
 from .labelselector import Labels
 from .owners import Siblings
-from .podspec import SpecError, check_node_affinity, check_tolerations, decode_part, readable_part
+from .podspec import (
+    SpecError,
+    check_node_affinity,
+    check_tolerations,
+    decode_part,
+    readable_part,
+    with_void_terms,
+)
 from .podterms import (
     NO_TERMS,
     ExistingTerm,
@@ -33,17 +41,9 @@ from .podterms import (
     pod_terms,
     spread_constraints,
 )
-from .requests import (
-    Amounts,
-    amounts,
-    container_amounts,
-    counts_by_default,
-    pod_requests,
-    requested,
-    with_defaults,
-)
+from .requests import Amounts, PodAmounts, pod_amounts
 from .spelling import NOBODY, Owner, given_by, is_infeasible, speaks_of_pods, spelling
-from .volumes.podvolumes import PodVolumes, Recogniser, pod_volumes
+from .volumes.podvolumes import PodVolumes, Recogniser, images_of, pod_volumes
 
 if TYPE_CHECKING:
     from .dra.demand import Demand
@@ -60,13 +60,21 @@ _selector = msgspec.json.Decoder(dict[str, str] | None)
 _affinity = msgspec.json.Decoder(wire.Affinity | None)
 _tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
 _spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
-_resources = msgspec.json.Decoder(wire.Resources | None)
 _ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
 
 #: Spellings kept of each class that lives, and besides.
 _SPELLINGS_OF_A_CLASS = 8
 _SPELLINGS_KEPT = 1024
 
+
+class Images(NamedTuple):
+    """As they are written: what containers and init containers run, and what is mounted as volumes."""
+
+    run: tuple[str, ...]
+    mounted: tuple[str, ...]
+
+
+NO_IMAGES: Final = Images((), ())
 
 _NO_STATUS = wire.PodStatus()
 _NO_LABELS: Labels = {}
@@ -81,11 +89,13 @@ class PodClass:
         "_facing",
         "affinity",
         "besides",
+        "by_containers",
         "claims",
         "error",
         "existing",
         "extended",
         "faces",
+        "features",
         "host_ports",
         "images",
         "labels",
@@ -107,13 +117,15 @@ class PodClass:
         *,
         requests: Amounts,
         nonzero: tuple[int, int],
+        by_containers: Amounts | None = None,
+        features: frozenset[str] = frozenset(),
         host_ports: tuple[HostPort, ...],
         node_selector: dict[str, str],
         affinity: wire.NodeAffinity | None,
         tolerations: tuple[wire.Toleration, ...],
         terms: PodTerms = NO_TERMS,
         spread: tuple[SpreadConstraint, ...] = (),
-        images: tuple[str, ...] = (),
+        images: Images = NO_IMAGES,
         namespace: str = "",
         labels: Labels = _NO_LABELS,
         faces: tuple[ExistingTerm, ...] = (),
@@ -124,12 +136,16 @@ class PodClass:
         error: str = "",
         besides: Hashable = None,
     ) -> None:
-        #: Equal for classes that differ in no more than `requests`, `nonzero` and `extended`.
+        #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
         self.besides: Hashable = object() if besides is None else besides
         #: Amounts in the ledger's units, zeros left out, `PODS` always 1.
         self.requests = requests
         #: (millicores, bytes) that the pod counts as in scores.
         self.nonzero = nonzero
+        #: As what NodeResourcesFit counts it there until it runs, where that is something else (`pod_amounts`).
+        self.by_containers = by_containers
+        #: What its node has to have declared.
+        self.features = features
         self.host_ports = host_ports
         self.node_selector = node_selector
         self.affinity = affinity
@@ -138,7 +154,7 @@ class PodClass:
         self.terms = terms
         self.existing = terms.existing()
         self.spread = spread
-        #: Of its containers and init containers, as they are written; empty where nobody asks (see `PodClasses`).
+        #: Empty where nobody asks (see `PodClasses`).
         self.images = images
         #: Empty where nothing in the spec makes them matter.
         self.namespace = namespace
@@ -192,6 +208,8 @@ class PodClass:
             found = self._facing[key] = PodClass(
                 requests=self.requests,
                 nonzero=self.nonzero,
+                by_containers=self.by_containers,
+                features=self.features,
                 host_ports=self.host_ports,
                 node_selector=self.node_selector,
                 affinity=self.affinity,
@@ -267,7 +285,7 @@ class PodClasses:
         node_name: str = "",
     ) -> PodClass:
         """As `of`, for what could be read. Asked of each version of each pod."""
-        given = given_by(status)
+        given = given_by(spec, status)
         volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
         # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
         looks = (
@@ -281,6 +299,8 @@ class PodClasses:
             spec.topology_spread_constraints,
             spec.scheduler_name,
             self.images_for,
+            spec.host_network,
+            spec.host_users,
             given,
             node_name,
         )
@@ -289,7 +309,7 @@ class PodClasses:
             if last is not None:
                 return last
         owner = Owner(namespace, name, uid, labels)
-        images = self._images(spec) if self.images_for else None
+        images = self._images(spec, volumes) if self.images_for else None
         spelled = spelling(spec, given, volumes, owner, node_name, images)
         found = self._by_spelling.get(spelled)
         if found is None:
@@ -307,48 +327,23 @@ class PodClasses:
     ) -> PodClass:
         ports: list[HostPort] = []
         problems = [problem] if problem else []
-        infeasible = is_infeasible(status)
-        containers = container_amounts(
-            spec.containers,
-            "spec.containers",
-            problems,
-            statuses=status.container_statuses,
-            infeasible=infeasible,
-        )
-        inits = container_amounts(
-            spec.init_containers,
-            "spec.initContainers",
-            problems,
-            statuses=status.init_container_statuses,
-            infeasible=infeasible,
-        )
-        pod_level, overhead = _pod_level_amounts(spec, problems), _overhead(spec, problems)
+        asked = pod_amounts(spec, status, is_infeasible(status), problems)
         for index, container in enumerate(spec.containers or ()):
             ports += _host_ports(container, f"spec.containers[{index}].ports", problems)
         for index, container in enumerate(spec.init_containers or ()):
             if container.restart_policy == "Always":
                 ports += _host_ports(container, f"spec.initContainers[{index}].ports", problems)
-        requests = pod_requests(
-            (requests for requests, _ in containers), inits, pod_level=pod_level, overhead=overhead
-        )
-        counted = requests
-        if any(counts_by_default(each) for each, _ in (*containers, *inits)):
-            counted = pod_requests(
-                (with_defaults(requests) for requests, _ in containers),
-                ((with_defaults(requests), sidecar) for requests, sidecar in inits),
-                pod_level=pod_level,
-                overhead=overhead,
-            )
-        nonzero = (counted.get("cpu", 0), counted.get("memory", 0))
-        requests = {resource: amount for resource, amount in requests.items() if amount}
+        requests = {resource: amount for resource, amount in asked.requests.items() if amount}
         requests[PODS] = 1
-        images = self._images(spec)
+        images = self._images(spec, bytes(spec.volumes))
         volumes = _volumes(spec, owner, problems)
+        features = required_features(spec, problems)
         error = problems[0] if problems else ""
         speaks = speaks_of_pods(spec)
         host_ports = tuple(sorted(set(ports)))
         besides = (
             host_ports,
+            features,
             bytes(spec.node_selector),
             bytes(spec.affinity),
             bytes(spec.tolerations),
@@ -360,14 +355,21 @@ class PodClasses:
             node_name,
             error,
         )
-        key = (tuple(sorted(requests.items())), nonzero, besides)
+        contained = asked.by_containers
+        key = (
+            tuple(sorted(requests.items())),
+            asked.nonzero,
+            contained and tuple(sorted(contained.items())),
+            besides,
+        )
         found = self._by_key.get(key)
         if found is None:
             found = self._by_key[key] = _compile(
                 spec,
                 requests,
-                nonzero,
+                asked,
                 host_ports=host_ports,
+                features=features,
                 images=images,
                 owner=owner if speaks else NOBODY,
                 volumes=volumes,
@@ -377,11 +379,13 @@ class PodClasses:
             )
         return found
 
-    def _images(self, spec: wire.PodSpec) -> tuple[str, ...]:
+    def _images(self, spec: wire.PodSpec, volumes: bytes) -> Images:
+        """`volumes`: those that matter, or all."""
         if spec.scheduler_name not in self.images_for:
-            return ()
+            return NO_IMAGES
         containers = (*(spec.init_containers or ()), *(spec.containers or ()))
-        return tuple(container.image or "" for container in containers)
+        run = tuple(container.image or "" for container in containers)
+        return Images(run, images_of(volumes) if volumes else ())
 
 
 def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:
@@ -391,16 +395,6 @@ def _host_ports(container: wire.Container, place: str, problems: list[str]) -> l
         for port in ports or ()
         if port.host_port
     ]
-
-
-def _pod_level_amounts(spec: wire.PodSpec, problems: list[str]) -> Amounts:
-    wanted = requested(spec.resources, "spec.resources", problems)
-    return amounts(wanted, "spec.resources.requests", problems)
-
-
-def _overhead(spec: wire.PodSpec, problems: list[str]) -> Amounts:
-    wanted = readable_part(_resources, spec.overhead, "spec.overhead", problems)
-    return amounts(wanted, "spec.overhead", problems)
 
 
 def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolumes | None:
@@ -414,10 +408,11 @@ def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolume
 def _compile(
     spec: wire.PodSpec,
     requests: Amounts,
-    nonzero: tuple[int, int],
+    asked: PodAmounts,
     *,
     host_ports: tuple[HostPort, ...],
-    images: tuple[str, ...],
+    features: frozenset[str],
+    images: Images,
     owner: Owner,
     volumes: PodVolumes | None,
     node_name: str,
@@ -435,7 +430,8 @@ def _compile(
         affinity = whole.node_affinity if whole else None
         tolerations = tuple(decode_part(_tolerations, spec.tolerations, "spec.tolerations") or ())
         check_tolerations(tolerations)
-        check_node_affinity(affinity, "spec.affinity.nodeAffinity")
+        check_node_affinity(affinity, "spec.affinity.nodeAffinity", sound_values=False)
+        affinity = with_void_terms(affinity)
         terms = pod_terms(whole, owner.namespace, owner.labels)
         constraints = decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints")
         spread = spread_constraints(constraints, owner.labels)
@@ -443,7 +439,9 @@ def _compile(
         error = error or str(problem)
     return PodClass(
         requests=requests,
-        nonzero=nonzero,
+        nonzero=asked.nonzero,
+        by_containers=asked.by_containers,
+        features=features,
         host_ports=host_ports,
         node_selector=selector,
         affinity=affinity,

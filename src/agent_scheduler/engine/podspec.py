@@ -6,7 +6,10 @@ say what has no meaning here. Such a pod is refused with the field's name rather
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +21,16 @@ _TOLERATION_OPERATORS = ("Exists", "Equal", "Lt", "Gt")
 _NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _FIELD_OPERATORS = ("In", "NotIn")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+#: apimachinery's rule for values of labels, in its own words.
+_LABEL_VALUE: Final = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+_LABEL_VALUE_LENGTH: Final = 63
+_NO_LABEL_VALUE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
+    f"is '{_LABEL_VALUE}')"
+)
+_is_label_value: Final = re.compile(_LABEL_VALUE).fullmatch
 
 
 class SpecError(ValueError):
@@ -56,8 +69,11 @@ def check_tolerations(tolerations: tuple[wire.Toleration, ...]) -> None:
             )
 
 
-def check_node_affinity(affinity: wire.NodeAffinity | None, place: str) -> None:
-    """Raises `SpecError` at the first requirement that has no meaning."""
+def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound_values: bool = True) -> None:
+    """Raises `SpecError` at the first requirement that has no meaning.
+
+    `sound_values`: whether Gt and Lt without an integer have none. The API server stores pods with such terms.
+    """
     if affinity is None:
         return
     terms = [
@@ -75,7 +91,7 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str) -> None:
             ("matchFields", term.match_fields, _FIELD_OPERATORS),
         ):
             for index, requirement in enumerate(requirements or ()):
-                _check_requirement(requirement, f"{where}.{name}[{index}]", operators)
+                _check_requirement(requirement, f"{where}.{name}[{index}]", operators, sound_values)
                 if name == "matchFields" and requirement.key != "metadata.name":
                     raise SpecError(
                         f"{where}.{name}[{index}].key: {requirement.key!r} is not selectable; "
@@ -83,7 +99,9 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str) -> None:
                     )
 
 
-def _check_requirement(requirement: wire.Requirement, place: str, operators: tuple[str, ...]) -> None:
+def _check_requirement(
+    requirement: wire.Requirement, place: str, operators: tuple[str, ...], sound_values: bool
+) -> None:
     operator, values = requirement.operator, requirement.values or []
     if operator not in operators:
         raise SpecError(f"{place}.operator: {operator!r} is unknown; allowed: {', '.join(operators)}")
@@ -94,8 +112,51 @@ def _check_requirement(requirement: wire.Requirement, place: str, operators: tup
     if operator in ("Gt", "Lt"):
         if len(values) != 1:
             raise SpecError(f"{place}.values: exactly one value is needed with operator {operator}")
-        if parse_int(values[0]) is None:
+        if sound_values and parse_int(values[0]) is None:
             raise SpecError(f"{place}.values[0]: {values[0]!r} is not an integer, which {operator} needs")
+
+
+def faults_of(term: wire.NodeSelectorTerm, place: str = "") -> list[str]:
+    """What kube-scheduler, in its words, holds against the values of a term that the API server lets pass: Gt and Lt
+    without an integer, and what cannot be the value of a label. A term with any matches no node."""
+    return [
+        f"{place}.matchExpressions[{index}].values[{number}]: Invalid value: "
+        f"{json.dumps(value, ensure_ascii=False)}: {fault}"
+        for index, requirement in enumerate(term.match_expressions or ())
+        for number, value in enumerate(requirement.values or ())
+        for fault in _faults_of_value(requirement.operator, value)
+    ]
+
+
+def _faults_of_value(operator: str, value: str) -> Iterator[str]:
+    if operator in ("Gt", "Lt") and parse_int(value) is None:
+        yield "for 'Gt', 'Lt' operators, the value must be an integer"
+    found = []
+    if len(value) > _LABEL_VALUE_LENGTH:
+        found.append(f"must be no more than {_LABEL_VALUE_LENGTH} bytes")
+    if _is_label_value(value) is None:
+        found.append(_NO_LABEL_VALUE)
+    if found:
+        yield "; ".join(found)
+
+
+#: A requirement that no node meets.
+_NEVER: Final = [wire.Requirement("", "In")]
+
+
+def with_void_terms(affinity: wire.NodeAffinity | None) -> wire.NodeAffinity | None:
+    """The same where required terms with faults say that they match no node. The nodes that they name they name still,
+    as it is by names alone that kube-scheduler chooses the nodes which it looks at."""
+    required = affinity.required if affinity else None
+    if affinity is None or required is None:
+        return affinity
+    terms = required.node_selector_terms or []
+    if not any(map(faults_of, terms)):
+        return affinity
+    void = [
+        msgspec.structs.replace(term, match_expressions=_NEVER) if faults_of(term) else term for term in terms
+    ]
+    return msgspec.structs.replace(affinity, required=wire.NodeSelector(void))
 
 
 def parse_int(text: str) -> int | None:

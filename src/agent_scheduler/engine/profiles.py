@@ -37,6 +37,7 @@ from .plugins.dynamic_resources import DynamicResources, DynamicResourcesScore
 from .plugins.image_locality import ImageLocality
 from .plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityScore
 from .plugins.node_affinity import NodeAffinity, NodeAffinityScore
+from .plugins.node_declared_features import NodeDeclaredFeatures
 from .plugins.node_name import NodeName
 from .plugins.node_ports import NodePorts
 from .plugins.node_resources_fit import NodeResourcesFit
@@ -143,6 +144,7 @@ REGISTRY: Final = Registry(
         Registration(
             "NodeAffinity", {"filter": _node_affinity, "score": _node_affinity_score}, NodeAffinityArgs
         ),
+        Registration("NodeDeclaredFeatures", {"filter": _plain(NodeDeclaredFeatures)}),
         Registration("NodePorts", {"filter": _plain(NodePorts)}),
         Registration("NodeResourcesFit", {"filter": _fit, "score": _fit_score}, NodeResourcesFitArgs),
         Registration(

@@ -8,12 +8,21 @@ replace that for the resources they may name (KEP-2837); overhead comes on top (
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
 from agent_scheduler.objects.quantity import QuantityError, resource_value
-from agent_scheduler.objects.wire import Container, ContainerStatus, ResourceRequirements, Resources
+from agent_scheduler.objects.wire import (
+    Container,
+    ContainerStatus,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    Resources,
+)
 
 from .podspec import readable_part
 
@@ -29,8 +38,7 @@ NODE_LIMIT = REQUEST_LIMIT - 1
 
 #: What a container without a request counts as when nodes are scored, so that a node full of pods without
 #: requests does not look empty: 100 millicores, 200 MiB (kube-scheduler, `util/pod_resources.go`).
-DEFAULT_MILLI_CPU = 100
-DEFAULT_MEMORY = 200 * 1024 * 1024
+DEFAULTS: Final[Mapping[str, int]] = MappingProxyType({"cpu": 100, "memory": 200 * 1024 * 1024})
 
 Amounts = dict[str, int]
 
@@ -72,8 +80,9 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
 
 
 def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
+    # Zero is an amount, too: a container that asks for none gets no default.
     for resource, amount in floor.items():
-        if amount > total.get(resource, 0):
+        if amount > total.get(resource, -1):
             total[resource] = amount
 
 
@@ -105,9 +114,7 @@ def pod_requests(
             _add(step, requests)
         _raise_to(peak, step)
     _raise_to(total, peak)
-    for resource, amount in (pod_level or {}).items():
-        if pod_level_resource(resource):
-            total[resource] = amount
+    total |= pod_level or {}
     _add(total, overhead or {})
     return total
 
@@ -119,12 +126,13 @@ def container_amounts(
     *,
     statuses: Sequence[ContainerStatus] | None = None,
     infeasible: bool = False,
+    sidecars_only: bool = False,
 ) -> list[tuple[Amounts, bool]]:
     """Per container its requests and whether it is a sidecar; `problems` as in `amounts`.
 
     A container that is being resized takes the most of what its spec asks for, what the kubelet has set aside and
     what it has; its spec alone does not count where the node said that the resize is `infeasible`
-    (`determineContainerReqs`).
+    (`determineEffectiveRequests`). `sidecars_only`: what others have been given does not count.
     """
     running = {status.name: status for status in statuses or () if status.resources not in _NOTHING}
     found = []
@@ -132,7 +140,8 @@ def container_amounts(
         at = f"{place}[{index}].resources"
         wanted = requested(container.resources, at, problems)
         requests = amounts(wanted, f"{at}.requests", problems)
-        status = running.get(container.name)
+        sidecar = container.restart_policy == "Always"
+        status = running.get(container.name) if sidecar or not sidecars_only else None
         if status is not None:
             given = requested(status.resources, f"{container.name}: status.resources", problems)
             at = f"{container.name}: allocatedResources"
@@ -141,17 +150,87 @@ def container_amounts(
                 requests = {} if infeasible else requests
                 _raise_to(requests, amounts(given, f"{container.name}: status.resources.requests", problems))
                 _raise_to(requests, amounts(allocated, at, problems))
-        found.append((requests, container.restart_policy == "Always"))
+        found.append((requests, sidecar))
     return found
 
 
-def with_defaults(requests: Amounts) -> Amounts:
-    """The requests a container counts as in scores: missing CPU and memory filled in."""
-    if not counts_by_default(requests):
-        return requests
-    return {"cpu": DEFAULT_MILLI_CPU, "memory": DEFAULT_MEMORY} | requests
+def pod_level_amounts(
+    spec: PodSpec, status: PodStatus, problems: list[str], *, infeasible: bool = False
+) -> Amounts:
+    """What is asked for the pod as a whole, of the resources that may be asked for so; `problems` as in `amounts`.
+
+    Where the kubelet tells what the pod has, that and what it has set aside count as they do for a container; what
+    it does not tell of then counts as none, unless the spec still does.
+    """
+    wanted = amounts(
+        requested(spec.resources, "spec.resources", problems), "spec.resources.requests", problems
+    )
+    wanted = {resource: amount for resource, amount in wanted.items() if pod_level_resource(resource)}
+    if not wanted or status.resources in _NOTHING:
+        return wanted
+    effective = dict.fromkeys(wanted, 0) if infeasible else dict(wanted)
+    given = requested(status.resources, "status.resources", problems)
+    allocated: Resources | None = readable_part(
+        _resources, status.allocated_resources, "status.allocatedResources", problems
+    )
+    _raise_to(effective, amounts(given, "status.resources.requests", problems))
+    _raise_to(effective, amounts(allocated, "status.allocatedResources", problems))
+    return {resource: effective[resource] for resource in wanted}
 
 
-def counts_by_default(requests: Amounts) -> bool:
-    """Whether a container's score takes a default for CPU or memory."""
-    return "cpu" not in requests or "memory" not in requests
+class PodAmounts(NamedTuple):
+    """What a pod asks for.
+
+    `requests`: of each resource that anything of it names. `nonzero`: (millicores, bytes) that it counts as in scores
+    once it runs. `by_containers`: what it counts as there before, where that is something else.
+    """
+
+    requests: Amounts
+    nonzero: tuple[int, int]
+    by_containers: Amounts | None
+
+
+def pod_amounts(spec: PodSpec, status: PodStatus, infeasible: bool, problems: list[str]) -> PodAmounts:
+    """`infeasible`: the node can never grant the resize that is asked for; `problems` as in `amounts`.
+
+    By what a pod asks for as a whole kube-scheduler's NodeResourcesFit does not rank nodes for it: there the pod counts
+    by its containers until it runs.
+    """
+    containers = container_amounts(
+        spec.containers,
+        "spec.containers",
+        problems,
+        statuses=status.container_statuses,
+        infeasible=infeasible,
+    )
+    inits = container_amounts(
+        spec.init_containers,
+        "spec.initContainers",
+        problems,
+        statuses=status.init_container_statuses,
+        infeasible=infeasible,
+        sidecars_only=True,
+    )
+    pod_level = pod_level_amounts(spec, status, problems, infeasible=infeasible)
+    wanted = readable_part(_resources, spec.overhead, "spec.overhead", problems)
+    overhead = amounts(wanted, "spec.overhead", problems)
+
+    def total(defaults: Mapping[str, int], whole: Amounts) -> Amounts:
+        running, starting = with_defaults(containers, defaults), with_defaults(inits, defaults)
+        return pod_requests((each for each, _ in running), starting, pod_level=whole, overhead=overhead)
+
+    requests = total({}, pod_level)
+    # With requests of the pod as a whole a default is for what nobody names.
+    missing = {each: amount for each, amount in DEFAULTS.items() if not pod_level or each not in requests}
+    counted = total(missing, pod_level) if missing else requests
+    nonzero = (counted.get("cpu", 0), counted.get("memory", 0))
+    return PodAmounts(requests, nonzero, total(DEFAULTS, {}) if pod_level else None)
+
+
+def with_defaults(
+    containers: Sequence[tuple[Amounts, bool]], defaults: Mapping[str, int]
+) -> Sequence[tuple[Amounts, bool]]:
+    """As `container_amounts`, with what containers count as in scores: what they do not ask for filled in."""
+    if all(defaults.keys() <= requests.keys() for requests, _ in containers):
+        return containers
+    return [({**defaults, **requests}, sidecar) for requests, sidecar in containers]

@@ -15,13 +15,22 @@ from agent_scheduler.objects import wire
 
 from .labelselector import Labels
 
-#: What the kubelet has given containers, and init containers, and whether it can never give what is asked for.
-Given = tuple[list[wire.ContainerStatus] | None, list[wire.ContainerStatus] | None, bool]
+
+class Given(NamedTuple):
+    """What the kubelet has given containers and init containers; the pod as a whole, where the spec asks for that; and
+    whether it can never give what is asked for."""
+
+    statuses: list[wire.ContainerStatus] | None
+    init_statuses: list[wire.ContainerStatus] | None
+    whole: tuple[Raw, Raw] | None
+    infeasible: bool
+
 
 #: Among volumes that are claims made for the pod.
 _EPHEMERAL = b'"ephemeral"'
 #: What stands in a spelling before what most pods do not have.
-_INIT, _GIVEN, _VOLUMES, _OTHERS = "init containers", "given", "volumes", "other pods"
+_INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
+_HOST, _RULES = "host", "restart rules"
 
 
 class Owner(NamedTuple):
@@ -44,11 +53,12 @@ def is_infeasible(status: wire.PodStatus) -> bool:
     return False
 
 
-def given_by(status: wire.PodStatus) -> Given | None:
+def given_by(spec: wire.PodSpec, status: wire.PodStatus) -> Given | None:
     """None for a pod that no kubelet has given anything yet."""
-    if not (status.container_statuses or status.init_container_statuses):
+    whole = (status.resources, status.allocated_resources) if spec.resources and status.resources else None
+    if not (status.container_statuses or status.init_container_statuses or whole):
         return None
-    return status.container_statuses, status.init_container_statuses, is_infeasible(status)
+    return Given(status.container_statuses, status.init_container_statuses, whole, is_infeasible(status))
 
 
 def speaks_of_pods(spec: wire.PodSpec) -> bool:
@@ -67,9 +77,9 @@ def spelling(
     volumes: bytes,
     owner: Owner,
     node_name: str,
-    images: tuple[str, ...] | None,
+    images: Hashable,
 ) -> tuple[Hashable, ...]:
-    """`volumes`: those that matter, as written; `images`: of the containers, where some scheduler asks for them."""
+    """`volumes`: those that matter, as written; `images`: where some scheduler asks for them, else None."""
     written: list[Any] = [
         node_name,
         spec.overhead,
@@ -86,10 +96,16 @@ def spelling(
         for container in inits:
             written += (container.restart_policy, container.resources, container.ports)
     if given is not None:
-        statuses, init_statuses, infeasible = given
-        written += (_GIVEN, infeasible, *(container.name for container in (*containers, *inits)))
-        for status in (*(statuses or ()), *(init_statuses or ())):
+        written += (_GIVEN, given.infeasible, *(container.name for container in (*containers, *inits)))
+        if given.whole is not None:
+            written += (_WHOLE, *given.whole)
+        for status in (*(given.statuses or ()), *(given.init_statuses or ())):
             written += (status.name, status.resources, status.allocated_resources)
+    if spec.host_network or spec.host_users is not None:
+        written += (_HOST, spec.host_network, spec.host_users)
+    rules = [each.restart_policy_rules for each in (*containers, *inits) if each.restart_policy_rules]
+    if rules:
+        written += (_RULES, *rules)
     if images is not None:
         written.append(images)
     if volumes:

@@ -19,6 +19,7 @@ from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.compiled import first_refusing
 from agent_scheduler.engine.decide import Candidate, ClassViews, Placement, decide
 from agent_scheduler.engine.dra.demand import Demand
+from agent_scheduler.engine.framework import PodUnrankable
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Rivals
@@ -111,6 +112,9 @@ class Worker:
             return
         try:
             view, decision = self._decide(pod)
+        except PodUnrankable as why:
+            self._failures.error(entry, pod, str(why), started=started)
+            return
         except Exception as error:
             self._observer.cycle_failed(self._index, pod, error)
             self._failures.error(entry, pod, f"{type(error).__name__}: {error}", started=started)

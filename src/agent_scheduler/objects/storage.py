@@ -58,6 +58,12 @@ class CSISource(Wire, frozen=True):
     volume_handle: str = ""
 
 
+class ImageSource(Wire, frozen=True):
+    """An image of which the files are mounted (KEP-4639)."""
+
+    reference: str = ""
+
+
 class PodVolume(Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -69,6 +75,7 @@ class PodVolume(Wire, frozen=True):
     portworx_volume: PortworxVolume | None = None
     iscsi: ISCSI | None = None
     rbd: RBD | None = None
+    image: ImageSource | None = None
 
 
 # ---- core/v1

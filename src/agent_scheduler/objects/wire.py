@@ -73,13 +73,18 @@ class ResourceRequirements(Wire, frozen=True):
 
 
 class Container(Wire, frozen=True):
-    """The `Raw` fields are `ResourceRequirements` and a list of `ContainerPort`."""
+    """The `Raw` fields are `ResourceRequirements`, a list of `ContainerPort` and one of `RestartRule`."""
 
     name: str = ""
     image: str | None = None
     restart_policy: str | None = None
     resources: Raw = Raw()
     ports: Raw = Raw()
+    restart_policy_rules: Raw = Raw()
+
+
+class RestartRule(Wire, frozen=True):
+    action: str = ""
 
 
 class PodResourceClaim(Wire, frozen=True):
@@ -108,6 +113,8 @@ class PodSpec(Wire, frozen=True):
     volumes: Raw = Raw()
     resource_claims: list[PodResourceClaim] | None = None
     preemption_policy: str | None = None
+    host_network: bool | None = None
+    host_users: bool | None = None
 
 
 class ResourceClaimStatus(Wire, frozen=True):
@@ -130,6 +137,8 @@ class ExtendedResourceClaimStatus(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
+    """`resources` and `allocated_resources` are of the pod as a whole, as `ContainerStatus` has them of a container."""
+
     phase: str = ""
     start_time: str | None = None
     nominated_node_name: str | None = None
@@ -138,6 +147,8 @@ class PodStatus(Wire, frozen=True):
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    resources: Raw = Raw()
+    allocated_resources: Raw = Raw()
 
 
 class Pod(Wire, frozen=True):
@@ -174,6 +185,7 @@ class NodeStatus(Wire, frozen=True):
     capacity: Resources | None = None
     conditions: list[Condition] | None = None
     images: list[ContainerImage] | None = None
+    declared_features: list[str] | None = None
 
 
 class Node(Wire, frozen=True):

@@ -73,9 +73,8 @@ class Asking:
         own: Callable[[], tuple[bytes, str]],
         configuration: Callable[[], Mapping[str, Any]],
         problem: Callable[[], str | None],
-        leases: Callable[[], str | None],
     ) -> Sources:
-        """`own`: the supervisor's metrics. `problem`: why it is not ready; `leases`: why it should be restarted."""
+        """`own`: the supervisor's metrics. `problem`: why it is not ready."""
 
         async def metrics() -> tuple[bytes, str]:
             body, content_type = own()
@@ -99,6 +98,5 @@ class Asking:
             cache=cache,
             explain=explain,
             ready=(Check("processes", problem),),
-            live=(Check("leaderElection", leases),),
             places=PLACES,
         )

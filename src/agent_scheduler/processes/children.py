@@ -197,4 +197,5 @@ class Children:
     def _hear(self, number: int, child: _Child, report: Report) -> None:
         if isinstance(report, Alive):
             child.unanswered = 0
-        self._heard(number, report)
+        else:
+            self._heard(number, report)

@@ -124,9 +124,7 @@ class Ready(Message, frozen=True):
 
 
 class Alive(Message, frozen=True):
-    """Its event loop runs. `problem`: what keeps it from knowing the cluster as it is now."""
-
-    problem: str = ""
+    """Its event loop runs."""
 
 
 class Left(Message, frozen=True):

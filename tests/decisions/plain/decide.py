@@ -1,8 +1,8 @@
 """One decision of kube-scheduler's default profile, node by node and rule by rule.
 
 From `schedule_one.go`: every node is filtered; with none left, preemption is tried and the message says why; with
-one left, it is taken and nothing is scored; with more, each plugin's normalised score times its weight is added up
-and the best node is any of those with the largest sum.
+one left, it is taken and nothing is scored; with more, preferences that have no meaning are an error, else each
+plugin's normalised score times its weight is added up and the best node is any of those with the largest sum.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def decide(pod: Obj, world: World, budgets: Sequence[Obj] = ()) -> Decision:
     names = tuple(name(node) for node in feasible)
     if len(names) == 1:
         return Decision(names, best=frozenset(names))
+    if why := node_affinity.unrankable(pod):
+        return Decision((), message=why)
     scores = _weighted(pod, feasible, world)
     final = {node: sum(of.values()) for node, of in scores.items()}
     best = frozenset(node for node, total in final.items() if total == max(final.values()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.decisions.plain import (
     inter_pod_affinity,
     node_affinity,
+    node_declared_features,
     node_name,
     node_ports,
     node_resources_fit,
@@ -28,6 +29,7 @@ FILTERS = {
     "NodeResourcesFit": node_resources_fit.refuse,
     "PodTopologySpread": pod_topology_spread.refuse,
     "InterPodAffinity": inter_pod_affinity.refuse,
+    "NodeDeclaredFeatures": node_declared_features.refuse,
 }
 
 

@@ -1,8 +1,8 @@
 """ImageLocality: prefers nodes that have the pod's images already.
 
 From `plugins/imagelocality`. Each image counts its size times the share of all nodes that have it, so that one
-node does not draw every pod. The sum, init containers included, is held between 23 MiB and 1000 MiB for each
-container and scaled to 0..100. Weight 1, and nothing is normalised.
+node does not draw every pod. The sum, init containers and image volumes included, is held between 23 MiB and 1000 MiB
+for each container and scaled to 0..100. Weight 1, and nothing is normalised.
 
 An image has one size in the whole cluster: that of the node which reported it first.
 """
@@ -37,7 +37,9 @@ def counted(image: str, world: World) -> int:
 
 def score(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | None:
     containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    mounted = [volume["image"] for volume in pod["spec"].get("volumes") or () if volume.get("image")]
     images = [with_tag(container["image"]) for container in containers]
+    images += [with_tag(image["reference"]) for image in mounted]
     most = MOST_A_CONTAINER * len(containers)
     scores = {}
     for node in feasible:

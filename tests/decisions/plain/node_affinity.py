@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.decisions.plain.normalize import by_largest
-from tests.decisions.plain.selectors import any_term_matches, term_matches
+from tests.decisions.plain.selectors import any_term_matches, faults, term_matches
 from tests.decisions.plain.world import Obj, Refusal, World, labels, name
 
 
@@ -54,6 +54,21 @@ def unnamed(pod: Obj, node: Obj, world: World) -> Refusal | None:
 def conflict(pod: Obj) -> str:
     """Why the pod as a whole is refused; empty where it is not."""
     return "pod affinity terms conflict" if named(pod) == set() else ""
+
+
+def unrankable(pod: Obj) -> str:
+    """Why PreScore fails for the pod; empty where it does not."""
+    preferred = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    found = [
+        fault
+        for index, term in enumerate(preferred)
+        if term["weight"]
+        for fault in faults(term["preference"], f"[{index}]")
+    ]
+    if not found:
+        return ""
+    listed = ", ".join(found)
+    return f'running PreScore plugin "NodeAffinity": {listed if len(found) == 1 else f"[{listed}]"}'
 
 
 def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:

@@ -4,7 +4,8 @@ From `plugins/noderesources/fit.go` and `least_allocated.go`. Every resource tha
 own. A pod that asks for more than the node has at all cannot be helped by the removal of others.
 
 The score takes a container that requests no CPU or memory to use 100m and 200Mi (`NON_ZERO`), those of placed pods
-too; the filter does not. CPU and memory each give `(allocatable - requested) * 100 // allocatable`, 0 where that
+too; the filter does not. Of the pod that is to be placed it looks at the containers alone, whatever is requested for
+the pod as a whole. CPU and memory each give `(allocatable - requested) * 100 // allocatable`, 0 where that
 is negative; their mean, divided downwards, is the score. Weight 1, and nothing is normalised.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent_scheduler.objects.quantity import resource_value
-from tests.decisions.plain.requests import pod_request, requested_resources
+from tests.decisions.plain.requests import containers_request, pod_request, requested_resources
 from tests.decisions.plain.world import Obj, Refusal, World, name
 
 SCORED = ("cpu", "memory")
@@ -40,8 +41,11 @@ def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:
 def score(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | None:
     scores = {}
     for node in feasible:
-        pods = [*world.on(node), pod]
-        taken = [sum(pod_request(one, resource, non_zero=True) for one in pods) for resource in SCORED]
+        taken = [
+            sum(pod_request(one, resource, non_zero=True) for one in world.on(node))
+            + containers_request(pod, resource)
+            for resource in SCORED
+        ]
         scores[name(node)] = least_allocated(taken, [allocatable(node, resource) for resource in SCORED])
     return scores
 

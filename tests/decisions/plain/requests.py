@@ -5,6 +5,10 @@ its start, where one init container runs at a time beside the sidecars that star
 as a whole take the place of that result, and the overhead of its runtime class is added to either.
 
 A request that is missing while the limit is there equals the limit: the API server writes it so.
+
+What a kubelet has given a running container or sidecar counts beside its spec, as does what it has set aside: the most
+of the three (KEP-1287). The same holds for the pod as a whole (KEP-5419). Of a resize that the node can never grant
+the spec does not count.
 """
 
 from __future__ import annotations
@@ -18,32 +22,103 @@ NON_ZERO = {"cpu": 100, "memory": 200 * 2**20}
 POD_LEVEL = ("cpu", "memory")
 
 
-def container_request(container: Obj, resource: str, missing: int = 0) -> int:
+def _in_spec(container: Obj, resource: str) -> int | None:
     asked = container.get("resources") or {}
     for amounts in (asked.get("requests") or {}, asked.get("limits") or {}):
         if resource in amounts:
             return resource_value(resource, amounts[resource])
-    return missing
+    return None
+
+
+def _effective(asked: int | None, status: Obj | None, resource: str, infeasible: bool) -> int | None:
+    """With what a container or a pod has, and what is set aside for it; None where nothing names the resource."""
+    if status is None or status.get("resources") is None:
+        return asked
+    told = (status["resources"].get("requests") or {}, status.get("allocatedResources") or {})
+    named = [resource_value(resource, amounts[resource]) for amounts in told if resource in amounts]
+    if asked is not None and not infeasible:
+        named.append(asked)
+    return max(named) if named else None
+
+
+def is_infeasible(pod: Obj) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(
+        each["type"] == "PodResizePending" and each.get("reason") == "Infeasible" for each in conditions
+    )
+
+
+def whole_request(pod: Obj, resource: str) -> int | None:
+    """What is requested for the pod as a whole; None where nothing is."""
+    asked = _in_spec(pod["spec"], resource) if resource in POD_LEVEL else None
+    if asked is None:
+        return None
+    return _effective(asked, pod.get("status"), resource, is_infeasible(pod)) or 0
+
+
+def _overhead(pod: Obj, resource: str) -> int:
+    return resource_value(resource, (pod["spec"].get("overhead") or {}).get(resource, 0))
+
+
+def _named(pod: Obj, resource: str) -> bool:
+    """Whether anything of the pod names the resource."""
+    spec = pod["spec"]
+    containers = [*spec["containers"], *(spec.get("initContainers") or [])]
+    return (
+        resource in (spec.get("overhead") or {})
+        or whole_request(pod, resource) is not None
+        or any(_container(pod, container, resource) is not None for container in containers)
+    )
+
+
+def _container(pod: Obj, container: Obj, resource: str) -> int | None:
+    status = pod.get("status") or {}
+    statuses = {
+        each["name"]: each
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for each in status.get(kind) or ()
+    }
+    initial = container in (pod["spec"].get("initContainers") or []) and (
+        container.get("restartPolicy") != "Always"
+    )
+    told = None if initial else statuses.get(container["name"])
+    return _effective(_in_spec(container, resource), told, resource, is_infeasible(pod))
+
+
+def _of_containers(pod: Obj, resource: str, missing: int) -> int:
+    spec = pod["spec"]
+
+    def request(container: Obj) -> int:
+        asked = _container(pod, container, resource)
+        return missing if asked is None else asked
+
+    running = sum(map(request, spec["containers"]))
+    sidecars = highest = 0
+    for container in spec.get("initContainers") or []:
+        if container.get("restartPolicy") == "Always":
+            sidecars += request(container)
+            highest = max(highest, sidecars)
+        else:
+            highest = max(highest, sidecars + request(container))
+    return max(running + sidecars, highest)
+
+
+def containers_request(pod: Obj, resource: str) -> int:
+    """What the containers of `pod` request, with a default for each that requests none."""
+    return _of_containers(pod, resource, NON_ZERO.get(resource, 0)) + _overhead(pod, resource)
 
 
 def pod_request(pod: Obj, resource: str, *, non_zero: bool = False) -> int:
-    """What `pod` requests of `resource`; with `non_zero`, a default stands in for what a container leaves out."""
-    spec = pod["spec"]
-    overhead = resource_value(resource, (spec.get("overhead") or {}).get(resource, 0))
-    whole = spec.get("resources") or {}
-    if resource in POD_LEVEL and any(resource in (whole.get(part) or {}) for part in ("requests", "limits")):
-        return container_request(spec, resource) + overhead
-
+    """What `pod` requests of `resource`; with `non_zero`, a default stands in for what a container leaves out, unless
+    there are requests of the pod as a whole and something names the resource."""
+    whole = whole_request(pod, resource)
+    if whole is not None:
+        return whole + _overhead(pod, resource)
+    has_whole = any(_in_spec(pod["spec"], each) is not None for each in POD_LEVEL)
     missing = NON_ZERO.get(resource, 0) if non_zero else 0
-    running = sum(container_request(container, resource, missing) for container in spec["containers"])
-    sidecars = highest = 0
-    for container in spec.get("initContainers") or []:
-        request = container_request(container, resource, missing)
-        if container.get("restartPolicy") == "Always":
-            sidecars += request
-        else:
-            highest = max(highest, sidecars + request)
-    return max(running + sidecars, highest) + overhead
+    if has_whole and _named(pod, resource):
+        missing = 0
+    return _of_containers(pod, resource, missing) + _overhead(pod, resource)
 
 
 def requested_resources(pod: Obj) -> set[str]:

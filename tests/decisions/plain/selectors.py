@@ -2,8 +2,8 @@
 
 The rules are those of the API reference (LabelSelector, NodeSelectorTerm): a missing LabelSelector matches nothing
 and an empty one everything; a node selector matches when one of its terms does, and a term without expressions
-matches nothing; `NotIn` and `DoesNotExist` hold where the key is missing; `Gt` and `Lt` compare integers and fail
-where either side is none.
+matches nothing; `NotIn` and `DoesNotExist` hold where the key is missing; `Gt` and `Lt` compare integers. A term with a
+value that is no integer, or can be the value of no label, matches nothing.
 """
 
 from __future__ import annotations
@@ -54,10 +54,30 @@ def integer(text: str | None) -> int | None:
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
+LABEL_VALUE = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+
+
+def faults(term: Obj, place: str) -> list[str]:
+    """What is wrong with the values of a NodeSelectorTerm, in apimachinery's words."""
+    found = []
+    for index, requirement in enumerate(term.get("matchExpressions") or []):
+        for number, value in enumerate(requirement.get("values") or []):
+            at = f'{place}.matchExpressions[{index}].values[{number}]: Invalid value: "{value}": '
+            if requirement["operator"] in ("Gt", "Lt") and integer(value) is None:
+                found.append(f"{at}for 'Gt', 'Lt' operators, the value must be an integer")
+            if not re.fullmatch(LABEL_VALUE, value):
+                found.append(
+                    f"{at}a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+                    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or "
+                    f"'12345', regex used for validation is '{LABEL_VALUE}')"
+                )
+    return found
+
+
 def term_matches(term: Obj, node: Obj) -> bool:
     """Whether one NodeSelectorTerm matches `node`. The one field that may be matched is the node's name."""
     expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
-    if not expressions and not fields:
+    if (not expressions and not fields) or faults(term, ""):
         return False
     return all(holds(requirement, labels(node)) for requirement in expressions) and all(
         holds(requirement, {"metadata.name": name(node)}) for requirement in fields

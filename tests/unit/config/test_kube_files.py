@@ -164,9 +164,7 @@ def test_a_file_that_kube_scheduler_wrote_is_read() -> None:
 
 
 def test_a_plugin_of_kube_scheduler_that_is_not_here_is_refused_where_it_is_enabled() -> None:
-    assert "plugin NodeDeclaredFeatures is not available: features that nodes declare" in refusal(
-        kube_file(["NodeDeclaredFeatures"])
-    )
+    assert "plugin GangScheduling is not available: groups of pods" in refusal(kube_file(["GangScheduling"]))
 
 
 @pytest.mark.parametrize(

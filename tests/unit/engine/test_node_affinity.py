@@ -10,9 +10,9 @@ import pytest
 from agent_scheduler.config import load_text
 from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.decide import Placement, decide
-from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.framework import PodUnrankable, Profile
 from agent_scheduler.engine.nodeinfo import NodeInfo
-from agent_scheduler.engine.plugins.node_affinity import REASON, REASON_ENFORCED, NodeAffinity
+from agent_scheduler.engine.plugins.node_affinity import REASON, REASON_ENFORCED, REASON_NAMED, NodeAffinity
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.hints import QueueingHint
 from agent_scheduler.engine.refusals import Refusal
@@ -134,6 +134,80 @@ def test_preferences_that_can_make_no_difference_leave_the_score_out() -> None:
     view, snapshot = view_of(world, world.pod(), empty)
     rows = view.feasible_rows(snapshot.columns)
     assert "NodeAffinity" not in view.plugin_scores(snapshot.columns, rows)
+
+
+def compared(operator: str, value: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": "gen", "operator": operator, "values": [value]}]}
+
+
+def generations() -> World:
+    return World(*(node(f"n{gen}", labels={"gen": str(gen), "disk": "ssd"}) for gen in (1, 5, 9)))
+
+
+@pytest.mark.parametrize("value", ["x", "1.5", "", "99999999999999999999", "-1"])
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_a_comparison_with_what_is_no_integer_or_no_label_voids_its_term_and_no_other(
+    operator: str, value: str
+) -> None:
+    world = generations()
+    void = compared(operator, value)
+    void["matchExpressions"].append({"key": "disk", "operator": "In", "values": ["ssd"]})
+    alone = decided(world, world.pod(affinity={"nodeAffinity": requiring(void)}), None)
+    assert isinstance(alone, Refusal)
+    assert alone.message == f"0/3 nodes are available: 3 {REASON}."
+    both = world.pod(affinity={"nodeAffinity": requiring(void, compared("Gt", "4"))})
+    assert names(decided(world, both, None)) == ["n5", "n9"]
+
+
+def test_the_nodes_that_a_void_term_names_are_the_ones_that_are_looked_at() -> None:
+    world = generations()
+    void = compared("Gt", "x")
+    void["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    decision = decided(world, world.pod(affinity={"nodeAffinity": requiring(void)}), None)
+    assert isinstance(decision, Refusal)
+    assert decision.message == f"0/3 nodes are available: 1 {REASON}, 2 {REASON_NAMED}."
+
+
+INTEGER = "for 'Gt', 'Lt' operators, the value must be an integer"
+
+
+def test_preferences_without_meaning_are_an_error_where_there_is_something_to_rank() -> None:
+    world = generations()
+    preferred = [
+        {"weight": 0, "preference": compared("Gt", "nobody looks")},
+        {"weight": 1, "preference": compared("Gt", "x")},
+        {"weight": 2, "preference": compared("Lt", "5")},
+        {"weight": 3, "preference": compared("Lt", "4y")},
+    ]
+    pod = world.pod(affinity={"nodeAffinity": {PREFERRED: preferred}})
+    with pytest.raises(PodUnrankable) as error:
+        decided(world, pod, None)
+    at = "matchExpressions[0].values[0]: Invalid value"
+    assert str(error.value) == (
+        f'running PreScore plugin "NodeAffinity": [[1].{at}: "x": {INTEGER}, [3].{at}: "4y": {INTEGER}]'
+    )
+    one = world.pod(affinity={"nodeAffinity": {PREFERRED: preferred[:2]}})
+    with pytest.raises(PodUnrankable) as error:
+        decided(world, one, None)
+    assert str(error.value) == f'running PreScore plugin "NodeAffinity": [1].{at}: "x": {INTEGER}'
+    single = requiring(compared("Gt", "8"))
+    alone = world.pod(affinity={"nodeAffinity": {PREFERRED: preferred, **single}})
+    assert names(decided(world, alone, None)) == ["n9"]
+    nowhere = requiring(compared("Gt", "9"))
+    refused = world.pod(affinity={"nodeAffinity": {PREFERRED: preferred, **nowhere}})
+    assert isinstance(decided(world, refused, None), Refusal)
+
+
+def test_a_pod_that_is_nominated_goes_there_whatever_its_preferences_are() -> None:
+    world = generations()
+    pod = world.pod(
+        affinity={"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": compared("Gt", "x")}]}}
+    )
+    view, snapshot = view_of(world, pod, None)
+    decision = decide(view, snapshot.columns, candidates=1, nominated=world.ledger.rows["n5"])
+    assert names(decision) == ["n5"]
+    taken = [world.ledger.rows[name] for name in ("n1", "n5")]
+    assert names(decide(view, snapshot.columns, candidates=3, taken=taken)) == ["n9"]
 
 
 @pytest.mark.parametrize(

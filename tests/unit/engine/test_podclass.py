@@ -11,7 +11,7 @@ import pytest
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodReader
 from agent_scheduler.engine.podspec import parse_int
-from agent_scheduler.engine.requests import DEFAULT_MEMORY, DEFAULT_MILLI_CPU
+from agent_scheduler.engine.requests import DEFAULTS
 
 from .world import pod_json, read_pod
 
@@ -115,7 +115,7 @@ def test_pod_level_requests_replace_the_sum_for_the_resources_they_may_name() ->
 def test_a_container_without_requests_counts_in_scores_alone() -> None:
     pod = read_pod(pod_json(containers=[{"name": "c"}, container("1", "1Gi")]), PodClasses())
     assert pod.cls.requests == {"cpu": 1000, "memory": GI, "pods": 1}
-    assert pod.cls.nonzero == (1000 + DEFAULT_MILLI_CPU, GI + DEFAULT_MEMORY)
+    assert pod.cls.nonzero == (1000 + DEFAULTS["cpu"], GI + DEFAULTS["memory"])
 
 
 def test_limits_alone_are_no_request() -> None:
@@ -240,7 +240,6 @@ def test_integers_are_read_as_go_reads_them(text: str, number: int | None) -> No
         ({"key": "a", "operator": "In"}, "values: at least one value"),
         ({"key": "a", "operator": "Exists", "values": ["x"]}, "values: must be empty"),
         ({"key": "a", "operator": "Gt", "values": ["1", "2"]}, "values: exactly one value"),
-        ({"key": "a", "operator": "Lt", "values": ["x"]}, "values[0]: 'x' is not an integer"),
     ],
 )
 def test_a_requirement_without_meaning_is_named(requirement: dict[str, Any], problem: str) -> None:

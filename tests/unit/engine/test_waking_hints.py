@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.dra.records import DeviceClassInfo
+from agent_scheduler.engine.features import HOST_NETWORK_USERS, RESTART_ALL
 from agent_scheduler.engine.namespaces import NamespaceInfo
+from agent_scheduler.engine.nodeinfo import node_change_events, same_for_scheduling
 from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
+from agent_scheduler.engine.plugins.node_declared_features import NodeDeclaredFeatures
 from agent_scheduler.engine.plugins.node_name import NodeName
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
+from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
@@ -151,3 +155,73 @@ def test_a_device_class_wakes_pods_that_ask_for_the_resource_that_it_is(
 ) -> None:
     pod = waiting(requests={resource: "1"})
     assert wakes(NodeResourcesFit(), pod, event, old, new) is expected
+
+
+WANTS_AND_AVOIDS = {
+    **required("podAffinity", {**term(), "topologyKey": "rack"}),
+    **required("podAntiAffinity", term()),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        # The pod is kept from the zone of the changed node, which has no rack, and will never go there itself.
+        ({"zone": "a"}, {"zone": "b"}, True),
+        ({"zone": "a"}, {}, True),
+        ({}, {"rack": "r"}, True),
+        ({"zone": "a"}, {"zone": "a", "row": "7"}, False),
+        (None, {"rack": "r"}, True),
+        (None, {"zone": "a"}, False),
+    ],
+)
+def test_a_node_that_moves_wakes_by_each_key_of_each_term(
+    before: dict[str, str] | None, after: dict[str, str], expected: bool
+) -> None:
+    pod = waiting(affinity=WANTS_AND_AVOIDS)
+    old, new = (None if labels is None else node("n", labels=labels) for labels in (before, after))
+    event = ev.NODE_ADD if old is None else ev.NODE_UPDATE_LABEL
+    assert wakes(InterPodAffinity(), pod, event, old, new) is expected
+
+
+def test_a_node_by_which_one_term_is_met_wakes_whom_another_term_keeps_from_it() -> None:
+    """The pod that is wanted runs there, and with the node it comes into a zone that has racks elsewhere."""
+    both = required("podAffinity", term(), {**term(), "topologyKey": "rack"})
+    old, new = node("n", labels={"zone": "a"}), node("n", labels={"zone": "b"})
+    assert wakes(InterPodAffinity(), waiting(affinity=both), ev.NODE_UPDATE_LABEL, old, new)
+
+
+DECLARED = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_DECLARED_FEATURE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (None, [HOST_NETWORK_USERS, RESTART_ALL], True),
+        (None, [RESTART_ALL], False),
+        ([], [HOST_NETWORK_USERS], True),
+        ([HOST_NETWORK_USERS], [HOST_NETWORK_USERS, RESTART_ALL], False),
+        ([HOST_NETWORK_USERS], [], False),
+    ],
+)
+def test_a_node_that_declares_what_a_pod_needs_wakes_it(
+    before: list[str] | None, after: list[str], expected: bool
+) -> None:
+    pod = waiting(hostNetwork=True, hostUsers=False)
+    old, new = (None if each is None else node("n", declared=each) for each in (before, after))
+    event = ev.NODE_ADD if old is None else DECLARED
+    assert wakes(NodeDeclaredFeatures(), pod, event, old, new) is expected
+
+
+def test_a_node_that_declares_something_else_is_another_to_decisions_and_tells_so() -> None:
+    old, new = (node("n", declared=each) for each in ([RESTART_ALL, "Else"], [HOST_NETWORK_USERS]))
+    same = node("n", declared=[RESTART_ALL, "Other"])
+    assert not same_for_scheduling(new, old)
+    assert DECLARED in node_change_events(new, old)
+    assert same_for_scheduling(same, old)
+    assert node_change_events(same, old) == []
+
+
+def test_a_node_that_goes_wakes_whom_its_pods_claim_was_kept_from() -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    assert wakes(VolumeRestrictions(), waiting(volumes=volumes), ev.NODE_DELETE, node("n"), None)

@@ -26,7 +26,7 @@ _uids = itertools.count()
 
 
 def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> NodeInfo:
-    """`more`: labels, taints, unschedulable, and other allocatable resources under `extended`."""
+    """`more`: labels, taints, unschedulable, other allocatable resources under `extended`, and features `declared`."""
     allocatable = {"cpu": cpu, "memory": memory, "pods": pods, **more.get("extended", {})}
     return node_info(
         msgspec.convert(
@@ -37,7 +37,7 @@ def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", *
                     "labels": {"kubernetes.io/hostname": name, **more.get("labels", {})},
                 },
                 "spec": {"taints": more.get("taints"), "unschedulable": more.get("unschedulable", False)},
-                "status": {"allocatable": allocatable},
+                "status": {"allocatable": allocatable, "declaredFeatures": more.get("declared")},
             },
             wire.Node,
         )

@@ -1,8 +1,9 @@
 """ImageLocality: prefers nodes that have the pod's images already.
 
-Each image counts its size times the share of all nodes that have it, so that one node does not draw every pod. The
-formula and its bounds are kube-scheduler's (`image_locality.go`). An image has one size in the whole cluster: that on
-the first row that has it, where kube-scheduler takes what the first node to report it said.
+Each image, run or mounted, counts its size times the share of all nodes that have it, so that one node does not draw
+every pod. The formula and its bounds are kube-scheduler's (`image_locality.go`); the upper one is for each container,
+whatever is mounted. An image has one size in the whole cluster: that on the first row that has it, where kube-scheduler
+takes what the first node to report it said.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MOST_A_CONTAINER: Final = 1000 * _MIB
 
 
 class Images(NamedTuple):
-    """Of a class: each image, and in how many containers."""
+    """Of a class: each image, and how often it is run or mounted; and the sum that has the best score."""
 
     counted: tuple[tuple[str, int], ...]
     most: int
@@ -37,10 +38,11 @@ class ImageLocality(Score):
     normalize = None
 
     def prepare(self, pod: PodClass, handle: Handle) -> Images | None:
-        if not pod.images:
+        run, mounted = pod.images
+        if not run:
             return None
-        counted = Counter(with_tag(image) for image in pod.images)
-        return Images(tuple(counted.items()), _MOST_A_CONTAINER * len(pod.images))
+        counted = Counter(with_tag(image) for image in (*run, *mounted))
+        return Images(tuple(counted.items()), _MOST_A_CONTAINER * len(run))
 
     def score(self, state: Images, nodes: Columns, rows: Rows) -> Ints:
         held: Ints = np.zeros(rows.shape[0], dtype=np.int64)

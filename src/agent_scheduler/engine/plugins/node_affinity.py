@@ -15,12 +15,13 @@ from agent_scheduler.objects import wire
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 
 from ..columns import NODE_NAME, Bools, Columns, Interns, Ints, Rows
-from ..framework import Depends, Filter, PodRejected, Score, default_normalize
+from ..framework import Depends, Filter, PodRejected, PodUnrankable, Score, default_normalize
 from ..handle import Handle
 from ..nodeinfo import NodeInfo
 from ..nodeselection import match_labels, match_selector, match_term
 from ..podclass import PodClass
 from ..podinfo import PodInfo
+from ..podspec import faults_of
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 from ..queueing.prehints import ANYWAY, ByKeys, Key, PodIndex
@@ -195,6 +196,15 @@ class NodeAffinityScore(Score):
         self._enforced = _with_weight(enforced)
 
     def prepare(self, pod: PodClass, handle: Handle) -> list[PreferredSchedulingTerm] | None:
+        faults = [
+            fault
+            for index, term in enumerate((pod.affinity.preferred if pod.affinity else None) or ())
+            if term.weight
+            for fault in faults_of(term.preference, f"[{index}]")
+        ]
+        if faults:
+            # As Go's errors are written: a list in brackets, and one by itself.
+            raise PodUnrankable(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
         return [*self._enforced, *_with_weight(pod.affinity)] or None
 
     def score(self, state: list[PreferredSchedulingTerm], nodes: Columns, rows: Rows) -> Ints:

@@ -34,6 +34,9 @@ class _Allocation(ByFullness):
     def state_of(self, pod: PodClass) -> Wanted | None:
         counted = {"ephemeral-storage": 0, **pod.requests}
         counted |= {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
+        if pod.by_containers is not None:
+            counted = {"ephemeral-storage": 0, "cpu": 0, "memory": 0}
+            counted |= {resource: amount for resource, amount in pod.by_containers.items() if amount}
         wanted = [
             (resource, counted[resource], weight)
             for resource, weight in self.resources.items()

@@ -70,8 +70,9 @@ class ActionType(IntFlag):
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
     #: A change that none of the narrower updates names; wakes only those who registered UPDATE.
     UPDATE_POD_OTHER = 1 << 13
-    UPDATE = (1 << 14) - 1 - ADD - DELETE
-    ALL = (1 << 14) - 1
+    UPDATE_NODE_DECLARED_FEATURE = 1 << 14
+    UPDATE = (1 << 15) - 1 - ADD - DELETE
+    ALL = (1 << 15) - 1
 
 
 _NODE_UPDATES = {
@@ -80,6 +81,7 @@ _NODE_UPDATES = {
     ActionType.UPDATE_NODE_TAINT: "UpdateTaint",
     ActionType.UPDATE_NODE_CONDITION: "UpdateCondition",
     ActionType.UPDATE_NODE_ANNOTATION: "UpdateAnnotation",
+    ActionType.UPDATE_NODE_DECLARED_FEATURE: "UpdateDeclaredFeature",
 }
 
 

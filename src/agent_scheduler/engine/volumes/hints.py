@@ -76,7 +76,8 @@ def restriction_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
     on = asked.on
     return (
         asked.on_pod_gone(conflict_may_end, _of_gone),
-        on(Resource.NODE, ActionType.ADD, None),
+        # A pod has its claims for as long as its node is there.
+        on(Resource.NODE, ActionType.ADD | ActionType.DELETE, None),
         on(Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help, _of_claim),
     )
 

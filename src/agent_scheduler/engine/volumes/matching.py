@@ -1,9 +1,9 @@
 """Static volumes for claims that wait for a consumer: which volume a claim gets on which node.
 
 The rule is the volume controller's, so that the two agree (`FindMatchingVolume` of component-helpers): a volume
-that is meant for the claim is the only one it may have; else it gets the smallest of those that any claim may have, of
-its class, size, mode, access modes and selector, that the node can reach. Claims choose in the order of their sizes,
-and a volume goes to one of them.
+that is meant for the claim is the only one it may have, if its classes, size and mode are right; else it gets the
+smallest of those that any claim may have, of its classes, size, mode, access modes and selector, that the node can
+reach. Claims choose in the order of their sizes, and a volume goes to one of them.
 
 `matched` answers for many nodes by counting, `choose` names the volumes for one node.
 """
@@ -44,7 +44,10 @@ def _wanted(claim: ClaimInfo, catalogue: Catalogue) -> Wanted:
     meant = [
         volume
         for volume in catalogue.meant_for(claim)
-        if volume.class_name == claim.class_name and could_hold(volume, size, mode) and not volume.deleting
+        if volume.class_name == claim.class_name
+        and volume.attributes_class == claim.attributes_class
+        and could_hold(volume, size, mode)
+        and not volume.deleting
     ]
     if meant:
         shelf: Shelf[VolumeInfo] = Shelf()

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from agent_scheduler.objects import storage
 
-from ..podspec import decode_part
+from ..podspec import SpecError, decode_part
 from .inline import Disk, disks_of
 from .migration import InTree, in_tree_volume
 
@@ -25,7 +25,7 @@ _volumes = msgspec.json.Decoder(list[storage.PodVolume] | None)
 #: costs half of what a search for each key does.
 _telltale: Final = re.compile(
     rb'"(?:persistentVolumeClaim|ephemeral|gcePersistentDisk|awsElasticBlockStore|azureDisk|cinder|portworxVolume'
-    rb'|iscsi|rbd)"'
+    rb'|iscsi|rbd|image)"'
 ).search
 
 #: How the API server names the volume of a token, and how many letters and digits it adds at random.
@@ -95,6 +95,18 @@ class Recogniser:
             known = self._known[head, tail] = _telltale(data) is not None
         self._last = (head, tail, len(data), known)
         return head + tail if known else b""
+
+
+def images_of(data: bytes) -> tuple[str, ...]:
+    """The images that these bytes of a `spec.volumes` mount, each as often as it is there. None of what cannot be read:
+    `pod_volumes` says what is wrong with it."""
+    if b'"image"' not in data:
+        return ()
+    try:
+        volumes = decode_part(_volumes, Raw(data), "spec.volumes")
+    except SpecError:
+        return ()
+    return tuple(each.image.reference for each in volumes or () if each.image is not None)
 
 
 def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> PodVolumes | None:

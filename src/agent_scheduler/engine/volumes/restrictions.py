@@ -60,7 +60,7 @@ def feasible(
     guests: Mapping[str, PodVolumes] = NO_GUESTS,
 ) -> Bools:
     """`without`: UIDs of pods to think away; `guests`: pods to think of on each of `rows`."""
-    if _is_used(plan, use, without, guests):
+    if _is_used(plan, use, nodes, without, guests):
         return np.zeros(rows.shape[0], dtype=np.bool_)
     return ~_have_disk(plan, use, nodes, rows, without, guests)
 
@@ -80,9 +80,17 @@ def reasons(
     return {reason: count for reason, count in counts.items() if count}
 
 
-def _is_used(plan: Plan, use: VolumeUse, without: AbstractSet[str], guests: Mapping[str, PodVolumes]) -> bool:
+def _is_used(
+    plan: Plan,
+    use: VolumeUse,
+    nodes: Columns,
+    without: AbstractSet[str],
+    guests: Mapping[str, PodVolumes],
+) -> bool:
+    """Whether another pod has one of the claims. One whose node is not there has it no more."""
     return any(
-        not use.users(key).keys() <= without or any(key in guest.keys for guest in guests.values())
+        any(uid not in without and nodes.has(placed.node_name) for uid, placed in use.users(key).items())
+        or any(key in guest.keys for guest in guests.values())
         for key in plan.alone
     )
 

@@ -343,3 +343,35 @@ def test_a_candidate_is_ranked_by_its_victims() -> None:
     world = Cluster(node("a", cpu="9"))
     victims = (world.run("p", "a", priority=7), world.run("q", "a", priority=-1))
     assert tuple(Candidate("a", 0, victims, 1).rank) == (1, 7, 6 + 2 * 2**31, 2)
+
+
+@pytest.mark.parametrize(("deleting", "helps"), [(False, True), (True, False)])
+def test_a_pod_that_is_being_deleted_was_not_counted_and_makes_no_domain_emptier(
+    deleting: bool, helps: bool
+) -> None:
+    """Spread over two zones, of which the pod can go into one: there stand one that stays and one of low priority."""
+    world = Cluster(
+        node("a", labels={"zone": "x"}),
+        node("b", labels={"zone": "y"}, unschedulable=True),
+    )
+    labels = {"app": "web"}
+    world.run("stays", "a", priority=100, labels=labels)
+    world.run("low", "a", labels=labels, deleting=deleting)
+    body = pod_json(
+        priority=100,
+        topologySpreadConstraints=[
+            {
+                "maxSkew": 2,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": labels},
+            }
+        ],
+    )
+    body["metadata"]["labels"] = labels
+    if deleting:
+        body["spec"]["topologySpreadConstraints"][0]["maxSkew"] = 1
+    found = world.preempt(read_pod(body, world.classes))
+    assert (found.candidate is not None) is helps
+    if found.candidate is not None:
+        assert [victim.name for victim in found.candidate.victims] == ["low"]

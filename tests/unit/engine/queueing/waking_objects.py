@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from agent_scheduler.engine.features import KNOWN
 from agent_scheduler.engine.namespaces import NamespaceInfo
 from agent_scheduler.engine.nodeinfo import NodeInfo
 from agent_scheduler.engine.podclass import PodClasses
@@ -59,6 +60,7 @@ class Objects:
             self._spread,
             self._mounting,
             self._claiming,
+            self._needing,
         ):
             if chance.random() < 0.35:
                 feature(spec)
@@ -194,6 +196,14 @@ class Objects:
             entries.append({"name": "made", "resourceClaimTemplateName": "template"})
         spec["resourceClaims"] = entries
 
+    def _needing(self, spec: Json) -> None:
+        chance = self.chance
+        if chance.random() < 0.6:
+            spec |= {"hostNetwork": True, "hostUsers": False}
+        if chance.random() < 0.6:
+            rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}
+            spec["containers"][0]["restartPolicyRules"] = [rule]
+
     def changed(self, body: Json, how: str) -> Json:
         """A pod with another version: `how` names what else is different."""
         chance = self.chance
@@ -241,6 +251,7 @@ class Objects:
             taints=taints,
             unschedulable=chance.random() < 0.2,
             extended=extended,
+            declared=[each for each in sorted(KNOWN) if chance.random() < 0.5],
         )
 
     def namespace(self, name: str) -> NamespaceInfo:

@@ -215,6 +215,18 @@ def test_the_smallest_volume_that_fits_is_chosen() -> None:
     assert [each.name for each in chosen.values()] == ["v2"]
 
 
+def test_a_volume_that_is_meant_for_a_claim_has_its_attributes_class_or_is_none() -> None:
+    c = claim("c", size="2Gi", volumeAttributesClassName="gold")
+    other = volume("v1", size="2Gi", claim=ref("c"), volumeAttributesClassName="silver")
+    right = volume("v2", size="3Gi", claim=ref("c"), volumeAttributesClassName="gold")
+    storage = cluster().add(c, other)
+    assert choose(wanted([c], storage.catalogue), storage.node("a")) == {}
+    storage.add(right)
+    assert [each.name for each in choose(wanted([c], storage.catalogue), storage.node("a")).values()] == [
+        "v2"
+    ]
+
+
 def test_each_of_a_thousand_local_volumes_lets_its_node_have_the_claim() -> None:
     storage = Storage(*(node(f"n{index}") for index in range(1000))).add(storage_class(), claim("c"))
     storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(0, 1000, 2)))

@@ -87,6 +87,16 @@ def test_a_claim_for_one_pod_is_there_for_the_next_if_that_one_went() -> None:
     assert world.fits(pod("c")) == ["a", "b"]
 
 
+def test_a_claim_for_one_pod_is_there_for_the_next_if_the_node_of_that_one_is_not() -> None:
+    world = World(ALONE)
+    world.use.set("other", "never", pod("c"))
+    assert world.fits(pod("c")) == ["a", "b"]
+    world.use.set("another", "b", pod("c"))
+    assert world.why(pod("c")) == {IN_USE: 2}
+    world.storage.ledger.remove_node("b")
+    assert world.fits(pod("c")) == ["a"]
+
+
 def test_disks_and_claims_of_pods_that_are_to_come_are_theirs() -> None:
     world = World(ALONE)
     both = pod("c", v={"gcePersistentDisk": {"pdName": "d"}})

@@ -1,0 +1,57 @@
+"""Where the engine differs from kube-scheduler on purpose: which recorded cases that is true of, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent_scheduler.objects.quantity import resource_value
+from tests.decisions.plain import Obj
+from tests.decisions.recording import Case
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`applies`: whether a case is one where kube-scheduler itself may decide otherwise, asked again."""
+
+    applies: Callable[[Case], bool]
+    reason: str
+
+
+def _several_volumes_for_a_claim(case: Case) -> bool:
+    return any(
+        len({_reach(volume) for volume in case.storage.volumes if _is_meant(volume, claim)}) > 1
+        for claim in case.storage.claims
+    )
+
+
+def _is_meant(volume: Obj, claim: Obj) -> bool:
+    asked, has = claim["spec"], volume["spec"]
+    return (
+        (has.get("claimRef") or {}).get("name") == claim["metadata"]["name"]
+        and (has.get("volumeAttributesClassName") or "") == (asked.get("volumeAttributesClassName") or "")
+        and _bytes(has["capacity"]["storage"]) >= _bytes(asked["resources"]["requests"]["storage"])
+    )
+
+
+def _bytes(quantity: str) -> int:
+    return resource_value("storage", quantity)
+
+
+def _reach(volume: Obj) -> str:
+    return str(volume["spec"].get("nodeAffinity"))
+
+
+DELIBERATE = (
+    Difference(
+        _several_volumes_for_a_claim,
+        "Several volumes name the claim. kube-scheduler looks at one of them alone, which one is up to the order of a "
+        "Go map, and refuses the nodes that this one cannot be reached from; here the claim gets the smallest that can "
+        "be reached, so that more nodes will do.",
+    ),
+)
+
+
+def why_different(case: Case) -> str:
+    """Empty for a case that has to be decided as it was recorded."""
+    return next((each.reason for each in DELIBERATE if each.applies(case)), "")
