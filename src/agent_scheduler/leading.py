@@ -5,20 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from agent_scheduler.config import Configuration, Source
 from agent_scheduler.config.schema import LeaderElection
+from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
 from agent_scheduler.kube.leases import LeaseLost, Leases
+from agent_scheduler.kube.recorder import NORMAL, EventRecorder
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 from agent_scheduler.shards.holders import Holders, lease_name
+
+#: Seconds that the last event about a lease gets.
+_EVENTS_GRACE = 2.0
 
 
 class Status(Protocol):
@@ -31,16 +37,16 @@ async def run_to_end(
     work: Callable[[], Awaitable[None]],
     *,
     stop: Callable[[], None],
+    at_once: Callable[[], object],
     reload: Callable[[], None] | None,
     signals: bool,
     log: FilteringBoundLogger,
 ) -> int:
-    """A whole process's work; gives the exit code. `signals`: SIGTERM and SIGINT call `stop`, and SIGHUP `reload`, if
+    """A whole process's work; gives the exit code. `signals`: those of `end_on_signals`, and SIGHUP calls `reload`, if
     there is something to load again."""
     if signals:
+        end_on_signals(stop, at_once, log)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
         if reload is not None:
             loop.add_signal_handler(signal.SIGHUP, reload)
     try:
@@ -48,6 +54,26 @@ async def run_to_end(
     except BaseExceptionGroup as group:
         return _ended_by(group, log)
     return 0
+
+
+def end_on_signals(
+    stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger
+) -> None:
+    """The first SIGTERM or SIGINT calls `stop`; the second `at_once`, which has to end the process with nothing more
+    being run, as for Kubernetes' own components."""
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def ask() -> None:
+        nonlocal asked
+        if asked:
+            log.warning("second signal: ending at once")
+            at_once()
+        asked = True
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask)
 
 
 class CannotLead(Exception):
@@ -59,12 +85,13 @@ async def lead(
     work: Callable[[], Awaitable[None]],
     *,
     status: Callable[[str], Status],
-    overrun: Callable[[], None],
+    overrun: Callable[[], object],
     log: FilteringBoundLogger,
+    events: EventRecorder | None,
     stand_back: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Do `work` once all leases are held. `status` of a lease's name is 1 meanwhile. `overrun` has to end the process
-    with nothing more being run. Raises what `Leases.run` does.
+    with nothing more being run. `events` are told of both ends. Raises what `Leases.run` does.
 
     If `work` raises CannotLead the leases are given back; after `stand_back` they are tried for again, and without one
     it is raised.
@@ -81,7 +108,8 @@ async def lead(
         nonlocal refused
         tell(1)
         try:
-            await work()
+            async with announced(leases, events):
+                await work()
         except CannotLead as why:
             refused = why
         finally:
@@ -103,6 +131,48 @@ async def lead(
         log.critical("leadership overrun", problem=str(error))
         overrun()
         raise
+
+
+def leader_events(
+    transport: Transport, *, controller: str, identity: str, timing: Timing, count: Callable[[str], None]
+) -> EventRecorder:
+    """For `lead`, which says twice at most what is to be written."""
+    return EventRecorder(
+        transport,
+        controller=controller,
+        instance=identity,
+        budget=Budget(qps=1.0, burst=10, timing=timing),
+        timing=timing,
+        now=timing.now,
+        count=count,
+    )
+
+
+@asynccontextmanager
+async def announced(leases: Leases, events: EventRecorder | None) -> AsyncIterator[None]:
+    """While inside, this process leads, and events about its leases say so in client-go's words. Whoever lost a lease
+    may write nothing any more, not even that."""
+    if events is None:
+        yield
+        return
+
+    def say(what: str) -> None:
+        for reference in leases.references:
+            note = f"{leases.identity} {what}"
+            events.event(reference, type=NORMAL, reason="LeaderElection", action="LeaderElection", note=note)
+
+    recording = asyncio.create_task(events.run())
+    try:
+        say("became leader")
+        try:
+            yield
+        finally:
+            if leases.held:
+                say("stopped leading")
+        await events.drain(_EVENTS_GRACE)
+    finally:
+        recording.cancel()
+        await asyncio.wait({recording})
 
 
 def beside_others(configuration: Configuration, timing: Timing) -> Callable[[], Awaitable[None]]:

@@ -32,12 +32,21 @@ from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
+from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.reflector import NotListed
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import CannotLead, beside_others, coordinator_of, lead, leases_of, run_to_end
+from agent_scheduler.leading import (
+    CannotLead,
+    beside_others,
+    coordinator_of,
+    lead,
+    leader_events,
+    leases_of,
+    run_to_end,
+)
 from agent_scheduler.serving.configured import server_of
-from agent_scheduler.serving.health import Check
+from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
@@ -136,6 +145,7 @@ class Runtime:
             self._run,
             stop=self.stop,
             reload=self.reload if has_file else None,
+            at_once=self._overrun,
             signals=signals,
             log=self._log,
         )
@@ -184,7 +194,9 @@ class Runtime:
             async with asyncio.TaskGroup() as tasks:
                 reloading = None if self._reloader is None else tasks.create_task(self._reloader.run())
                 watching = tasks.create_task(fast_path.watch())
-                leading = tasks.create_task(self._lead_when_synced(fast_path, coordinator, gc_policy))
+                leading = tasks.create_task(
+                    self._lead_when_synced(fast_path, coordinator, gc_policy, writing)
+                )
                 stopping = tasks.create_task(self._stopping.wait())
                 await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not leading.done():
@@ -213,7 +225,11 @@ class Runtime:
     _scheduling = False
 
     async def _lead_when_synced(
-        self, fast_path: FastPath, coordinator: Coordinator | None, gc_policy: GcPolicy | None
+        self,
+        fast_path: FastPath,
+        coordinator: Coordinator | None,
+        gc_policy: GcPolicy | None,
+        writing: Transport,
     ) -> None:
         await fast_path.synced()
         frozen = gc_policy.freeze() if gc_policy is not None else 0
@@ -255,7 +271,19 @@ class Runtime:
             status=self.metrics.leader_election_master_status.labels,
             overrun=self._overrun,
             log=self._log,
+            events=self._leader_events(writing),
             stand_back=beside_others(self._configuration, self._lease_timing),
+        )
+
+    def _leader_events(self, transport: Transport) -> EventRecorder | None:
+        if self._settings.events is None:
+            return None
+        return leader_events(
+            transport,
+            controller=self._settings.name,
+            identity=self._identity,
+            timing=self._timing,
+            count=self._observer.event_write,
         )
 
     def _overrun(self) -> None:
@@ -376,14 +404,24 @@ class Runtime:
             cache=cache,
             explain=explain,
             ready=(
-                Check("sched-handler-sync", lambda: None if fast_path.is_synced else "not synced yet"),
-                Check("informer-renewal", lambda: _old(fast_path.behind)),
+                Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
+                *self._informers(fast_path),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
+            live=(Check("leaderElection", self.leases.problem),),
             places=PLACES,
         )
 
+    def _informers(self, fast_path: FastPath) -> tuple[Check, ...]:
+        return (
+            Check("informer-watch", lambda: named(SILENT, fast_path.stale)),
+            Check("informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)),
+        )
 
-def _old(behind: Mapping[str, str]) -> str | None:
-    """What a health check says of kinds that are not as they were when the process took over."""
-    return f"not listed since this process leads: {', '.join(sorted(behind))}" if behind else None
+    @property
+    def problem(self) -> str:
+        """What keeps this process from knowing the cluster as it is now, for whoever answers in its place."""
+        if self.fast_path is None:
+            return ""
+        problems = (check.problem() for check in self._informers(self.fast_path))
+        return next((problem for problem in problems if problem is not None), "")

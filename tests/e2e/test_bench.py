@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,7 +120,9 @@ async def test_pods_that_nobody_binds_are_refused_in_time_and_removed(
     assert code == 1, err
     (run,) = runs(file)
     assert run["figures"] is None
-    assert run["refused"] == ["not through after 3 s: arriving: 20 of 20 created, 0 bound"]
+    (refused,) = run["refused"]
+    # On a busy machine not all may have been created by then.
+    assert re.fullmatch(r"not through after 3 s: arriving: \d+ of 20 created, 0 bound", refused)
     assert "**Refused**: 100/s (x 0.01), run 1: not through after 3 s" in out
     assert await made(plane) == []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import signal
 import sys
 import tempfile
@@ -47,6 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         mutants = _chosen(all_mutants(), options.only, options.by)
+        if options.sample is not None:
+            mutants = sampled(mutants, options.sample, options.seed)
+            numbers = " ".join(mutant.name.split("-")[0] for mutant in mutants)
+            print(
+                f"a sample by seed {options.seed!r}; again: python -m tests.mutants --only {numbers}",
+                flush=True,
+            )
         verdicts = asyncio.run(
             _run(
                 mutants,
@@ -85,10 +93,38 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--by", metavar="PATH", help="only with the tests of PATH, and only mutants that name it"
     )
+    parser.add_argument(
+        "--sample",
+        type=_positive,
+        metavar="N",
+        help="only N mutants, drawn from those that one file of unit tests is to notice",
+    )
+    parser.add_argument("--seed", default="", metavar="TEXT", help="what the sample is drawn from: a commit")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (2)")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a test hangs (120)")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def sampled(mutants: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
+    """`count` of them, or all there are: the same ones for the same seed. Those that only a directory of tests or a
+    simulation notices would take minutes."""
+    quick = [
+        each
+        for each in mutants
+        if each.caught_by[0].startswith("tests/unit/") and each.caught_by[0].endswith(".py")
+    ]
+    if not quick:
+        raise PatchError("none of these mutants is noticed by one file of unit tests")
+    drawn = random.Random(seed).sample(quick, min(count, len(quick)))
+    return sorted(drawn, key=lambda mutant: mutant.name)
 
 
 def _chosen(mutants: list[Mutant], only: Sequence[str] | None, by: str | None) -> list[Mutant]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 
+from tests.needed import SHARED
+
 from .mutant import Mutant, PatchError, check_difference, mutated
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,10 @@ class Scratch:
                 )
             else:
                 shutil.copy2(source, root / name)
+        # Recordings lie beside the copies as they do beside the checkout.
+        beside = root.parent / SHARED.name
+        if SHARED.exists() and not beside.exists():
+            beside.symlink_to(SHARED)
         return cls(root)
 
     def copy(self, root: Path) -> Scratch:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .mutant import PATCHES, Hunk, Mutant, PatchError, check_difference, mutated, read
+from .__main__ import sampled
+from .mutant import PATCHES, Hunk, Mutant, PatchError, all_mutants, check_difference, mutated, read
 from .scratch import ROOT
 
 NAMES = [path.stem for path in PATCHES.glob("*.patch")]
@@ -56,6 +57,22 @@ def test_no_mutant_uses_a_name_that_does_not_exist(tmp_path: Path) -> None:
     command = ["ruff", "check", "--isolated", "--no-cache", "--select", "F821,F822,F823", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", *command], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_sample_is_the_same_for_one_seed_and_another_for_another() -> None:
+    mutants = all_mutants()
+    one, again, other = (sampled(mutants, 5, seed) for seed in ("one", "one", "other"))
+    assert one == again != other
+    assert len(set(one)) == 5
+    assert all(each.caught_by[0].endswith(".py") for each in one)
+
+
+def test_a_sample_of_more_than_there_are_is_all_that_a_file_of_tests_notices() -> None:
+    slow = Mutant("01-slow", "", ("tests/sim/test_seeds.py",), ())
+    quick = Mutant("02-quick", "", ("tests/unit/test_docs.py", "tests/sim"), ())
+    assert sampled([slow, quick], 9, "") == [quick]
+    with pytest.raises(PatchError, match="none of these"):
+        sampled([slow], 1, "")
 
 
 def made(*hunks: tuple[str, str]) -> Mutant:

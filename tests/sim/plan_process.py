@@ -79,7 +79,7 @@ class Controller(Process):
 
     def leads(self) -> bool:
         program = self.program
-        return program is not None and program.elector is not None and program.elector.leading
+        return program is not None and bool(program.leases.names) and program.leases.held
 
     @property
     def metrics(self) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import time
 import uuid
@@ -29,13 +28,14 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, boottime
+from agent_scheduler.kube.lease import LeaderElector, boottime
+from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import lease_config
+from agent_scheduler.leading import end_on_signals, lead, leader_events, lease_config
 from agent_scheduler.serving.authorization import KubeAuthorizer
-from agent_scheduler.serving.health import Check
+from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, ServingError, Sources
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger
@@ -53,10 +53,6 @@ _EVENTS = (10.0, 50)
 #: Seconds that the write under way, and the last events, get at the end.
 _GRACE = 10.0
 _EVENTS_GRACE = 2.0
-
-
-class LeaseLost(RuntimeError):
-    """Another process may lead now; this one has stopped writing and has to start over."""
 
 
 class ControllersProcess:
@@ -90,7 +86,7 @@ class ControllersProcess:
         self._stopping = asyncio.Event()
         self._leading = False
         self.metrics = ShardingMetrics(version=version("agent-scheduler"))
-        self.elector: LeaderElector | None = None
+        self.leases = Leases({}, identity=self._identity)
         #: Set while `run` runs.
         self.sharding: ShardingController | None = None
 
@@ -99,10 +95,9 @@ class ControllersProcess:
         self._stopping.set()
 
     async def run(self, *, signals: bool = True) -> int:
-        """Work until stopped. Returns the exit code. `signals`: SIGTERM and SIGINT stop."""
+        """Work until stopped. Returns the exit code. `signals`: see `end_on_signals`."""
         if signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+            end_on_signals(self.stop, lambda: self._abort(1), self._log)
         code = 0
         try:
             await self._run()
@@ -136,8 +131,8 @@ class ControllersProcess:
                     observe=self.metrics.api_request,
                 )
             stack.push_async_callback(transport.close)
-            elector = self.elector = self._make_elector(transport)
-            writes = transport if elector is None else FencedTransport(transport, lambda: elector.leading)
+            leases = self.leases = self._make_leases(transport)
+            writes: Transport = FencedTransport(transport, lambda: leases.held) if leases.names else transport
             events = self._recorder(writes)
             controller = self.sharding = self._sharding(writes, events)
             if settings.serving.port:
@@ -152,7 +147,7 @@ class ControllersProcess:
             )
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(controller.watch())
-                working = tasks.create_task(self._work_when_synced(controller, events, gc_policy))
+                working = tasks.create_task(self._work_when_synced(controller, events, gc_policy, writes))
                 stopping = tasks.create_task(self._stopping.wait())
                 await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not working.done():
@@ -171,7 +166,11 @@ class ControllersProcess:
         await asyncio.wait({working})
 
     async def _work_when_synced(
-        self, controller: ShardingController, events: EventRecorder, gc_policy: GcPolicy | None
+        self,
+        controller: ShardingController,
+        events: EventRecorder,
+        gc_policy: GcPolicy | None,
+        writes: Transport,
     ) -> None:
         await controller.synced()
         frozen = gc_policy.freeze() if gc_policy is not None else 0
@@ -188,29 +187,23 @@ class ControllersProcess:
             finally:
                 self._leading = False
 
-        if self.elector is None:
+        if not self.leases.names:
             await work()
             return
-        name = self._settings.election.resource_name
-        status = self.metrics.leader_election_master_status.labels(name)
-
-        async def lead() -> None:
-            status.set(1)
-            try:
-                await work()
-            finally:
-                status.set(0)
-
-        status.set(0)
-        try:
-            held = await self.elector.run(lead)
-        except LeadershipOverrun as error:
-            # Unwinding would wait for the very work that does not stop, while others may lead.
-            self._log.critical("leadership overrun", problem=str(error))
-            self._abort(1)
-            raise
-        if not held:
-            raise LeaseLost(f"lease {name}: this process may hold it no longer")
+        await lead(
+            self.leases,
+            work,
+            status=self.metrics.leader_election_master_status.labels,
+            overrun=lambda: self._abort(1),
+            log=self._log,
+            events=leader_events(
+                writes,
+                controller=NAME,
+                identity=self._identity,
+                timing=self._timing,
+                count=lambda what: self.metrics.events_total.labels(what).inc(),
+            ),
+        )
 
     # ---- parts
 
@@ -239,11 +232,11 @@ class ControllersProcess:
         self.metrics.read_plan(lambda: controller.plan, foreign=lambda: reports.foreign_count)
         return controller
 
-    def _make_elector(self, transport: Transport) -> LeaderElector | None:
+    def _make_leases(self, transport: Transport) -> Leases:
         election = self._settings.election
         if not election.leader_elect:
-            return None
-        return LeaderElector(
+            return Leases({}, identity=self._identity)
+        elector = LeaderElector(
             transport,
             lease_config(
                 election,
@@ -256,25 +249,32 @@ class ControllersProcess:
             now=self._lease_timing.now,
             on_new_leader=lambda identity: self._log.info("leader", identity=identity),
         )
+        return Leases({election.resource_name: elector}, identity=self._identity)
+
+    def sources(self, controller: ShardingController) -> Sources:
+        """What is to be told of this process."""
+        return Sources(
+            metrics=self.metrics.exposition,
+            configuration=lambda: {
+                "controllers": list(self._settings.enabled),
+                "sharding": _shown(controller),
+            },
+            ready=(
+                Check("sync", lambda: None if controller.is_synced else "not synced yet"),
+                Check(
+                    "nodeshards",
+                    lambda: "the API server has no NodeShards" if controller.is_kind_missing else None,
+                ),
+                Check("informer-watch", lambda: named(SILENT, controller.stale)),
+                Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
+            ),
+            live=(Check("leaderElection", self.leases.problem),),
+        )
 
     def _server(self, controller: ShardingController, transport: Transport) -> HttpServer:
         serving = self._settings.serving
         return HttpServer(
-            Sources(
-                metrics=self.metrics.exposition,
-                configuration=lambda: {
-                    "controllers": list(self._settings.enabled),
-                    "sharding": _shown(controller),
-                },
-                ready=(
-                    Check("sync", lambda: None if controller.is_synced else "not synced yet"),
-                    Check(
-                        "nodeshards",
-                        lambda: "the API server has no NodeShards" if controller.is_kind_missing else None,
-                    ),
-                    Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
-                ),
-            ),
+            self.sources(controller),
             address=serving.bind_address,
             port=serving.port,
             authorizer=KubeAuthorizer(transport, clock=time.monotonic) if serving.authorize_metrics else None,

@@ -7,11 +7,12 @@ order. Their output goes to files; what a child that failed said last becomes pa
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 #: What children run; each is told apart by its arguments.
@@ -96,9 +97,15 @@ async def child(
         await asyncio.shield(running.stop(grace=grace))
 
 
+#: Below those that systems give to outgoing connections: of these none takes a port that is free, before a process
+#: that was told to listen there does.
+_PORTS = range(20_000, 32_768)
+
+
 def free_port() -> int:
-    """A port that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A port on which nobody listens. Raises ProcessError if a hundred are taken."""
+    for port in random.sample(_PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ProcessError("a hundred ports between 20000 and 32767 were tried, and all are taken")

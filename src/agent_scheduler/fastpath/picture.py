@@ -182,7 +182,25 @@ class Picture:
 
     @property
     def is_synced(self) -> bool:
-        return all(reflector.synced.is_set() for reflector in self._first)
+        return not self.missing
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that existed at the start and have not been seen yet."""
+        return [
+            name
+            for name, reflector in self._reflectors.items()
+            if reflector in self._first and not reflector.synced.is_set()
+        ]
+
+    @property
+    def stale(self) -> list[str]:
+        """Kinds of which the server has not been heard for too long."""
+        return [
+            name
+            for name, reflector in self._reflectors.items()
+            if reflector.synced.is_set() and reflector.is_stale
+        ]
 
     @property
     def behind(self) -> Mapping[str, str]:

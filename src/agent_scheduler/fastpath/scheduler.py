@@ -10,7 +10,7 @@ new leader starts warm; `schedule` decides and writes, and runs only while this 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -429,6 +429,16 @@ class FastPath:
     @property
     def is_synced(self) -> bool:
         return self._picture.is_synced
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """Kinds that have not been listed yet."""
+        return self._picture.missing
+
+    @property
+    def stale(self) -> Sequence[str]:
+        """Kinds of which the API server has not been heard for too long."""
+        return self._picture.stale
 
     # ---- decisions and writes
 

@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.recorder import ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError
 from agent_scheduler.objects.times import micro_time_text
@@ -132,6 +133,24 @@ class LeaderElector:
     def until(self) -> float:
         """When our right to write ends unless the lease is renewed, on the clock of the timing."""
         return self._started + self._config.renew_deadline if self._held else float("-inf")
+
+    @property
+    def overdue(self) -> float:
+        """Seconds since the lease that we hold ended; below 0 while it has not, or is not ours."""
+        return (
+            self._timing.clock() - self._started - self._config.lease_duration
+            if self._held
+            else float("-inf")
+        )
+
+    @property
+    def reference(self) -> ObjectReference:
+        """What an event about the lease is about."""
+        metadata = (self._lease or {}).get("metadata") or {}
+        config = self._config
+        return ObjectReference(
+            "Lease", config.namespace, config.name, metadata.get("uid") or "", "coordination.k8s.io/v1"
+        )
 
     @property
     def leader(self) -> str:

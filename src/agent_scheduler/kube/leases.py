@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from agent_scheduler.kube.lease import LeaderElector
+from agent_scheduler.kube.recorder import ObjectReference
+
+#: Seconds by which a lease may be over; kube-scheduler's.
+_TOLERANCE: Final = 20.0
 
 
 class LeaseLost(RuntimeError):
@@ -17,7 +22,7 @@ class Leases:
 
     def __init__(self, electors: Mapping[str, LeaderElector], *, identity: str) -> None:
         self._electors = dict(electors)
-        self._identity = identity
+        self.identity = identity
 
     @property
     def names(self) -> Sequence[str]:
@@ -32,6 +37,16 @@ class Leases:
     def until(self) -> float:
         """When our right to write ends unless they are renewed, on their clock; infinite where there are none."""
         return min((elector.until for elector in self._electors.values()), default=float("inf"))
+
+    @property
+    def references(self) -> Sequence[ObjectReference]:
+        """What events about them are about."""
+        return tuple(elector.reference for elector in self._electors.values())
+
+    def problem(self) -> str | None:
+        """Why the process should be restarted: it holds a lease that ended long ago, and does not see that."""
+        late = [name for name, elector in self._electors.items() if elector.overdue > _TOLERANCE]
+        return f"failed election to renew leadership on lease {', '.join(late)}" if late else None
 
     @property
     def leader(self) -> str:
@@ -52,6 +67,6 @@ class Leases:
         if not await elector.run(partial(self._run, rest, lead)):
             holder = elector.leader
             told = (
-                "was not renewed in time" if holder == self._identity else f"is held by {holder or 'nobody'}"
+                "was not renewed in time" if holder == self.identity else f"is held by {holder or 'nobody'}"
             )
             raise LeaseLost(f"lease {name} {told}")

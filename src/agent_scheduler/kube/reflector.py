@@ -77,6 +77,9 @@ class WatchTimes:
 
     A watch on which nothing arrives for `grace` seconds longer than that, bookmarks included, is taken for dead.
     `stall` gives that time directly, for servers that are known to send bookmarks (kube-apiserver: every minute).
+
+    A view is stale when nothing has been heard for `silence` seconds from a server that sends bookmarks; from another,
+    for longer than a watch that is well can be quiet.
     """
 
     shortest: float = 300.0
@@ -84,6 +87,7 @@ class WatchTimes:
     grace: float = 30.0
     stall: float | None = None
     list_timeout: float = 60.0
+    silence: float = 180.0
 
 
 class _Ended(NamedTuple):
@@ -156,6 +160,8 @@ class Reflector(Generic[T]):
         self._on_malformed = on_malformed
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
         self.heard_at = timing.clock()
+        #: Whether it sends bookmarks.
+        self._marks = False
         # Owner of all below: the task in `run`. `_known` holds by UID the object last handed over; it exists to find
         # what a list no longer has and to refuse older versions.
         self._known: dict[str, T] = {}
@@ -179,6 +185,14 @@ class Reflector(Generic[T]):
     def get(self, uid: str) -> T | None:
         """The version handed over last, or None."""
         return self._known.get(uid)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether more may have happened than is known, as the server has not been heard of for too long."""
+        times = self._times
+        stall = times.stall if times.stall is not None else times.longest + times.grace
+        limit = times.silence if self._marks else stall + times.list_timeout
+        return self._timing.clock() - self.heard_at > limit
 
     async def renew(self, *, patience: float = float("inf")) -> None:
         """Takes the view anew: once this returns, all that was true when it was called has been handed over.
@@ -469,6 +483,7 @@ class Reflector(Generic[T]):
             self._malformed(line, unreadable)
             return Failure(FailureClass.UNKNOWN, message=str(unreadable))
         if kind == EventType.BOOKMARK:
+            self._marks = True
             self._advance(identify(raw).resource_version)
             return None
         if kind == EventType.ERROR:

@@ -73,8 +73,9 @@ class Asking:
         own: Callable[[], tuple[bytes, str]],
         configuration: Callable[[], Mapping[str, Any]],
         problem: Callable[[], str | None],
+        leases: Callable[[], str | None],
     ) -> Sources:
-        """`own`: the supervisor's metrics. `problem`: why it is not ready."""
+        """`own`: the supervisor's metrics. `problem`: why it is not ready; `leases`: why it should be restarted."""
 
         async def metrics() -> tuple[bytes, str]:
             body, content_type = own()
@@ -98,5 +99,6 @@ class Asking:
             cache=cache,
             explain=explain,
             ready=(Check("processes", problem),),
+            live=(Check("leaderElection", leases),),
             places=PLACES,
         )

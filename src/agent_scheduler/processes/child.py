@@ -120,7 +120,7 @@ class Child:
         match order:
             case Lead(until):
                 self._until = until
-                self._say(Alive())
+                self._say(Alive("" if self.runtime is None else self.runtime.problem))
             case End():
                 self._end()
             case Begin():

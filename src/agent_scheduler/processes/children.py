@@ -197,5 +197,4 @@ class Children:
     def _hear(self, number: int, child: _Child, report: Report) -> None:
         if isinstance(report, Alive):
             child.unanswered = 0
-        else:
-            self._heard(number, report)
+        self._heard(number, report)

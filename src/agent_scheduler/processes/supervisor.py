@@ -29,9 +29,10 @@ from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
+from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.leading import CannotLead, coordinator_of, lead, leases_of, run_to_end
+from agent_scheduler.leading import CannotLead, coordinator_of, lead, leader_events, leases_of, run_to_end
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.logs import get_logger, set_level
@@ -44,6 +45,7 @@ from .exchange import Exchange
 from .nodes import Nodes
 from .shares import for_one
 from .wire import (
+    Alive,
     Answer,
     Begin,
     Configure,
@@ -118,6 +120,8 @@ class Supervisor:
         #: Children whose picture is whole, and those that were told to begin.
         self._synced: set[int] = set()
         self._begun: set[int] = set()
+        #: What keeps a child from knowing the cluster as it is, as it said last.
+        self._problems: dict[int, str] = {}
         #: Whether the children are to schedule. Owner: `_work`.
         self._working = False
         #: Children that were started since.
@@ -139,6 +143,7 @@ class Supervisor:
         return await run_to_end(
             self._run,
             stop=self.stop,
+            at_once=self._overrun,
             reload=self.reload if has_file else None,
             signals=signals,
             log=self._log,
@@ -167,6 +172,7 @@ class Supervisor:
                     own=self.metrics.exposition,
                     configuration=lambda: to_dict(self._configuration),
                     problem=self._problem,
+                    leases=leases.problem,
                 )
                 server = server_of(configuration.serving, sources, transport)
                 await server.start()
@@ -205,12 +211,25 @@ class Supervisor:
         if not leases.names:
             await self._work(transport)
             return
+        writing = FencedTransport(transport, lambda: leases.held)
         await lead(
             leases,
-            lambda: self._work(FencedTransport(transport, lambda: leases.held)),
+            lambda: self._work(writing),
             status=self.metrics.leader_election_master_status.labels,
             overrun=self._overrun,
             log=self._log,
+            events=self._leader_events(writing),
+        )
+
+    def _leader_events(self, transport: Transport) -> EventRecorder | None:
+        if not self._configuration.events.enabled:
+            return None
+        return leader_events(
+            transport,
+            controller=self._configuration.profiles[0].scheduler_name,
+            identity=self._identity,
+            timing=self._timing,
+            count=lambda what: self.metrics.events_total.labels(what).inc(),
         )
 
     def _overrun(self) -> None:
@@ -321,6 +340,8 @@ class Supervisor:
                 self._log.info("child synced", child=child)
                 self._synced.add(child)
                 self._begin(child)
+            case Alive(problem):
+                self._problems[child] = problem
             case Ready():
                 self.exchange.come(child)
             case Left() | Lend() | Given():
@@ -341,6 +362,7 @@ class Supervisor:
     def _gone(self, child: int, asked: bool) -> None:
         if not asked:
             self.metrics.children_ended_total.labels(str(child)).inc()
+        self._problems.pop(child, None)
         self._synced.discard(child)
         self._begun.discard(child)
         self._asking.gone(child)
@@ -352,6 +374,8 @@ class Supervisor:
         if self._stopping.is_set():
             return "shutting down"
         there = self.exchange.members if self._working else self._synced
+        if (problem := next((each for each in self._problems.values() if each), None)) is not None:
+            return problem
         missing = [str(number) for number in range(self._count) if number not in there]
         return f"not synced yet: process {', '.join(missing)}" if missing else None
 

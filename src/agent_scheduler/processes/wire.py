@@ -124,7 +124,9 @@ class Ready(Message, frozen=True):
 
 
 class Alive(Message, frozen=True):
-    """Its event loop runs."""
+    """Its event loop runs. `problem`: what keeps it from knowing the cluster as it is now."""
+
+    problem: str = ""
 
 
 class Left(Message, frozen=True):

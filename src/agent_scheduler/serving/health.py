@@ -21,6 +21,15 @@ class Check(NamedTuple):
 PING = Check("ping", lambda: None)
 
 
+#: The `problem` of kinds whose watch is not well.
+SILENT = "the API server is silent about"
+
+
+def named(problem: str, kinds: Collection[str]) -> str | None:
+    """A `problem` that some kinds of object have, with their names; None if there are none."""
+    return f"{problem}: {', '.join(sorted(kinds))}" if kinds else None
+
+
 class HealthAnswer(NamedTuple):
     healthy: bool
     text: str

@@ -58,3 +58,18 @@ async def test_lists_watches_and_bookmarks_are_signs_of_life_and_refusals_are_no
         await eventually(lambda: world.reflector.heard_at == began + 100)
         await world.watching(4)
         assert world.reflector.heard_at == began + 100 < world.time.now
+
+
+@pytest.mark.parametrize(("marks", "fresh", "stale"), [(True, 179, 181), (False, 689, 691)])
+async def test_a_view_is_stale_after_a_silence_that_a_watch_which_is_well_does_not_have(
+    marks: bool, fresh: int, stale: int
+) -> None:
+    """Bookmarks come every minute; without them a watch of ten minutes may bring nothing."""
+    lines = [bookmark(12)] if marks else [event("ADDED", pod("a", 12))]
+    world = World([listing(11)], [Stream([*lines], end="hang")])
+    async with world.run():
+        await eventually(lambda: world.reflector._version == "12")
+        world.time.now = world.reflector.heard_at + fresh
+        assert not world.reflector.is_stale
+        world.time.now = world.reflector.heard_at + stale
+        assert world.reflector.is_stale

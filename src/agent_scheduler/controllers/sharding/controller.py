@@ -127,6 +127,11 @@ class ShardingController:
         return self._watches.is_synced
 
     @property
+    def stale(self) -> list[str]:
+        """Kinds of which the API server has not been heard for too long."""
+        return self._watches.stale
+
+    @property
     def is_kind_missing(self) -> bool:
         """Whether the API server has no NodeShards."""
         return self._watches.is_kind_missing

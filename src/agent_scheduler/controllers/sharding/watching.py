@@ -160,6 +160,12 @@ class Watches:
     def is_synced(self) -> bool:
         return all(reflector.synced.is_set() for reflector in self._reflectors)
 
+    @property
+    def stale(self) -> list[str]:
+        """Kinds of which the API server has not been heard for too long."""
+        named = zip(("Node", "Pod", "NodeShard", "ConfigMap"), self._reflectors, strict=True)
+        return [name for name, each in named if each.synced.is_set() and each.is_stale]
+
     async def renew(self) -> None:
         """When this returns, all has been seen that was true when this was called. Needs `run`. Raises NotListed, in a
         group, if the API server does not list one of them."""
