@@ -115,12 +115,22 @@ async def devices(
         try:
             for node in nodes:
                 await cluster.add_node(node)
+            # A pod that came before the driver has published them would be refused once, and told so.
+            await until(lambda: _are_published(cluster, len(nodes)))
             yield Devices(cluster)
         finally:
             for task in tasks:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+
+
+async def _are_published(cluster: EmbeddedCluster, nodes: int) -> bool:
+    classes, slices = [
+        (await cluster.ask("GET", f"{RESOURCE}/{kind}"))["items"]
+        for kind in ("deviceclasses", "resourceslices")
+    ]
+    return bool(classes) and len(slices) == nodes
 
 
 def nothing_assumed(running: Running) -> bool:

@@ -328,7 +328,10 @@ async def test_pages_are_of_all_children_together() -> None:
             for number in range(10):
                 await cluster.add_pod(f"w{number}", cpu="99")
             sources = made.supervisor._asking.sources(
-                own=made.supervisor.metrics.exposition, configuration=dict, problem=lambda: None
+                own=made.supervisor.metrics.exposition,
+                configuration=dict,
+                problem=lambda: None,
+                leases=lambda: None,
             )
             assert sources.queue is not None and sources.explain is not None and sources.cache is not None
             from agent_scheduler.serving.http import DebugQuery
