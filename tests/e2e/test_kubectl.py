@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import needed
+from .kubectl import Kubectl, cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -84,98 +78,10 @@ _WIDGETS = {
 }
 
 
-class Kubectl:
-    """kubectl with its own kubeconfig, cache and namespace."""
-
-    def __init__(self, kubeconfig: Path, home: Path) -> None:
-        self._program = needed.kubectl()
-        self.kubeconfig = kubeconfig
-        self.namespace = "default"
-        self._env = {
-            **os.environ,
-            "KUBECONFIG": str(kubeconfig),
-            "HOME": str(home),
-            "KUBECTL_KUBERC": "false",
-        }
-
-    def command(self, *arguments: str) -> list[str]:
-        return [self._program, "-n", self.namespace, *arguments]
-
-    def run(
-        self, *arguments: str, stdin: object = None, fails: bool = False
-    ) -> subprocess.CompletedProcess[str]:
-        """Run to the end. `stdin` is sent as JSON. Anything but the expected outcome fails the test."""
-        done = subprocess.run(
-            self.command(*arguments),
-            input=None if stdin is None else json.dumps(stdin),
-            env=self._env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        told = f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
-        assert (done.returncode != 0) == bool(fails), told
-        return done
-
-    def __call__(self, *arguments: str, stdin: object = None) -> str:
-        return self.run(*arguments, stdin=stdin).stdout
-
-    def refused(self, *arguments: str, stdin: object = None) -> str:
-        return self.run(*arguments, stdin=stdin, fails=True).stderr
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "-o", "json"))
-
-    def apply(self, obj: object, *more: str) -> str:
-        return self("apply", *more, "-f", "-", stdin=obj)
-
-    @contextlib.contextmanager
-    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """A kubectl that goes on, such as a watch."""
-        process = subprocess.Popen(self.command(*arguments), env=self._env, stdout=subprocess.PIPE, text=True)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(10)
-            assert process.stdout is not None
-            process.stdout.close()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    needed.kubectl()
-    home = tmp_path_factory.mktemp("kubectl")
-    kubeconfig = home / "kubeconfig"
-    with (home / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "from agent_scheduler.cli import main; raise SystemExit(main())",
-                "cluster",
-                "--port=0",
-                "--nodes=3",
-                f"--kubeconfig-out={kubeconfig}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        deadline = time.monotonic() + 30
-        while not kubeconfig.exists():
-            assert process.poll() is None, (home / "log").read_text()
-            assert time.monotonic() < deadline, "the cluster did not come up in 30 s"
-            time.sleep(0.05)
-        yield Kubectl(kubeconfig, home)
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with cluster(tmp_path_factory.mktemp("kubectl"), "--nodes=3") as kubectl:
+        yield kubectl
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ async def serve(args: argparse.Namespace, plan: Plan | None = None) -> None:
     loaded = load_files(api, args.load)
     authority = b""
     tls: ssl.SSLContext | None = None
-    if args.tls:
+    if _serves_tls(args, options):
         certificates = make_certificates((args.host, "127.0.0.1", "::1", "localhost"), now=time.time())
         authority, tls = certificates.authority, server_context(certificates)
     injector = None if plan is None else Injector(plan)
@@ -242,6 +242,11 @@ def _access(args: argparse.Namespace) -> tuple[Options, str]:
         raise ClusterError(str(error)) from None
 
 
+def _serves_tls(args: argparse.Namespace, options: Options) -> bool:
+    # kubectl sends no token over plain HTTP.
+    return options.rbac if args.tls is None else bool(args.tls)
+
+
 def _opened(args: argparse.Namespace) -> IO[bytes]:
     """The file of the audit log, readable by its owner alone."""
     try:
@@ -257,7 +262,7 @@ def _greeting(args: argparse.Namespace, url: str, token: str, loaded: int) -> st
     if args.kubeconfig_out is not None:
         example = f"kubectl --kubeconfig {args.kubeconfig_out} get nodes"
     else:
-        tls = " --insecure-skip-tls-verify" if args.tls else ""
+        tls = " --insecure-skip-tls-verify" if url.startswith("https:") else ""
         # One that was given is known to who gave it.
         shown = f" --token {'TOKEN' if args.token else token}" if token else ""
         example = f"kubectl --server {url}{tls}{shown} get nodes"

@@ -59,7 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--load", type=Path, nargs="+", action="extend", default=[], metavar="FILE",
         help="create the objects in these YAML or JSON files at the start",
     )  # fmt: skip
-    parser.add_argument("--tls", action="store_true", help="serve HTTPS with a certificate made for this run")
+    parser.add_argument(
+        "--tls", action=argparse.BooleanOptionalAction,
+        help="serve HTTPS with a certificate made for this run (default: on with RBAC: kubectl sends no token without)",
+    )  # fmt: skip
     _add_access(parser)
     parser.add_argument(
         "--faults", type=Path, metavar="FILE",

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import orjson
+
 from ..objects.times import time_text
 from . import schema_source as source
 from .errors import ApiError, bad_request
@@ -25,7 +27,8 @@ _MAGIC = b"k8s\x00"
 _NUMBERS = """
 V1ObjectMeta 1:name 2:generateName 3:namespace 4:selfLink 5:uid 6:resourceVersion 7:generation
 V1ObjectMeta 8:creationTimestamp 9:deletionTimestamp 10:deletionGracePeriodSeconds 11:labels 12:annotations
-V1ObjectMeta 13:ownerReferences 14:finalizers
+V1ObjectMeta 13:ownerReferences 14:finalizers 17:managedFields
+V1ManagedFieldsEntry 1:manager 2:operation 3:apiVersion 4:time 6:fieldsType 7:fieldsV1 8:subresource
 V1OwnerReference 1:kind 3:name 4:uid 5:apiVersion 6:controller 7:blockOwnerDeletion
 V1LabelSelector 1:matchLabels 2:matchExpressions
 V1LabelSelectorRequirement 1:key 2:operator 3:values
@@ -147,7 +150,7 @@ def decode(body: bytes) -> Object:
         group, _, version = api_version.rpartition("/")
         model = source.model_name(group, version, kind) or source.model_name("", "v1", kind)
         obj = _message(model or kind, envelope.get(2, b""))
-    except (IndexError, UnicodeDecodeError, TypeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise bad_request(f"the body is not in Kubernetes' protobuf envelope: {error}") from None
     return {"apiVersion": api_version, "kind": kind, **obj}
 
@@ -231,6 +234,9 @@ def _value(type_: source.Type, raw: Any) -> Any:
     if type_.kind == "intorstring":
         parts = dict(_fields(raw))
         return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))
+    if type_.kind == source.RAW:
+        # A message around JSON, as FieldsV1 is.
+        return orjson.loads(_slice(dict(_fields(raw)).get(1, b"null")))
     if type_.struct:
         return _message(type_.struct, raw)
     raise _unknown(f"a value of type {type_.go}")

@@ -58,6 +58,16 @@ def test_times_are_written_in_rfc_3339() -> None:
     assert decoded["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
 
 
+def test_managed_fields_hold_json() -> None:
+    entry = _field(1, "kubectl") + _field(7, _field(1, '{"f:data":{}}'))
+    decoded = protobuf.decode(_envelope("v1", "ConfigMap", _field(1, _field(17, entry))))
+    assert decoded["metadata"]["managedFields"] == [{"manager": "kubectl", "fieldsV1": {"f:data": {}}}]
+    broken = _envelope("v1", "ConfigMap", _field(1, _field(17, _field(7, _field(1, "{")))))
+    with pytest.raises(ApiError) as refused:
+        protobuf.decode(broken)
+    assert refused.value.code == 400
+
+
 @pytest.mark.parametrize(
     "raw",
     [_field(99, "x"), _field(1, _field(99, "x")), _field(2, _field(19, "x"))],

@@ -1,0 +1,109 @@
+"""The real kubectl, as a process for each command, on an embedded cluster of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests import needed
+
+
+class Kubectl:
+    """kubectl with its own kubeconfig, cache and namespace."""
+
+    def __init__(self, kubeconfig: Path, home: Path) -> None:
+        self._program = needed.kubectl()
+        self.kubeconfig = kubeconfig
+        self.namespace = "default"
+        self._env = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "HOME": str(home),
+            "KUBECTL_KUBERC": "false",
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [self._program, "-n", self.namespace, *arguments]
+
+    def run(
+        self, *arguments: str, stdin: object = None, fails: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run to the end. `stdin` is sent as JSON. Anything but the expected outcome fails the test."""
+        done = subprocess.run(
+            self.command(*arguments),
+            input=None if stdin is None else json.dumps(stdin),
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        told = f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
+        assert (done.returncode != 0) == bool(fails), told
+        return done
+
+    def __call__(self, *arguments: str, stdin: object = None) -> str:
+        return self.run(*arguments, stdin=stdin).stdout
+
+    def refused(self, *arguments: str, stdin: object = None) -> str:
+        return self.run(*arguments, stdin=stdin, fails=True).stderr
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "-o", "json"))
+
+    def apply(self, obj: object, *more: str) -> str:
+        return self("apply", *more, "-f", "-", stdin=obj)
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A kubectl that goes on, such as a watch."""
+        process = subprocess.Popen(self.command(*arguments), env=self._env, stdout=subprocess.PIPE, text=True)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(10)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@contextlib.contextmanager
+def cluster(home: Path, *flags: str) -> Iterator[Kubectl]:
+    """kubectl on a new `agent-scheduler cluster` with these flags; `home` is for both."""
+    needed.kubectl()
+    kubeconfig = home / "kubeconfig"
+    with (home / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from agent_scheduler.cli import main; raise SystemExit(main())",
+                "cluster",
+                "--port=0",
+                f"--kubeconfig-out={kubeconfig}",
+                *flags,
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while not kubeconfig.exists():
+            assert process.poll() is None, (home / "log").read_text()
+            assert time.monotonic() < deadline, "the cluster did not come up in 30 s"
+            time.sleep(0.05)
+        yield Kubectl(kubeconfig, home)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
