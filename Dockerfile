@@ -20,6 +20,7 @@ RUN python -m venv tools \
       --require-hashes --only-binary :all: --no-compile -r requirements/run.lock
 COPY pyproject.toml README.md ./
 COPY src src
+COPY config/default config/default
 # The root file system is read-only later, so byte code that is not there now would be made at every start;
 # unchecked-hash keeps it valid whatever the files' times become. The last line: an image that cannot start is not made.
 RUN tools/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . \

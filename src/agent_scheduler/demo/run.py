@@ -22,6 +22,7 @@ from agent_scheduler.kube.transport import Endpoint, Transport
 
 from .asking import ask, first_of
 from .audit import Audit, audit_cluster
+from .install import install, write_kubeconfig
 from .load import LoadResult, PodLoad, create_nodes
 from .machine import machine
 from .measure import Sample, Sampler, Usage, rate, usage
@@ -60,13 +61,16 @@ class _Interrupted(Exception):
 
 
 async def run(settings: Settings, *, view: View, folder: Path) -> Outcome:
-    """Runs it. `folder` is for the children's logs and the kubeconfig.
+    """Runs it. `folder` is for the children's logs and the kubeconfigs: the demo's own is an administrator's, the
+    scheduler's has a token of its service account.
 
     Raises `ProcessError` or `RequestFailed` when it could not even begin.
     """
     config = folder / "kubeconfig"
     view.say("starting the cluster")
     arguments = ["cluster", "--port", "0", "--nodes", "0", "--kubeconfig-out", str(config)]
+    # Tokens over plain HTTP on the loopback interface: the demo measures scheduling, not TLS.
+    arguments += ["--authorization-mode", "RBAC", "--no-tls"]
     async with child("cluster", arguments, log=folder / "cluster.log") as cluster:
 
         async def written() -> bool:
@@ -76,10 +80,10 @@ async def run(settings: Settings, *, view: View, folder: Path) -> Outcome:
         transport = Http1Transport(load_endpoint(kubeconfig=config))
         try:
             await _prepare(transport, cluster, settings.nodes)
+            own = folder / "scheduler.kubeconfig"
+            write_kubeconfig(config, await install(transport), own)
             view.say(f"{len(settings.nodes):,} nodes created; starting the scheduler")
-            return await _with_scheduler(
-                settings, cluster, transport, view=view, folder=folder, config=config
-            )
+            return await _with_scheduler(settings, cluster, transport, view=view, folder=folder, config=own)
         finally:
             await transport.close()
 
