@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, BinaryIO, Literal
+from io import StringIO
+from typing import Any, BinaryIO, Literal, TextIO
 from weakref import WeakSet
 
 import orjson
 import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor, WrappedLogger
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console"]
@@ -36,6 +38,9 @@ _loggers: WeakSet[FilteringBoundLogger] = WeakSet()
 REDACTED = "[redacted]"
 #: A key that contains one of these has a value that is nobody's business.
 _SECRET_KEYS = ("authorization", "token", "password", "secret", "key-data", "key_data", "credential")
+#: What follows these two and is neither short nor made of letters alone is no word.
+_SCHEME = re.compile(r"\b(bearer|basic) +(?=\S*[0-9=]|\S{24})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_IN_URL = re.compile(r"//[^\s/?#@'\"]*@")
 
 
 def is_secret(key: str) -> bool:
@@ -45,7 +50,8 @@ def is_secret(key: str) -> bool:
 
 
 def redact(value: Any) -> Any:
-    """`value` with the values of secret keys, at any depth, replaced."""
+    """`value` with the values of secret keys, at any depth, replaced; and what is a secret by its looks in any text:
+    what follows `Bearer` or `Basic`, and the user and password of a URL."""
     if isinstance(value, Mapping):
         return {
             key: REDACTED if isinstance(key, str) and is_secret(key) else redact(item)
@@ -53,8 +59,12 @@ def redact(value: Any) -> Any:
         }
     if isinstance(value, list | tuple):
         return [redact(item) for item in value]
-    if isinstance(value, str) and value[:7].lower() == "bearer ":
-        return REDACTED
+    if isinstance(value, str):
+        if value[:7].lower() == "bearer ":
+            return REDACTED
+        if "@" in value:
+            value = _IN_URL.sub(f"//{REDACTED}@", value)
+        return _SCHEME.sub(rf"\1 {REDACTED}", value)
     return value
 
 
@@ -75,6 +85,12 @@ def _to_json(event: MutableMapping[str, Any], **_: Any) -> str:
         return json.dumps(event, default=str, skipkeys=True)
 
 
+def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(redact(text.getvalue()))
+
+
 def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]]:
     """What every line passes, and what turns it into text. Redaction comes last of all that adds values."""
     shared: list[Processor] = [
@@ -93,7 +109,7 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
             timestamp_key="time",
             pad_event_to=0,
             # The default shows the locals of each frame, among which are credentials.
-            exception_formatter=structlog.dev.plain_traceback,
+            exception_formatter=_traceback,
         )
     ]
 

@@ -16,6 +16,7 @@ from agent_scheduler.kube.transport import Endpoint, NotSent
 
 from .authority import Authority, server_tls
 from .scripted import Answer, in_order, serving, status
+from .test_exec_plugin import V1
 
 
 @pytest.fixture
@@ -260,6 +261,61 @@ async def test_a_token_file_goes_before_a_token(tmp_path: Path) -> None:
     (tmp_path / "tok").write_text("rotated\n")
     file = write(tmp_path, user={"token": "old", "tokenFile": "tok"})
     assert await authorization(load_endpoint(kubeconfig=file)) == "Bearer rotated"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"two\nlines", b"nul\0", b"\xff"])
+def test_a_token_file_without_a_token_is_one_error_from_the_start(
+    tmp_path: Path, authority: Authority, content: bytes | None
+) -> None:
+    mount(tmp_path)
+    if content is not None:
+        (tmp_path / "tok").write_bytes(content)
+        (tmp_path / "token").write_bytes(content)
+        with pytest.raises(KubeConfigError, match=r"token file .*token: it"):
+            load_endpoint(environ=pod_environ(), service_account=tmp_path)
+    with pytest.raises(KubeConfigError, match=r"token file .*tok: "):
+        load_endpoint(kubeconfig=write(tmp_path, user={"tokenFile": "tok"}))
+
+
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(tmp_path: Path) -> None:
+    file = write(tmp_path, user={"token": "se\ncret"})
+    with pytest.raises(KubeConfigError, match=r"users\[u\].user.token cannot be used") as raised:
+        load_endpoint(kubeconfig=file)
+    assert "cret" not in str(raised.value)
+
+
+async def test_a_plugin_is_told_of_the_cluster_and_of_what_the_cluster_has_for_it(
+    tmp_path: Path, authority: Authority
+) -> None:
+    info = tmp_path / "info"
+    answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "t"}}
+    spec = {
+        "apiVersion": V1,
+        "command": "/bin/sh",
+        "args": ["-c", f"printf %s \"$KUBERNETES_EXEC_INFO\" > {info}; echo '{json.dumps(answer)}'"],
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+    }
+    cluster = {
+        "server": "https://api.example",
+        "certificate-authority": "ca.crt",
+        "tls-server-name": "other.example",
+        "extensions": [
+            {"name": "other", "extension": {"a": 1}},
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "me"}},
+        ],
+    }
+    file = write(tmp_path, cluster=cluster, user={"exec": spec})
+    assert await authorization(load_endpoint(kubeconfig=file, environ={})) == "Bearer t"
+    assert json.loads(info.read_text())["spec"] == {
+        "interactive": False,
+        "cluster": {
+            "server": "https://api.example",
+            "tls-server-name": "other.example",
+            "certificate-authority-data": b64(authority.pem),
+            "config": {"audience": "me"},
+        },
+    }
 
 
 async def test_user_and_password_are_basic_authentication(tmp_path: Path) -> None:

@@ -90,6 +90,22 @@ def test_credentials_never_reach_a_line(log_format: logs.LogFormat) -> None:
     assert out.getvalue().count(b"redacted") >= 6
 
 
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_credentials_are_found_by_their_looks_in_any_text(log_format: logs.LogFormat) -> None:
+    out = start(log_format=log_format)
+    log = logs.get_logger("x")
+    log.info("cannot reach https://me:s3cr3t@proxy:3128/x", error="through //me:s3cr3t@proxy")
+    log.info("sent Authorization: Basic bWU6czNjcjN0czNjcjN0", said=["bearer eyJhbGciOi.s3cr3t-s3cr3t"])
+    try:
+        raise ValueError("http://me:s3cr3t@proxy refused")
+    except ValueError:
+        log.exception("d")
+    logging.getLogger("lib").warning("a@b is no secret, nor is the basic authentication of https://api/x@y")
+    text = out.getvalue().decode()
+    assert "s3cr3t" not in text and "czNjcjN0" not in text
+    assert "proxy:3128/x" in text and "basic authentication of https://api/x@y" in text
+
+
 def test_a_console_line_is_readable() -> None:
     out = start(log_format="console")
     logs.get_logger("queue").warning("woken", pods=3)
