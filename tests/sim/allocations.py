@@ -294,6 +294,13 @@ class Allocations:
             if where not in self._contested and not shared:
                 self._wrong("S7", process, problem)
 
+    def nobody_knows_devices(self) -> None:
+        """A process may have been told of an older state: of what is allocated by now it knows nothing."""
+        for claim in self._reading.claims():
+            if allocation := allocation_of(claim):
+                self.foreign.add(claim["metadata"]["uid"])
+                self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
+
     def is_robbed(self, pod: str) -> bool:
         """Whether somebody else took a reservation from the pod that it has not got again."""
         return any(uid == pod for _, uid in self._robbed)

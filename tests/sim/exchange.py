@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.apiserver import requests
+from agent_scheduler.apiserver.fault_answers import middlebox
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 
@@ -57,17 +58,29 @@ class Exchange:
         world = self._world
         process, asked, fate = self._process, self._asked, self._fate
         refused: Response | None = None
+        if world.loop.time() < world.server_back:
+            self._over()
+            self._lose(True)
+            return
         if fate == "lost_before":
             self._over()
             self._lose(world.rng.random() < 0.5)
             return
         if fate == "throttled":
             refused = Response(
-                429, b'{"kind":"Status","reason":"TooManyRequests","code":429}', _retry_after(1)
+                429,
+                b'{"kind":"Status","status":"Failure","reason":"TooManyRequests","code":429}',
+                Headers([(b"Content-Type", b"application/json"), (b"Retry-After", b"1")]),
             )
         elif fate == "failed":
             world.nemesis.after_failure(process)
             refused = self._fail()
+        elif fate == "unlistable":
+            refused = refusal(
+                403, {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
+            )
+        elif fate == "not_the_server":
+            refused = self._of_another()
         elif fate == "denied":
             refused = refusal(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
         elif fate == "claim_taken":
@@ -103,7 +116,8 @@ class Exchange:
                 world.states.reached("claim written after another")
             elif result.status == 200:
                 world.device_nemesis.after_claim_write(process)
-        headers = [(name.encode(), value.encode()) for name, value in result.headers]
+        headers = [(b"Content-Type", result.content_type.encode())]
+        headers += [(name.encode(), value.encode()) for name, value in result.headers]
         return Response(result.status, result.body, Headers(headers))
 
     def _carry_out_late(self) -> None:
@@ -130,6 +144,24 @@ class Exchange:
             self._carry_out()
         return refusal(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
 
+    def _of_another(self) -> Response:
+        """What stands before the server answers: in its place, or when it has done or is doing what was asked."""
+        world = self._world
+        says = world.rng.choice((*IN_ITS_PLACE, *ON_ITS_WAY, "cut"))
+        world.trace(self._process.name, f"is answered by another: {says}")
+        if says == "cut":
+            whole = self._carry_out()
+            return Response(whole.status, whole.body[: len(whole.body) // 2], whole.headers)
+        if says in ON_ITS_WAY and world.rng.random() < 0.6:
+            if world.rng.random() < 0.5:
+                self._carry_out()
+            else:
+                late = world.rng.uniform(0.01, LONGEST)
+                world.plan.lasts(world.loop.time() + late)
+                self._goes_on = True
+                world.loop.call_later(late, self._carry_out_late, context=world.context)
+        return strange(says)
+
     def _deliver(self, response: Response) -> None:
         if not self._reply.done():
             if self._way.closed:
@@ -146,9 +178,20 @@ class Exchange:
             self._reply.set_exception(OutcomeUnknown("the connection was reset"))
 
 
+#: What a proxy says that has not asked the server, and that may have.
+IN_ITS_PLACE = ("notFound", "forbidden", "loginPage", "redirect", "unauthorized", "serviceUnavailable")
+ON_ITS_WAY = ("badGateway", "gatewayTimeout")
+
+
+def strange(says: str) -> Response:
+    """An answer that is not the server's."""
+    answer = middlebox(says)
+    more = [(name.encode(), value.encode()) for name, value in answer.headers]
+    return Response(
+        answer.status, answer.body, Headers([(b"Content-Type", answer.content_type.encode()), *more])
+    )
+
+
 def refusal(status: int, body: dict[str, Any]) -> Response:
-    return Response(status, json.dumps(body).encode(), Headers([]))
-
-
-def _retry_after(seconds: int) -> Headers:
-    return Headers([(b"Retry-After", str(seconds).encode())])
+    headers = Headers([(b"Content-Type", b"application/json")])
+    return Response(status, json.dumps(body).encode(), headers)

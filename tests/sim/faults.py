@@ -45,6 +45,14 @@ KINDS: dict[str, Kind] = {
     "lost_after": Kind(10, "any", "it was carried out, and the answer is lost"),
     "slow": Kind(11, "any", "it is carried out late, maybe after the client gave up"),
     "node_vanished": Kind(12, "bind", "the node goes just before the bind, which the server accepts"),
+    "not_the_server": Kind(
+        49,
+        "any",
+        "the answer is a proxy's: a bare 404, an HTML 502 or 403, a login page with 200, a cut body",
+    ),
+    "slow_credentials": Kind(
+        50, "any", "the credentials for a request come late: between the question whether to send it and that"
+    ),
     # Watches and lists.
     "cut": Kind(13, "watch", "the stream ends, at any byte, as if all were well"),
     "gone_on_connect": Kind(14, "watch", "410 in answer to a watch"),
@@ -56,6 +64,11 @@ KINDS: dict[str, Kind] = {
     "stall": Kind(20, "watch", "half open: nothing comes, and no end"),
     "garbage": Kind(21, "watch", "lines that are no JSON, no event, or have fields nobody knows"),
     "storm": Kind(22, "watch", "every watch ends as soon as it began"),
+    "lagging": Kind(53, "watch", "a replica lags: watches and lists of one kind, or of all, are long behind"),
+    "unlistable": Kind(55, "cluster", "a kind can no longer be listed, at a takeover for one"),
+    "server_restarted": Kind(
+        51, "cluster", "the API server restarts: all connections end, and it remembers no history"
+    ),
     # Objects.
     "node_again": Kind(23, "cluster", "a node is deleted and comes back under its name"),
     "node_changed": Kind(24, "cluster", "a node shrinks, is tainted or cordoned, and recovers"),
@@ -68,6 +81,7 @@ KINDS: dict[str, Kind] = {
     "lease": Kind(31, "process", "requests for the lease fail more than all others"),
     "stop": Kind(32, "process", "the process stands still for longer than a lease"),
     "clock_jump": Kind(34, "process", "the time of day jumps"),
+    "clocks_drift": Kind(54, "process", "the clocks of processes run at different rates, and apart"),
     "unfair": Kind(35, "process", "what is ready runs in any order"),
     "no_connection": Kind(36, "any", "no connection can be opened"),
     # Preemption, and the configuration.
@@ -152,6 +166,9 @@ OF_SHARDS = tuple(name for name, kind in KINDS.items() if kind.where == "shards"
 #: And where a controller plans who has which.
 OF_PLANS = tuple(name for name, kind in KINDS.items() if kind.where == "plans")
 
+#: What no world draws, and only those have that ask for it.
+ASKED_FOR = ("not_the_server",)
+
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
     ("lost_after", "lost_before", "slow", "held_back", "unfair"),
@@ -165,6 +182,10 @@ THEMES: tuple[tuple[str, ...], ...] = (
     ("preemptor", "room_taken", "failed", "held_back", "crash", "node_changed"),
     ("preemptor", "denied", "lost_before", "lost_after", "slow", "recreated", "gone", "deleting"),
     ("reload", "crash", "stop", "lost_after", "failed", "node_changed", "unfair"),
+    ("not_the_server", "lost_after", "slow", "held_back", "pod_deleted", "failed"),
+    ("slow_credentials", "clocks_drift", "lease", "stop", "server_restarted", "crash"),
+    ("unlistable", "lease", "stop", "server_restarted", "crash", "lagging"),
+    ("lagging", "stale_list", "lost_after", "slow", "missed_delete", "gone_on_connect", "pod_deleted"),
     ("claim_taken", "claim_changed", "lost_after", "slow", "held_back", "pod_deleted"),
     ("claim_taken", "pool_changed", "class_changed", "crash", "failed", "denied", "bound_elsewhere"),
 )
@@ -197,4 +218,4 @@ def draw(
         found.update(name for name in OF_PLANS if rng.random() < 0.7)
         # Nobody but the controller, and who meddles with it, moves nodes.
         found.discard("shards_changed")
-    return [name for name in KINDS if name in found]
+    return [name for name in KINDS if name in found and name not in ASKED_FOR]

@@ -36,6 +36,8 @@ class SimTask(asyncio.Task[Any]):
     """A task that hashes by its number, so that a set of tasks has one order."""
 
     _number = 0
+    #: The process that it belongs to.
+    process = ""
 
     def __hash__(self) -> int:
         return self._number
@@ -94,7 +96,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 if frame is not None:
                     frames.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
                 awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
-            process = task.get_context().get(PROCESS, "") if hasattr(task, "get_context") else ""
+            process = task.process if isinstance(task, SimTask) else ""
             lines.append(f"{process or 'world'} {task.get_name()}: {' > '.join(frames) or task!r}")
         return lines
 
@@ -147,6 +149,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks_made += 1
         task = SimTask.__new__(SimTask)
         task._number = self._tasks_made
+        context: Context | None = more.get("context")
+        task.process = PROCESS.get() if context is None else context.get(PROCESS, "")
         name = more.pop("name", None) or f"task {self._tasks_made}"
         task.__init__(coroutine, loop=loop, name=name, **more)  # type: ignore[misc]
         return task

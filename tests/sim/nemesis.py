@@ -11,12 +11,19 @@ import orjson
 
 from agent_scheduler.apiserver.requests import Request
 
+from .takeovers import watch as watch_takeovers
+
 if TYPE_CHECKING:
     from .evictions import Claim
     from .processes import Process
     from .world import World
 
 PODS, NODES = ("", "pods"), ("", "nodes")
+#: Of which a role may lose the right to list them.
+KINDS_WATCHED = (
+    *("pods", "nodes", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"),
+    *("poddisruptionbudgets", "resourceclaims", "resourceslices", "deviceclasses", "namespaces"),
+)
 _MERGE = "application/merge-patch+json"
 #: Seconds between two throws of the dice for each kind.
 _EVERY = 0.25
@@ -41,11 +48,16 @@ class Nemesis:
             self.foreign,
             self.missed_delete,
             self.reload,
+            self.unlistable,
+            self.server_restarted,
         )
+        # What strikes all processes at once is to leave them some time in between.
+        whole = (self.unlistable, self.server_restarted)
         while loop.time() < world.plan.ends:
             await asyncio.sleep(self._rng.uniform(0, 2 * _EVERY))
             for act in cluster:
-                if world.plan.strikes(act.__name__, now=loop.time(), share=2.0):
+                share = 2.0 if act not in whole else 0.3
+                if world.plan.strikes(act.__name__, now=loop.time(), share=share):
                     act()
             if world.device_nemesis is not None:
                 world.device_nemesis.strike()
@@ -273,6 +285,33 @@ class Nemesis:
         for _ in range(self._rng.randrange(1, 4)):
             self.pod_deleted()
         self._world.store.compact(self._world.store.rv)
+
+    def unlistable(self) -> None:
+        """A role has lost a rule: for a while lists of a kind are refused, and watches of it end and begin anew."""
+        kind = self._rng.choice(KINDS_WATCHED)
+        until = self._world.loop.time() + self._rng.choice((2.0, 20.0, 60.0))
+        self._world.unlistable[kind] = until
+        self._world.trace("", f"{kind} cannot be listed until {until:.3f}")
+        if self._world.shards is None and self._world.shape.replicas > 1:
+            self._world.keep(watch_takeovers(self._world, kind, until), f"{kind} cannot be listed")
+        # Lists that failed are tried again at this distance, at most.
+        self._world.plan.lasts(until + 30.0)
+        if self._rng.random() < 0.5:
+            for process in self._world.processes:
+                if process.transport is not None:
+                    process.transport.drop_streams()
+
+    def server_restarted(self) -> None:
+        """It is away for a moment, and then knows objects and versions as before, but of no change before its start."""
+        world = self._world
+        world.server_back = world.loop.time() + self._rng.choice((0.05, 1.0, 6.0))
+        world.plan.lasts(world.server_back)
+        world.trace("", f"the API server restarts, and is back at {world.server_back:.3f}")
+        if self._rng.random() < 0.7:
+            world.store.compact(world.store.rv)
+        for process in world.processes:
+            if process.transport is not None:
+                process.transport.drop_streams()
 
     # -- by what means
 

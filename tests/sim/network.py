@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode
 
 from agent_scheduler.apiserver import requests
 from agent_scheduler.apiserver.pacing import StreamTimers
@@ -30,9 +28,9 @@ from agent_scheduler.kube.transport import (
     split_lines,
 )
 
-from .exchange import LONGEST, Exchange, refusal
+from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, refusal, strange
 from .legality import Deliveries
-from .shard_map import PATH as SHARD_PATH
+from .troubles import Troubles, verb_of
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -56,33 +54,23 @@ _GARBAGE = (
 )
 
 
-def verb_of(method: str, path: str) -> str:
-    """What a request is, as faults tell them apart."""
-    plain = path.partition("?")[0]
-    if plain.endswith("/binding"):
-        return "bind"
-    if "/leases" in plain:
-        return "lease"
-    if "/persistentvolume" in plain and method == "PATCH":
-        return "volume"
-    if "/resourceclaims" in plain and method != "GET":
-        return "claim"
-    if plain.startswith(SHARD_PATH) and method != "GET":
-        return "shard"
-    if method == "GET":
-        return "list" if plain in ("/api/v1/pods", "/api/v1/nodes") else "get"
-    if method == "DELETE":
-        return "evict"
-    return "event" if plain.endswith("/events") or "/events/" in plain else "status"
+#: Fates of a bind of which nobody can say before whether it was carried out.
+IN_DOUBT = frozenset({"lost_before", "lost_after", "slow", "hangs", "failed", "not_the_server"})
 
 
-class SimTransport:
+def _always() -> bool:
+    return True
+
+
+async def _once(piece: bytes) -> AsyncGenerator[bytes, None]:
+    yield piece
+
+
+class SimTransport(Troubles):
     """A process's connections. `streams` are those that are open now."""
 
     def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-        self._rng = random.Random(f"{world.seed} network of {process.identity}")
+        super().__init__(world, process)
         self.closed = False
         #: Raised by `drop_streams`: streams of an earlier number have ended.
         self._generation = 0
@@ -91,7 +79,6 @@ class SimTransport:
         self.deliveries = Deliveries()
         self.streams = 0
         self.under_way = 0
-        self._outage_ends = 0.0
         #: Those under way that no task waits for.
         self._started: dict[
             asyncio.Future[Response], tuple[Callable[[asyncio.Future[Response]], None], asyncio.TimerHandle]
@@ -108,12 +95,35 @@ class SimTransport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        answer = self._send(method, path, body, content_type, timeout)
+        return await self.request_if(
+            _always, method, path, body=body, content_type=content_type, timeout=timeout
+        )
+
+    async def request_if(
+        self,
+        allowed: Callable[[], bool],
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,  # noqa: ASYNC109
+    ) -> Response:
+        """As `request`; what is no longer allowed when the credentials are there is not sent."""
         self.under_way += 1
+        sent = False
         try:
             async with asyncio.timeout(timeout):
+                if late := self._credentials_late():
+                    await asyncio.sleep(late)
+                if not allowed():
+                    raise NotSent(f"{method} {path}: it is no longer allowed")
+                answer = self._send(method, path, body, content_type, timeout)
+                sent = True
                 return await answer
         except TimeoutError:
+            if not sent:
+                raise NotSent(f"{method} {path}: no credentials in {timeout:g} s") from None
             raise OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s") from None
         finally:
             self.under_way -= 1
@@ -173,20 +183,19 @@ class SimTransport:
             world.plan_safety.sent(self._process, method, path)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
-        fate = self._fate(method, verb)
+        fate = "unlistable" if self._is_unlistable(verb, path) else self._fate(method, verb)
         world.trace(self._process.name, f"{verb} {path} {fate or ''}")
         asked = requests.Request(
             method,
             path.partition("?")[0],
-            self._query(verb, path.partition("?")[2]),
+            self._query(verb, path, path.partition("?")[2]),
             body=body or b"",
             content_type=content_type if body is not None else "",
         )
         before, after = self._latencies(fate, timeout)
         if fate in ("lost_before", "lost_after"):
             world.plan.lasts(loop.time() + timeout)
-        if fate in ("lost_before", "lost_after", "slow", "hangs", "failed") and verb == "bind":
-            # Nobody can say before whether it was carried out.
+        if fate in IN_DOUBT and verb == "bind":
             world.plan.lasts(loop.time() + timeout + DEFAULT_POLICY.settles)
         sent = None
         if verb == "bind" and world.shard_safety is not None:
@@ -206,84 +215,6 @@ class SimTransport:
             if self._world.allocations is not None:
                 self._world.allocations.watch(self._process, self._process.fast_path)
 
-    def _strikes(self, name: str, share: float = 1.0) -> bool:
-        return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
-
-    def _cut_off(self) -> bool:
-        """Whether no connection can be opened: just now, or for a while, in which the open ones break too."""
-        now = self._world.loop.time()
-        if now < self._outage_ends:
-            return True
-        if not self._strikes("no_connection"):
-            return False
-        if self._rng.random() < 0.1:
-            self._outage_ends = now + self._rng.uniform(0.5, 30.0)
-            self._world.plan.lasts(self._outage_ends)
-            self._world.trace(self._process.name, f"is cut off until {self._outage_ends:.3f}")
-            self.drop_streams()
-        return True
-
-    def _fate(self, method: str, verb: str) -> str:
-        """What goes wrong with this request, if anything."""
-        nemesis = self._world.shard_nemesis
-        if nemesis is not None and (
-            (verb == "bind" and nemesis.bind_hangs(self._process))
-            or (verb == "shard" and nemesis.status_hangs(self._process))
-        ):
-            return "hangs"
-        if verb == "shard" and nemesis is not None and (fate := nemesis.trouble(self._process)):
-            return fate
-        if verb == "lease" and self._world.plan.enabled("lease"):
-            for name in ("failed", "lost_before", "lost_after", "slow"):
-                if self._strikes("lease", 12.0):
-                    return name
-        names = ["throttled", "failed", "lost_before", "lost_after", "slow"]
-        if verb == "bind":
-            names = [
-                *("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied"),
-                *names,
-            ]
-        elif verb == "evict":
-            names = ["recreated", "gone", "deleting", "denied", *names]
-        elif verb in ("status", "event", "volume"):
-            names.insert(0, "denied")
-        elif verb == "shard":
-            names = ["shard_written", "denied", *names]
-        elif verb == "claim":
-            names = [*(["claim_taken"] if method == "PATCH" else []), "denied", *names]
-        share = 3.0 if verb == "evict" else 1.0
-        shares = {"claim_taken": 2.0, "shard_written": 2.0}
-        if verb == "shard":
-            # There are few of them.
-            share = 3.0
-        return next((name for name in names if self._strikes(name, shares.get(name, share))), "")
-
-    def _latencies(self, fate: str, timeout: float) -> tuple[float, float]:
-        before, after = self._rng.uniform(0.0002, 0.004), self._rng.uniform(0.0002, 0.004)
-        if fate == "hangs":
-            before = self._rng.uniform(1.0, LONGEST)
-            self._world.plan.lasts(self._world.loop.time() + before)
-        if fate == "slow":
-            if self._rng.random() < 0.5:
-                before = self._rng.uniform(0.1, 1.5) * timeout
-            else:
-                after = self._rng.uniform(0.1, 1.5) * timeout
-            self._world.plan.lasts(self._world.loop.time() + before + after)
-        return before, after
-
-    def _query(self, verb: str, query: str) -> str:
-        if verb != "list" or "continue=" in query or not self._strikes("stale_list", 3.0):
-            return query
-        past = self._world.store.rv - self._rng.randrange(1, 40)
-        if past < 2:
-            return query
-        self._world.trace(self._process.name, f"the list is of version {past}")
-        fast_path = self._process.fast_path
-        if self._process.scheduler and (fast_path is None or not fast_path.is_synced):
-            # Nothing in a first list says that it is old, so what it lacks cannot be counted.
-            self._world.safety.nobody_owns_nodes()
-        return urlencode([*parse_qsl(query), ("resourceVersion", past), ("resourceVersionMatch", "Exact")])
-
     # -- watches
 
     @asynccontextmanager
@@ -299,6 +230,14 @@ class SimTransport:
         if self._strikes("gone_on_connect", 3.0):
             world.trace(name, f"watch {path} is answered 410")
             raise StreamRefused(refusal(410, _GONE))
+        if self._strikes("not_the_server", 0.3):
+            says = self._rng.choice((*IN_ITS_PLACE, *ON_ITS_WAY))
+            world.trace(name, f"watch {path} is answered by another: {says}")
+            if (answer := strange(says)).status != 200:
+                raise StreamRefused(answer)
+            async with aclosing(split_lines(_once(answer.body))) as lines:
+                yield lines
+            return
         target, _, query = path.partition("?")
         result = world.context.copy().run(world.api.handle, requests.Request("GET", target, query))
         if not isinstance(result, Stream):
@@ -338,7 +277,7 @@ class SimTransport:
                         await more.wait()
                 except TimeoutError:
                     raise OutcomeUnknown(f"watch {target}: nothing came for {read_timeout:g} s") from None
-                await asyncio.sleep(rng.uniform(0.0001, 0.003) + late)
+                await asyncio.sleep(rng.uniform(0.0001, 0.003) + max(late, self._lag(target)))
                 if self._strikes("storm", 2.0):
                     return
                 continue

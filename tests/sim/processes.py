@@ -20,7 +20,7 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.runtime import Runtime
 
 from .configuring import names_of
-from .loop import PROCESS
+from .loop import PROCESS, START
 from .network import SimTransport
 from .rules import Rules, rules_of
 from .states import samples
@@ -152,9 +152,10 @@ class Process(ABC):
         self._asked_at = None
         rng = random.Random(f"{world.seed} dice of {self.identity}")
         self.transport = SimTransport(world, self)
+        rate = self._drift(random.Random(f"{world.seed} clock of {self.name}"))
         timing = Timing(
-            clock=world.loop.time,
-            sleep=asyncio.sleep,
+            clock=lambda: START + (world.loop.time() - START) * rate,
+            sleep=lambda seconds: asyncio.sleep(seconds / rate),
             rng=rng.random,
             now=lambda: world.time_of_day(self._clock_jump),
         )
@@ -167,6 +168,15 @@ class Process(ABC):
         self._task = context.run(make)
         world.trace(self.name, f"{self.identity} started")
         world.states.process_started(self)
+
+    def _drift(self, rng: random.Random) -> float:
+        """By how much its clock runs fast; what it shows is off, too, from the first start on."""
+        if not self.world.plan.enabled("clocks_drift"):
+            return 1.0
+        if self._starts == 1:
+            self.world.plan.fired["clocks_drift"] += 1
+            self._clock_jump += rng.uniform(-300.0, 300.0)
+        return rng.uniform(0.97, 1.03)
 
     def _ended(self, task: asyncio.Task[int]) -> None:
         world = self.world

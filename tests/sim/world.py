@@ -7,6 +7,8 @@ import gc
 import json
 import logging
 import random
+import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
@@ -23,7 +25,7 @@ from agent_scheduler.apiserver.builtin import BUILTIN
 from agent_scheduler.apiserver.disruption import Budgets
 from agent_scheduler.apiserver.handlers import Api
 from agent_scheduler.apiserver.requests import Request, Response
-from agent_scheduler.apiserver.store import Store, random_uids
+from agent_scheduler.apiserver.store import Event, Store, random_uids
 from agent_scheduler.apiserver.volume_binding import VolumeBinding
 
 from .allocations import Allocations
@@ -173,6 +175,13 @@ class World:
                 self.plans = PlanMap(self, self.shards, self.shape.plans)
                 self.plan_safety = PlanSafety(self, self.plans)
                 self.shard_nemesis = PlanNemesis(self, self.plans)
+        #: When the API server is back, and until when which kinds cannot be listed.
+        self.server_back = 0.0
+        self.unlistable: dict[str, float] = {}
+        #: (Time, version) of commits, to know what a replica that lags knows.
+        self._commits: list[tuple[float, int]] = [(0.0, 1)]
+        for table in self.store.tables.values():
+            table.subscribers.append(self._committed)
         #: What acts for a while beside everything else, until it is done.
         self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
@@ -196,6 +205,13 @@ class World:
     def stopped_for(self, name: str) -> float:
         """Seconds for which a process has stood still, at most."""
         return self._stops[name]
+
+    def _committed(self, event: Event) -> None:
+        self._commits.append((self.loop.time(), event.rv))
+
+    def version_at(self, time: float) -> int:
+        """The store's then."""
+        return self._commits[max(0, bisect_right(self._commits, (time, sys.maxsize)) - 1)][1]
 
     @property
     def plan_writes(self) -> int:

@@ -1,0 +1,52 @@
+"""Whether who holds the lease works, while a kind of objects cannot be listed.
+
+L13 a leader that lost the right to list a kind which safety can do without decides on pods all the same, or gives the
+    lease back: nobody holds it for long and does nothing
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from .loop import SimTask
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+#: Without a list of these nobody can decide, and who leads gives the lease back.
+_VITAL = ("pods", "nodes", "resourceclaims")
+#: Seconds of leading after which a process works: its lists of what is vital may take 30.
+_WORKS_WITHIN = 40.0
+_EVERY = 2.0
+
+
+async def watch(world: World, kind: str, until: float) -> None:
+    """Judge all processes while `kind` cannot be listed."""
+    #: Identity -> since when it has led without a break.
+    since: dict[str, float] = {}
+    stopped = {process.name: world.stopped_for(process.name) for process in world.processes}
+    while kind not in _VITAL and (now := world.loop.time()) < until:
+        for process in world.processes:
+            if not process.elects or not process.leads() or process.is_ending:
+                since.pop(process.identity, None)
+                continue
+            led = now - since.setdefault(process.identity, now)
+            if led < _WORKS_WITHIN or world.stopped_for(process.name) != stopped[process.name]:
+                continue
+            world.safety.checked["L13"] += 1
+            if not _works(world, process):
+                world.safety.violated(
+                    "L13", f"{process.identity} has led for {led:.0f} s and decides nothing"
+                )
+        await asyncio.sleep(_EVERY)
+
+
+def _works(world: World, process: Process) -> bool:
+    return any(
+        getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run"
+        and isinstance(task, SimTask)
+        and task.process == process.name
+        for task in asyncio.all_tasks(world.loop)
+    )
