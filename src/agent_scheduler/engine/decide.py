@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -48,6 +48,11 @@ class ClassViews:
         self._snapshot = snapshot
         self._outlines = Outlines(profile)
         self._views: OrderedDict[PodClass, ClassView] = OrderedDict()
+
+    @property
+    def latest(self) -> Iterator[PodClass]:
+        """The classes that there are views of, those that were asked for last first."""
+        return reversed(self._views)
 
     def of(self, pod: PodClass) -> ClassView:
         """The view of `pod`'s class, up to date with the snapshot."""

@@ -94,6 +94,10 @@ class Cluster:
         """Whether it is this process that sees to a pod of our profiles."""
         return self._homes is None or self._homes.of(pod) == self._number
 
+    def sees_to(self, pod: PodInfo) -> bool:
+        """Whether a pod, as it is given, waits and it is this process that has to find a node for it."""
+        return self._is_ours(pod)
+
     def _is_ours(self, pod: PodInfo) -> bool:
         return self._asks_us(pod) and self.is_at_home(pod)
 

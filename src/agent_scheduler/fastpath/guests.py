@@ -58,6 +58,9 @@ class Guests:
     def __len__(self) -> int:
         return len(self._binding) + len(self._unseen)
 
+    def has(self, uid: str) -> bool:
+        return uid in self._binding or uid in self._unseen
+
     def take_in(self, uid: str, node_name: str) -> None:
         """Bind it there if that can be."""
         pod = self._cluster.pods.get(uid)

@@ -78,6 +78,8 @@ class Kind:
     #: Whether decisions on an old view of it could give the same room or device away twice, and nobody would notice.
     #: Of volumes the API server does: they are written with the version that was seen.
     vital: bool = False
+    #: What the books have of an object, where they keep it as it was read.
+    known: Callable[[Any], Any] | None = None
 
 
 def booked(
@@ -114,7 +116,7 @@ def booked(
             queue.move_all(deleted, old, None)
             told(gone)
 
-    return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital)
+    return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital, known=known)
 
 
 class Picture:
@@ -203,6 +205,15 @@ class Picture:
         ]
 
     @property
+    def watched(self) -> list[tuple[Kind, Reflector[Any]]]:
+        """All kinds, but for those that nobody has ever been able to list and that are not waited for."""
+        return [
+            (self._kinds[name], reflector)
+            for name, reflector in self._reflectors.items()
+            if reflector.synced.is_set() or reflector in self._first
+        ]
+
+    @property
     def behind(self) -> Mapping[str, str]:
         """Kinds that the last `renew` went without, and why they could not be listed."""
         return self._behind
@@ -217,11 +228,7 @@ class Picture:
             task.cancel()
         self._catching_up.clear()
         # A kind that was never there is none to wait for: perhaps we may not list it.
-        kinds = [
-            self._kinds[name]
-            for name, reflector in self._reflectors.items()
-            if reflector.synced.is_set() or reflector in self._first
-        ]
+        kinds = [kind for kind, _ in self.watched]
         problems = await asyncio.gather(*(self._renewed(kind) for kind in kinds))
         failed = {kind.name: why for kind, why in zip(kinds, problems, strict=True) if why is not None}
         if missing := [
@@ -301,6 +308,7 @@ def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
         cluster.set_node,
         lambda node: cluster.delete_node(node.name),
         vital=True,
+        known=lambda node: cluster.ledger.node(node.name),
     )
 
 
@@ -315,6 +323,7 @@ def pods(cluster: Cluster, classes: PodClasses) -> Kind:
         query=_LIVING_PODS,
         read_event=read.read_event,
         vital=True,
+        known=lambda pod: cluster.pods.get(pod.uid),
     )
 
 

@@ -40,6 +40,7 @@ from agent_scheduler.kube.transport import Transport
 from . import picture
 from .binder import Binder, BinderObserver
 from .calls import Calls
+from .checking import SelfCheck
 from .cluster import Cluster, ClusterObserver
 from .device_waits import WaitObserver
 from .explaining import Explainer
@@ -307,6 +308,17 @@ class FastPath:
             timing=timing,
             observer=observer,
             burst=self.queue.burst,
+        )
+        self.selfcheck = SelfCheck(
+            picture=self._picture,
+            cluster=self.cluster,
+            snapshot=self.snapshot,
+            binder=self.binder,
+            lending=self.lending,
+            guests=self.guests,
+            views=lambda: self._workers[0].views,
+            transport=transport,
+            timing=timing,
         )
         self._read_for(profiles)
 

@@ -11,7 +11,7 @@ worker. Whatever a cycle raises is that pod's failure: the pod backs off as afte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -89,6 +89,11 @@ class Worker:
         self._now = now
         self._snapshot = snapshot
         self._views = views
+
+    @property
+    def views(self) -> Iterator[ClassViews]:
+        """All that answers are kept in."""
+        return (each for choice in self._views for each in choice.values())
 
     def reconfigure(self, *, views: Views, candidates: int) -> None:
         """From the next cycle on decide by these."""

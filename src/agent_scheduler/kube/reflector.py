@@ -15,7 +15,7 @@ reason is at the place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -181,6 +181,11 @@ class Reflector(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def uids(self) -> KeysView[str]:
+        """Of all that was handed over and is not gone."""
+        return self._known.keys()
 
     def get(self, uid: str) -> T | None:
         """The version handed over last, or None."""

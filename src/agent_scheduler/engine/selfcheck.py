@@ -1,0 +1,137 @@
+"""What contradicts a cluster that was just listed, or contradicts itself, in what decisions are made on.
+
+kube-scheduler compares its cache with its informers on SIGUSR2 (`backend/cache/debugger`). Here both, the queue and the
+answers that are kept of plugins are compared with objects that were read from the API server for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from .classview import ClassView
+from .columns import NO_PORTS
+from .decide import ClassViews
+from .dra.catalogue import Devices
+from .ledger import Ledger
+from .podclass import PodClass
+from .podinfo import PodInfo
+from .queueing.queue import SchedulingQueue
+from .queueing.views import Place
+from .snapshot import Snapshot
+from .volumes.catalogue import Catalogue
+
+
+class Difference(msgspec.Struct, frozen=True, order=True):
+    """`where`: informer, catalogue, ledger, queue, snapshot or view. `name` is empty for what is not of one object."""
+
+    where: str
+    kind: str
+    name: str
+    problem: str
+
+
+def of_pod(
+    uid: str,
+    fresh: PodInfo | None,
+    *,
+    is_ours: bool,
+    is_guest: bool,
+    ledger: Ledger,
+    queue: SchedulingQueue[PodInfo],
+) -> Iterator[tuple[str, str]]:
+    """Where and how ledger and queue contradict a pod as the API server has it; None where it has none, or one that has
+    finished.
+
+    `is_ours`: it waits, and this process is to find a node for it. `is_guest`: this process binds it for another.
+    """
+    placement, place = ledger.placements.get(uid), queue.where(uid)
+    if fresh is None:
+        if placement is not None:
+            yield "ledger", f"counts it on node {placement.node_name}, and it is gone"
+        if place is not None:
+            yield "queue", f"has it in {place.value}, and it is gone"
+        return
+    if fresh.node_name:
+        if placement is None:
+            yield "ledger", f"does not count it on node {fresh.node_name}"
+        elif placement.node_name != fresh.node_name:
+            yield "ledger", f"counts it on node {placement.node_name}, and it is on {fresh.node_name}"
+        elif placement.cls.requests != fresh.cls.requests:
+            yield "ledger", "counts it with other requests than it has"
+        if place is not None:
+            yield "queue", f"has it in {place.value}, and it is on node {fresh.node_name}"
+        return
+    if placement is not None and not placement.assumed:
+        yield "ledger", f"has it bound to node {placement.node_name}, and it has no node"
+    if is_ours and place is None and (placement is None or not placement.assumed):
+        yield "queue", "does not have it, and it waits"
+    elif is_ours and place is Place.IN_FLIGHT and placement is None:
+        yield "queue", "has it in flight, and nothing is under way for it"
+    elif not is_ours and place is not None and not (placement is not None and placement.assumed):
+        yield "queue", f"has it in {place.value}, and it is not to wait here"
+    if placement is not None and placement.assumed and place is not Place.IN_FLIGHT and not is_guest:
+        yield "ledger", f"assumes it on node {placement.node_name}, and it is not in flight"
+
+
+def of_books(
+    ledger: Ledger,
+    queue: SchedulingQueue[PodInfo],
+    snapshot: Snapshot,
+    catalogue: Catalogue,
+    devices: Devices,
+) -> Iterator[Difference]:
+    """What does not hold that always has to. Brings the snapshot up to date."""
+    for where, problems in (
+        ("ledger", ledger.check()),
+        ("catalogue", [*catalogue.check(), *devices.check()]),
+        ("queue", _broken(queue)),
+        ("snapshot", _lagging(ledger, snapshot)),
+    ):
+        for problem in problems:
+            yield Difference(where, "", "", problem)
+
+
+def of_requests(ledger: Ledger, queue: SchedulingQueue[PodInfo], under_way: int) -> Iterator[Difference]:
+    """`under_way`: pods whose bind, or whose claims' writing, has not ended."""
+    assumed = sum(1 for placement in ledger.placements.values() if placement.assumed)
+    if assumed > under_way:
+        problem = f"assumes {assumed} pods on nodes, and only {under_way} are being bound"
+        yield Difference("ledger", "Pod", "", problem)
+
+
+def of_view(views: ClassViews, cls: PodClass, snapshot: Snapshot) -> Iterator[Difference]:
+    """Whether the answers that are kept for a class are what the plugins would say now."""
+    kept, columns = views.of(cls), snapshot.columns
+    new = ClassView(views.profile, cls, snapshot)
+    new.refresh(snapshot)
+    one, other = kept.ranked(columns, ()), new.ranked(columns, ())
+    for row in np.flatnonzero(one != other).tolist():
+        node = columns.nodes[row]
+        if node is not None:
+            problem = f"profile {views.profile.scheduler_name}: kept {int(one[row])}, now {int(other[row])}"
+            yield Difference("view", "Node", node.name, problem)
+
+
+def _broken(queue: SchedulingQueue[PodInfo]) -> list[str]:
+    try:
+        queue.check_invariants()
+    except AssertionError as error:
+        return [str(error) or "contradicts itself"]
+    return []
+
+
+def _lagging(ledger: Ledger, snapshot: Snapshot) -> Iterator[str]:
+    snapshot.refresh()
+    ours, theirs = snapshot.columns, ledger.columns
+    for name, row in ledger.rows.items():
+        if ours.nodes[row] is not theirs.nodes[row]:
+            yield f"node {name}: has another version of the node"
+        elif ours.version[row] != theirs.version[row]:
+            yield f"node {name}: is at change {ours.version[row]}, the ledger at {theirs.version[row]}"
+        elif ours.taken[row] != theirs.taken[row] or ours.offers[row] != theirs.offers[row]:
+            yield f"node {name}: has other amounts than the ledger"
+        elif ours.ports.get(row, NO_PORTS) != theirs.ports.get(row, NO_PORTS):
+            yield f"node {name}: has other host ports than the ledger"

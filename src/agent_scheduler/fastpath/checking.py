@@ -1,0 +1,260 @@
+"""The self-check: what a scheduler knows of the cluster, compared with the cluster as it is listed for that.
+
+    list every kind ─> compare ─> what differs is read again a little later ─> differs in the same way: a difference
+
+Watches trail and objects change while they are listed, so nothing is reported that was seen once: an object has to be
+the same on the API server, and as different here, when it is read again. One that has changed in between is looked at
+anew, a few times, and then named as one of which nothing can be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from agent_scheduler.engine import selfcheck
+from agent_scheduler.engine.decide import ClassViews
+from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.selfcheck import Difference
+from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.kube.errors import FailureClass, RequestFailed
+from agent_scheduler.kube.paging import SLICE, collect
+from agent_scheduler.kube.reflector import Reflector
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import Object, identify, is_older
+
+from .binder import Binder
+from .cluster import Cluster
+from .guests import Guests
+from .lending import Lending
+from .picture import Kind, Picture
+
+#: Seconds until what differs is read again: a watch that is well has told of it by then.
+SETTLES: Final = 3.0
+#: How often an object is read again that changes all the time.
+_ROUNDS: Final = 4
+#: Objects of a kind that are read again one by one; of more the whole kind is listed.
+_ONE_BY_ONE: Final = 20
+#: Seconds for each request.
+_REQUEST_TIMEOUT: Final = 30.0
+#: Classes of pods of each profile, those that were decided on last, whose kept answers are compared: each costs as much
+#: as the first pod of a class does.
+VIEWS_CHECKED: Final = 16
+#: Objects that are compared before other tasks get their turn.
+_PORTION: Final = 200
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`checked`: how many objects of each kind, and classes of pods (`ClassView`). `unsettled`: objects that changed
+    each time they were looked at. `not_listed`: kinds that could not be, and why."""
+
+    differences: tuple[Difference, ...]
+    unsettled: tuple[str, ...]
+    not_listed: Mapping[str, str]
+    checked: Mapping[str, int]
+
+
+class _Seen(NamedTuple):
+    """An object that differs. Equal when it is the same on the API server, and here as different, as it was before."""
+
+    name: str
+    fresh: str
+    problems: tuple[tuple[str, str], ...]
+
+
+#: Kind and UID.
+_Which = tuple[str, str]
+
+
+class SelfCheck:
+    """One at a time: whoever asks meanwhile waits for its turn."""
+
+    def __init__(
+        self,
+        *,
+        picture: Picture,
+        cluster: Cluster,
+        snapshot: Snapshot,
+        binder: Binder,
+        lending: Lending | None,
+        guests: Guests | None,
+        views: Callable[[], Iterable[ClassViews]],
+        transport: Transport,
+        timing: Timing,
+    ) -> None:
+        self._picture = picture
+        self._cluster = cluster
+        self._snapshot = snapshot
+        self._binder = binder
+        self._lending = lending
+        self._guests = guests
+        self._views = views
+        self._transport = transport
+        self._timing = timing
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> Report:
+        """Never raises for what network and server do."""
+        async with self._turn:
+            return await self._run()
+
+    async def _run(self) -> Report:
+        not_listed: dict[str, str] = {}
+        checked: dict[str, int] = {}
+        open_: dict[_Which, _Seen] = {}
+        for kind, reflector in self._picture.watched:
+            try:
+                fresh = await self._listed(kind)
+            except RequestFailed as error:
+                not_listed[kind.name] = str(error)
+                continue
+            checked[kind.name] = len(fresh)
+            async for uid, seen in self._compared(kind, reflector, fresh, {*fresh, *reflector.uids}):
+                open_[kind.name, uid] = seen
+        differences, unsettled = await self._settled(open_, not_listed)
+        differences += await self._of_books(checked)
+        return Report(tuple(sorted(set(differences))), tuple(sorted(unsettled)), not_listed, checked)
+
+    # ---- objects
+
+    async def _listed(self, kind: Kind, name: str = "", namespace: str = "") -> dict[str, Any]:
+        """By UID; of one name only, if it is given. Raises RequestFailed."""
+        path, query = kind.path, dict(kind.query or {})
+        if name:
+            selectors = [query["fieldSelector"]] if "fieldSelector" in query else []
+            query["fieldSelector"] = ",".join([*selectors, f"metadata.name={name}"])
+        try:
+            _, objects, _ = await collect(
+                self._transport,
+                path,
+                kind.read,
+                query=query,
+                page_size=SLICE,
+                timeout=_REQUEST_TIMEOUT,
+                malformed=lambda raw, _error: identify(raw).uid,
+            )
+        except RequestFailed as error:
+            if kind.optional and error.failure.kind is FailureClass.NOT_FOUND:
+                return {}
+            raise
+        return {
+            uid: each for uid, each in objects.items() if not name or each.metadata.namespace == namespace
+        }
+
+    async def _compared(
+        self, kind: Kind, reflector: Reflector[Any], fresh: Mapping[str, Any], uids: Iterable[str]
+    ) -> AsyncIterator[tuple[str, _Seen]]:
+        """Those of `uids` that differ."""
+        for number, uid in enumerate(uids, start=1):
+            problems = tuple(self._problems(kind, reflector, uid, fresh.get(uid)))
+            if problems:
+                object_ = fresh.get(uid) or reflector.get(uid)
+                yield uid, _Seen(_name(object_), _version(fresh.get(uid)), problems)
+            if number % _PORTION == 0:
+                await asyncio.sleep(0)
+
+    def _problems(
+        self, kind: Kind, reflector: Reflector[Any], uid: str, fresh: Any
+    ) -> Iterator[tuple[str, str]]:
+        known = reflector.get(uid)
+        if fresh is None and known is not None:
+            yield "informer", "has it, and it is gone"
+        elif fresh is not None and known is None:
+            yield "informer", "does not have it"
+        elif fresh is not None and is_older(_version(known), _version(fresh)):
+            yield "informer", f"has version {_version(known)}, the API server {_version(fresh)}"
+        elif fresh is not None and kind.known is not None and not _alike(kind.known(fresh), fresh):
+            yield "catalogue", "has it otherwise than it was watched"
+        if kind.name == "Pod":
+            yield from selfcheck.of_pod(
+                uid,
+                fresh,
+                is_ours=isinstance(fresh, PodInfo) and self._cluster.sees_to(fresh),
+                is_guest=self._guests is not None and self._guests.has(uid),
+                ledger=self._cluster.ledger,
+                queue=self._cluster.queue,
+            )
+
+    async def _settled(
+        self, open_: dict[_Which, _Seen], not_listed: dict[str, str]
+    ) -> tuple[list[Difference], list[str]]:
+        """What is still so when it is looked at again, and what never was the same twice."""
+        differences: list[Difference] = []
+        for _ in range(_ROUNDS):
+            if not open_:
+                break
+            await self._timing.sleep(SETTLES)
+            again: dict[_Which, _Seen] = {}
+            for kind, reflector in self._picture.watched:
+                before = {uid: seen for (name, uid), seen in open_.items() if name == kind.name}
+                if not before or kind.name in not_listed:
+                    continue
+                try:
+                    fresh = await self._read_again(kind, before)
+                except RequestFailed as error:
+                    not_listed[kind.name] = str(error)
+                    continue
+                async for uid, seen in self._compared(kind, reflector, fresh, before):
+                    if seen == before[uid]:
+                        differences += (
+                            Difference(where, kind.name, seen.name, problem)
+                            for where, problem in seen.problems
+                        )
+                    else:
+                        again[kind.name, uid] = seen
+            open_ = again
+        return differences, [f"{kind} {seen.name}" for (kind, _), seen in open_.items()]
+
+    async def _read_again(self, kind: Kind, before: Mapping[str, _Seen]) -> dict[str, Any]:
+        if len(before) > _ONE_BY_ONE:
+            return await self._listed(kind)
+        fresh: dict[str, Any] = {}
+        for seen in before.values():
+            namespace, _, name = seen.name.rpartition("/")
+            fresh |= await self._listed(kind, name, namespace)
+        return fresh
+
+    # ---- books
+
+    async def _of_books(self, checked: dict[str, int]) -> list[Difference]:
+        cluster = self._cluster
+        found = list(
+            selfcheck.of_books(
+                cluster.ledger, cluster.queue, self._snapshot, cluster.catalogue, cluster.devices
+            )
+        )
+        lent = 0 if self._lending is None else len(self._lending)
+        found += selfcheck.of_requests(cluster.ledger, cluster.queue, self._binder.in_flight + lent)
+        checked["ClassView"] = 0
+        for views in self._views():
+            for cls in list(islice(views.latest, VIEWS_CHECKED)):
+                await asyncio.sleep(0)
+                self._snapshot.refresh()
+                found += selfcheck.of_view(views, cls, self._snapshot)
+                checked["ClassView"] += 1
+        return found
+
+
+def _alike(book: Any, fresh: Any) -> bool:
+    """Whether no decision could tell them apart, or one is newer than what was listed."""
+    if book is None:
+        return False
+    if _version(book) == _version(fresh) or is_older(_version(fresh), _version(book)):
+        return True
+    return bool(book == msgspec.structs.replace(fresh, resource_version=_version(book)))
+
+
+def _name(object_: Object | None) -> str:
+    if object_ is None:
+        return ""
+    metadata = object_.metadata
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def _version(object_: Object | None) -> str:
+    return "" if object_ is None else object_.metadata.resource_version
