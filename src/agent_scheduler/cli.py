@@ -31,6 +31,13 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="say why a pod waits, or where it went", allow_abbrev=False)
     explaining.add_arguments(explain)
     explain.set_defaults(main=explaining.main)
+    from agent_scheduler.explaining import checking
+
+    check = commands.add_parser(
+        "check", help="have a scheduler compare what it knows with the cluster", allow_abbrev=False
+    )
+    checking.add_arguments(check)
+    check.set_defaults(main=checking.main)
     from agent_scheduler.controlling import command as controlling
 
     controllers = commands.add_parser(

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -39,16 +39,26 @@ async def run_to_end(
     stop: Callable[[], None],
     at_once: Callable[[], object],
     reload: Callable[[], None] | None,
+    check: Callable[[], Coroutine[Any, Any, None]],
     signals: bool,
     log: FilteringBoundLogger,
 ) -> int:
-    """A whole process's work; gives the exit code. `signals`: those of `end_on_signals`, and SIGHUP calls `reload`, if
-    there is something to load again."""
+    """A whole process's work; gives the exit code. `signals`: those of `end_on_signals`, SIGHUP calls `reload`, if
+    there is something to load again, and SIGUSR2 `check`."""
     if signals:
         end_on_signals(stop, at_once, log)
         loop = asyncio.get_running_loop()
         if reload is not None:
             loop.add_signal_handler(signal.SIGHUP, reload)
+        # The loop alone would let a task be collected that nobody holds.
+        checks: set[asyncio.Task[None]] = set()
+
+        def begin_check() -> None:
+            task = loop.create_task(check())
+            checks.add(task)
+            task.add_done_callback(checks.discard)
+
+        loop.add_signal_handler(signal.SIGUSR2, begin_check)
     try:
         await work()
     except BaseExceptionGroup as group:

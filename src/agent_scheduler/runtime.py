@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from agent_scheduler.config import Configuration, Reloader, Source, to_dict
 from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.neighbours import Neighbours
@@ -48,6 +50,7 @@ from agent_scheduler.leading import (
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
+from agent_scheduler.serving.selfcheck import logged_check
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger, set_level
@@ -135,10 +138,15 @@ class Runtime:
         if self._reloader is not None:
             self._reloader.now()
 
+    async def log_check(self) -> None:
+        """Check what is known against the cluster, and log what differs."""
+        check = self.sources().check if self.fast_path is not None else None
+        await logged_check(check, self._log)
+
     async def run(self, *, signals: bool = True) -> int:
         """Schedule until stopped. Returns the exit code.
 
-        `signals`: SIGTERM and SIGINT stop, and SIGHUP reloads if there is a file.
+        `signals`: SIGTERM and SIGINT stop, SIGHUP reloads if there is a file, and SIGUSR2 has a self-check logged.
         """
         has_file = self._source is not None and self._source.file is not None
         return await run_to_end(
@@ -146,6 +154,7 @@ class Runtime:
             stop=self.stop,
             reload=self.reload if has_file else None,
             at_once=self._overrun,
+            check=self.log_check,
             signals=signals,
             log=self._log,
         )
@@ -397,12 +406,21 @@ class Runtime:
             told = fast_path.explainer.pod(namespace, name)
             return told["place"] != UNKNOWN, {**told, "leading": self._scheduling}
 
+        async def check() -> Mapping[str, Any]:
+            if not fast_path.is_synced:
+                raise NotReady("pods and nodes have not been listed yet; ask again soon")
+            began = self._timing.clock()
+            report = await fast_path.selfcheck.run()
+            told = {"leading": self._scheduling, "seconds": round(self._timing.clock() - began, 3)}
+            return {**told, **msgspec.to_builtins(report)}
+
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: to_dict(self._configuration),
             queue=queue,
             cache=cache,
             explain=explain,
+            check=check,
             ready=(
                 Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
                 *self._informers(fast_path),

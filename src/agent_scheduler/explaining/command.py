@@ -20,8 +20,13 @@ FOUND, NOT_FOUND, FAILED = 0, 1, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    usual = Ways()
     parser.add_argument("pod", metavar="NAMESPACE/POD", help="the pod that is asked about")
+    add_ways(parser)
+
+
+def add_ways(parser: argparse.ArgumentParser) -> None:
+    """What says where the scheduler is, and how its answer is shown."""
+    usual = Ways()
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON"
     )
@@ -47,11 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token", metavar="TOKEN", default="", help="for a page that asks for one")
 
 
-def main(args: argparse.Namespace) -> int:
-    namespace, _, name = args.pod.partition("/")
-    if not namespace or not name or "/" in name:
-        return _fail(f"found {args.pod!r}; allowed: NAMESPACE/POD")
-    ways = Ways(
+def ways_of(args: argparse.Namespace) -> Ways:
+    return Ways(
         server=args.server,
         token=args.token.strip(),
         certificate_authority=args.certificate_authority,
@@ -59,8 +61,14 @@ def main(args: argparse.Namespace) -> int:
         namespace=args.namespace,
         lease=args.lease,
     )
+
+
+def main(args: argparse.Namespace) -> int:
+    namespace, _, name = args.pod.partition("/")
+    if not namespace or not name or "/" in name:
+        return _fail(f"found {args.pod!r}; allowed: NAMESPACE/POD")
     try:
-        page = asyncio.run(ask(args.pod, ways))
+        page = asyncio.run(ask(args.pod, ways_of(args)))
     except Unreachable as error:
         return _fail(" ".join(str(error).split()))
     known = page["place"] != "unknown"

@@ -1,4 +1,4 @@
-"""The way to the scheduler's page about one pod: straight to a URL, or through the API server to the leader's pod.
+"""The way to a page of the scheduler: straight to a URL, or through the API server to the leader's pod.
 
 Straight: without credentials first, with those of the kubeconfig only if the page asks for a token and the URL is
 https (a token that was made for the API server is not sent in the clear, nor to whoever does not ask). Through the API
@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from agent_scheduler.config.schema import Serving
@@ -27,13 +27,26 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response, Transport, TransportError
 from agent_scheduler.serving.http import TOKEN_HEADER
 
-PAGE = "/debug/explain"
 #: Seconds for each request.
 PATIENCE = 15.0
+#: And for the page, where that is a self-check: the scheduler lists the cluster for it.
+CHECK_PATIENCE = 150.0
 #: Longer answers that are not ours are cut in messages.
 _QUOTED = 300
 
 Connect = Callable[[Endpoint], Transport]
+
+
+class Page(NamedTuple):
+    """`keys`: what an answer has that is the page. `patience` in seconds."""
+
+    path: str
+    keys: frozenset[str]
+    patience: float = PATIENCE
+
+
+EXPLAIN = Page("/debug/explain", frozenset({"pod", "place"}))
+CHECK = Page("/debug/check", frozenset({"differences", "checked"}), CHECK_PATIENCE)
 
 
 class Unreachable(Exception):
@@ -61,11 +74,16 @@ async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dic
 
     Raises Unreachable.
     """
-    path = f"{PAGE}?{urlencode({'pod': pod}, safe='/')}"
+    path = f"{EXPLAIN.path}?{urlencode({'pod': pod}, safe='/')}"
+    return await ask_page(EXPLAIN._replace(path=path), ways, connect=connect)
+
+
+async def ask_page(page: Page, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
+    """What a page says. Raises Unreachable."""
     try:
         if ways.server:
-            return await _straight(path, ways, connect)
-        return await _through_the_api_server(path, ways, connect)
+            return await _straight(page, ways, connect)
+        return await _through_the_api_server(page, ways, connect)
     except (TransportError, KubeConfigError) as error:
         raise Unreachable(str(error)) from error
 
@@ -73,15 +91,15 @@ async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dic
 # ---- straight
 
 
-async def _straight(path: str, ways: Ways, connect: Connect) -> dict[str, Any]:
+async def _straight(page: Page, ways: Ways, connect: Connect) -> dict[str, Any]:
     base = ways.server.rstrip("/")
     given = {"Authorization": f"Bearer {ways.token}"} if ways.token else {}
-    answer = await _get(_endpoint(base, given, ways.certificate_authority), path, connect)
+    answer = await _get(_endpoint(base, given, ways.certificate_authority), page, connect)
     if answer.status == 401 and not given:
         answer = await _get(
-            _endpoint(base, await _own_token(base, ways), ways.certificate_authority), path, connect
+            _endpoint(base, await _own_token(base, ways), ways.certificate_authority), page, connect
         )
-    return _page(answer, base)
+    return _page(answer, base, page)
 
 
 async def _own_token(base: str, ways: Ways) -> dict[str, str]:
@@ -110,13 +128,13 @@ def _endpoint(base: str, headers: dict[str, str], authority: Path | None) -> End
     return Endpoint(base, ssl_context=tls, headers=given)
 
 
-async def _get(endpoint: Endpoint, path: str, connect: Connect) -> Response:
+async def _get(endpoint: Endpoint, page: Page, connect: Connect) -> Response:
     try:
         transport = connect(endpoint)
     except ValueError as error:
         raise Unreachable(f"--server: {error}") from error
     try:
-        return await transport.request("GET", path, timeout=PATIENCE)
+        return await transport.request("GET", page.path, timeout=page.patience)
     except TransportError as error:
         raise Unreachable(f"no scheduler answers at {endpoint.base_url}: {error}") from error
     finally:
@@ -126,7 +144,7 @@ async def _get(endpoint: Endpoint, path: str, connect: Connect) -> Response:
 # ---- through the API server
 
 
-async def _through_the_api_server(path: str, ways: Ways, connect: Connect) -> dict[str, Any]:
+async def _through_the_api_server(page: Page, ways: Ways, connect: Connect) -> dict[str, Any]:
     endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
     if ways.token:
         endpoint = _with_page_token(endpoint, ways.token)
@@ -137,11 +155,11 @@ async def _through_the_api_server(path: str, ways: Ways, connect: Connect) -> di
         named = f"pod {ways.namespace}/{holder}, which lease {ways.lease} names as the leader,"
         pod = await _object(transport, where, named)
         if pod is not None:
-            return await _at(transport, pod, path, ways.namespace)
+            return await _at(transport, pod, page, ways.namespace)
     finally:
         await transport.close()
     if holder == ways.host:
-        return await _straight(path, replace(ways, server=ways.local), connect)
+        return await _straight(page, replace(ways, server=ways.local), connect)
     raise Unreachable(
         f"lease {ways.namespace}/{ways.lease} is held by {holder}, which is no pod of that namespace: a scheduler "
         f"outside the cluster is named with --server, which is {ways.local} on its own host unless configured otherwise"
@@ -182,14 +200,16 @@ async def _holder(transport: Transport, ways: Ways) -> str:
     return str(holder.rpartition("_")[0] or holder)
 
 
-async def _at(transport: Transport, pod: dict[str, Any], path: str, namespace: str) -> dict[str, Any]:
+async def _at(transport: Transport, pod: dict[str, Any], page: Page, namespace: str) -> dict[str, Any]:
     name = pod["metadata"]["name"]
     scheme, port = _served(pod)
     # The API server takes http where no scheme is named.
     target = f"https:{name}:{port}" if scheme == "https" else f"{name}:{port}"
-    proxied = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(target, safe=':')}/proxy{path}"
-    answer = await transport.request("GET", proxied, timeout=PATIENCE)
-    return _page(answer, f"pod {namespace}/{name}, through the API server")
+    proxied = (
+        f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(target, safe=':')}/proxy{page.path}"
+    )
+    answer = await transport.request("GET", proxied, timeout=page.patience)
+    return _page(answer, f"pod {namespace}/{name}, through the API server", page)
 
 
 def _served(pod: dict[str, Any]) -> tuple[str, int]:
@@ -225,16 +245,16 @@ async def _object(transport: Transport, path: str, what: str) -> dict[str, Any] 
 # ---- answers
 
 
-def _page(answer: Response, source: str) -> dict[str, Any]:
+def _page(answer: Response, source: str, page: Page) -> dict[str, Any]:
     """Raises Unreachable for what is not the page."""
     found = _json(answer)
-    if answer.status in (200, 404) and found is not None and "pod" in found and "place" in found:
+    if answer.status in (200, 404) and found is not None and page.keys <= found.keys():
         return found
     hint = ""
     if answer.status == 401:
         hint = "; give a token with --token"
     elif answer.status == 404:
-        hint = f"; is it a scheduler that has {PAGE}?"
+        hint = f"; is it a scheduler that has {page.path.partition('?')[0]}?"
     raise Unreachable(f"{source} cannot tell: {_words(answer)}{hint}")
 
 

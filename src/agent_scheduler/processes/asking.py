@@ -12,11 +12,13 @@ from agent_scheduler.fastpath.views import PLACES
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
 
-from .pages import CACHE, EXPLAIN, METRICS, QUEUE, cache_page, explanation, merged, queue_page
+from .pages import CACHE, CHECK, EXPLAIN, METRICS, QUEUE, cache_page, checked, explanation, merged, queue_page
 from .wire import Answer, Ask, Order
 
 #: Seconds that a child has for its answer.
 _PATIENCE: Final = 5.0
+#: And for a self-check, which lists the cluster.
+_CHECK_PATIENCE: Final = 120.0
 
 #: What stands in the place of a number for the supervisor itself.
 _SUPERVISOR: Final = "supervisor"
@@ -32,7 +34,9 @@ class Asking:
         #: Question and child -> where its answer goes.
         self._open: dict[tuple[int, int], asyncio.Future[Answer]] = {}
 
-    async def ask(self, page: str, arguments: Mapping[str, Any] | None = None) -> dict[int, Any]:
+    async def ask(
+        self, page: str, arguments: Mapping[str, Any] | None = None, *, patience: float = _PATIENCE
+    ) -> dict[int, Any]:
         """The answers of all children that give one in time. Raises NotReady if none can tell yet."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
@@ -42,7 +46,7 @@ class Asking:
             for child in waiting:
                 self._say(child, Ask(number, page, dict(arguments or {})))
             if waiting:
-                await asyncio.wait(waiting.values(), timeout=_PATIENCE)
+                await asyncio.wait(waiting.values(), timeout=patience)
         finally:
             for child in waiting:
                 self._open.pop((number, child), None)
@@ -66,6 +70,15 @@ class Asking:
         """It answers nothing any more."""
         for key in [key for key in self._open if key[1] == child]:
             self._open.pop(key).cancel()
+
+    async def check(self) -> Mapping[str, Any]:
+        """The self-checks of all children, which each compare what they know. Raises NotReady if one does not answer:
+        to say nothing of it would pass for nothing found."""
+        members = set(self._members())
+        found = await self.ask(CHECK, patience=_CHECK_PATIENCE)
+        if missing := sorted(members - found.keys()):
+            raise NotReady(f"process {', '.join(map(str, missing))} does not answer; ask again soon")
+        return checked(found)
 
     def sources(
         self,
@@ -98,6 +111,7 @@ class Asking:
             queue=queue,
             cache=cache,
             explain=explain,
+            check=self.check,
             ready=(Check("processes", problem),),
             live=(Check("leaderElection", leases),),
             places=PLACES,

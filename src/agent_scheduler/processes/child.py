@@ -23,9 +23,10 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.runtime import Runtime
+from agent_scheduler.serving.http import NotReady, Sources
 
 from .channel import Channel
-from .pages import answer
+from .pages import CHECK, answer
 from .wire import (
     Alive,
     Answer,
@@ -73,6 +74,8 @@ class Child:
         self._split = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._catching_up: set[asyncio.Task[None]] = set()
+        #: Self-checks that were asked for.
+        self._checking: set[asyncio.Task[None]] = set()
         #: Nodes that were given and are not used before all is known of them -> which order gave them.
         self._coming: dict[str, Hold] = {}
         #: Nodes that were asked for and are not left.
@@ -215,12 +218,27 @@ class Child:
         if self.runtime.fast_path is None:
             self._say(Answer(number, None, "the process is just starting; ask again soon"))
             return
+        if page == CHECK:
+            task = asyncio.create_task(self._answer_check(number, self.runtime.sources()))
+            self._checking.add(task)
+            task.add_done_callback(self._checking.discard)
+            return
         try:
             body, problem = answer(self.runtime.sources(), page, arguments)
             self._say(Answer(number, body, problem))
         except Exception as error:
             # What is raised here would end the process, and pods with it that have nothing to do with a page.
             _log.exception("a page failed", page=page)
+            self._say(Answer(number, None, f"{type(error).__name__}: {error}"))
+
+    async def _answer_check(self, number: int, sources: Sources) -> None:
+        assert sources.check is not None, "a scheduler has all pages"
+        try:
+            self._say(Answer(number, await sources.check(), ""))
+        except NotReady as error:
+            self._say(Answer(number, None, str(error)))
+        except Exception as error:
+            _log.exception("a page failed", page=CHECK)
             self._say(Answer(number, None, f"{type(error).__name__}: {error}"))
 
     def _end(self) -> None:

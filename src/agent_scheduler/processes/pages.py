@@ -14,7 +14,7 @@ from agent_scheduler.fastpath.explaining import ELSEWHERE
 from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
 
 #: Pages that a child is asked for.
-METRICS, QUEUE, CACHE, EXPLAIN = "metrics", "queue", "cache", "explain"
+METRICS, QUEUE, CACHE, EXPLAIN, CHECK = "metrics", "queue", "cache", "explain", "check"
 
 #: Process number -> its answer.
 Answers = Mapping[int, Any]
@@ -71,6 +71,25 @@ def explanation(answers: Answers) -> tuple[bool, Mapping[str, Any]]:
     number = max(sorted(answers), key=knows)
     known, told = answers[number]
     return known, {**told, "process": number}
+
+
+def checked(answers: Answers) -> Mapping[str, Any]:
+    """What all found, each difference with its process."""
+
+    found = [answer for _, answer in sorted(answers.items())]
+    kinds = sorted({kind for each in found for kind in each["checked"]})
+    return {
+        "leading": any(each["leading"] for each in found),
+        "seconds": max(each["seconds"] for each in found),
+        "differences": [
+            {**each, "process": number}
+            for number, answer in sorted(answers.items())
+            for each in answer["differences"]
+        ],
+        "unsettled": sorted({name for each in found for name in each["unsettled"]}),
+        "not_listed": {kind: why for each in found for kind, why in each["not_listed"].items()},
+        "checked": {kind: max(each["checked"].get(kind, 0) for each in found) for kind in kinds},
+    }
 
 
 def _items(answers: Answers) -> Iterable[Mapping[str, Any]]:

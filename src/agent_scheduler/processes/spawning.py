@@ -73,7 +73,8 @@ async def run_child(channel: int) -> int:
     """A child's whole life; gives the exit code. `channel`: the open file that it was started with."""
     loop = asyncio.get_running_loop()
     # Who sends it to all processes of this name means the supervisor, which says what follows.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     told: asyncio.Queue[Order] = asyncio.Queue()
     # Nobody is left to write for: nothing that is under way is worth finishing, and nobody would hear of it.
     way: Channel[Order] = Channel(read_order, told=told.put_nowait, ended=lambda: os._exit(1))

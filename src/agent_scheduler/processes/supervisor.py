@@ -34,6 +34,7 @@ from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.leading import CannotLead, coordinator_of, lead, leader_events, leases_of, run_to_end
 from agent_scheduler.serving.configured import server_of
+from agent_scheduler.serving.selfcheck import logged_check
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.logs import get_logger, set_level
 from agent_scheduler.telemetry.observers import ReloadReports, ShardReports
@@ -144,6 +145,7 @@ class Supervisor:
             self._run,
             stop=self.stop,
             at_once=self._overrun,
+            check=lambda: logged_check(self._asking.check, self._log),
             reload=self.reload if has_file else None,
             signals=signals,
             log=self._log,

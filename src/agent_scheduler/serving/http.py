@@ -5,6 +5,7 @@
     /configz                           the effective configuration
     /debug/queue /debug/cache          what waits and what is known, up to ?limit
     /debug/explain?pod=NAMESPACE/POD   all that is known of one pod
+    /debug/check                       what is known, compared with the cluster as it is listed for that
 
 It knows nothing of scheduling: all it tells comes from the callables in `Sources`, read when a request comes.
 With an authorizer, everything but health asks for a bearer token that the API server accepts and authorizes. The
@@ -87,6 +88,8 @@ class Sources:
     cache: Callable[[DebugQuery], MaybeLater[DebugPage]] | None = None
     #: Of a namespace and a pod's name: whether there is such a pod, and what to show. Raises NotReady.
     explain: Callable[[str, str], MaybeLater[tuple[bool, Mapping[str, Any]]]] | None = None
+    #: What a self-check finds. Raises NotReady.
+    check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
     #: Values of `?place` that /debug/queue understands.
     places: Sequence[str] = ()
     #: Why the process should be restarted.
@@ -160,6 +163,8 @@ class HttpServer:
             app.router.add_get("/debug/cache", partial(_debug_cache, cache))
         if (explain := self._sources.explain) is not None:
             app.router.add_get("/debug/explain", partial(_debug_explain, explain))
+        if (check := self._sources.check) is not None:
+            app.router.add_get("/debug/check", partial(_debug_check, check))
         return app
 
     @web.middleware
@@ -237,6 +242,16 @@ async def _debug_explain(
     except NotReady as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
     return _json(told, status=200 if known else 404)
+
+
+async def _debug_check(
+    check: Callable[[], Awaitable[Mapping[str, Any]]], request: web.Request
+) -> web.Response:
+    _only(request, ())
+    try:
+        return _json(redact(await check()))
+    except NotReady as error:
+        raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
 
 
 async def _known(answer: MaybeLater[T]) -> T:
