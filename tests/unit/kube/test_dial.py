@@ -131,7 +131,8 @@ async def given_up(how: str) -> int | None:
                 write.cancel()
             elif how == "is closed":
                 await transport.close()
-            await asyncio.wait({write})
+            (ended,) = await asyncio.gather(write, return_exceptions=True)
+            assert isinstance(ended, asyncio.CancelledError if how == "is cancelled" else OutcomeUnknown)
             await transport.close()
             got = 0
             try:
