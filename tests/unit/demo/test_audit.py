@@ -172,6 +172,9 @@ def test_a_pod_takes_its_largest_step_with_sidecars_and_overhead() -> None:
     init = [container("3"), container("500m", restartPolicy="Always"), container("2")]
     spec = {"initContainers": init, "containers": [container("1")], "overhead": {"cpu": "250m"}}
     assert pod_amounts(pod(spec=spec)) == {"cpu": 3250, "pods": 1}
+    # Sidecars go on beside the containers.
+    spec["containers"] = [container("3")]
+    assert pod_amounts(pod(spec=spec)) == {"cpu": 3750, "pods": 1}
 
 
 def test_shares_that_no_single_cards_could_hold_are_counted() -> None:
