@@ -18,7 +18,7 @@ import orjson
 
 from agent_scheduler.apiserver.store import Event, Record
 from agent_scheduler.engine.queueing.views import Place
-from tests.decisions.devices.validity import Cluster, DeviceId, problems, too_much
+from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
 
 from .device_reading import (
     CLAIMS,
@@ -56,6 +56,11 @@ def _for(pod: str) -> str:
 def _chosen_for(claim: Json) -> str:
     """What a choice for the claim is filed under."""
     return _for(owner_of(claim)) if is_made(claim) else str(claim["metadata"]["uid"])
+
+
+def _timeless(allocation: Json) -> Json:
+    """But for when it was made, which is said as it is written."""
+    return {key: value for key, value in allocation.items() if key != "allocationTimestamp"}
 
 
 class Allocations:
@@ -157,7 +162,16 @@ class Allocations:
         try:
             found = problems(cluster, reservation.node_name, claims, given)
             # Others may have given away more than there is.
-            before = list(too_much(cluster, cluster.node(reservation.node_name), []))
+            used = {
+                device_of(each)
+                for claim in taken
+                for each in claim["status"]["allocation"]["devices"]["results"]
+                if not each.get("adminAccess")
+            }
+            before = [
+                *too_much(cluster, cluster.node(reservation.node_name), []),
+                *overdrawn(cluster, used, used),
+            ]
             found = [each for each in found if each not in before]
         except StopIteration:
             found = ["a class or the node is not there"]
@@ -249,7 +263,8 @@ class Allocations:
             self.foreign.add(record.uid)
             self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
         elif actor is not None and all(
-            allocation != each for _, each in self._chosen.get((actor.name, _chosen_for(claim)), ())
+            _timeless(allocation) != _timeless(each)
+            for _, each in self._chosen.get((actor.name, _chosen_for(claim)), ())
         ):
             self._wrong("S17", actor, f"{record.key} is allocated what nobody chose: {allocation}")
         for result in allocation["devices"]["results"]:
@@ -272,7 +287,7 @@ class Allocations:
         cluster = self._reading.cluster()
         sizes = [
             each.get("capacity") or {}
-            for spec in cluster.newest().get(device[:2], ())
+            for spec in cluster.newest.get(device[:2], ())
             for each in spec.get("devices") or ()
             if each["name"] == device[2]
         ]

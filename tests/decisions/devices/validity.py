@@ -306,10 +306,11 @@ def too_much(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterato
             )
             if used > quantity(capacity["value"]).value:
                 yield f"{key}: {used} of {name} is used"
-    yield from _of_counters(cluster, {_id(result) for result in taking}, {_id(result) for result in new})
+    yield from overdrawn(cluster, {_id(result) for result in taking}, {_id(result) for result in new})
 
 
-def _of_counters(cluster: Cluster, used: set[DeviceId], new: set[DeviceId]) -> Iterator[str]:
+def overdrawn(cluster: Cluster, used: set[DeviceId], new: set[DeviceId]) -> Iterator[str]:
+    """Counters of which the devices in use take more than there is, of pools that `new` devices are of."""
     for key, specs in cluster.newest.items():
         if not any(each[:2] == key for each in new):
             continue
