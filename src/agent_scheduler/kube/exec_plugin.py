@@ -143,6 +143,8 @@ class ExecPlugin:
             if not ended:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
+                # Waiting is for the end of the pipes, too, and whoever has left the group may hold them open.
+                process._transport.close()  # type: ignore[attr-defined]
                 await process.wait()
         if process.returncode:
             text = err.decode("utf-8", "replace").strip()[:500]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import stat
 import sys
 from collections.abc import Callable
@@ -217,6 +219,19 @@ async def test_a_plugin_that_hangs_is_killed_with_all_that_it_started(plugin: Pl
         await plugin.source(timeout=1).headers()
     assert not alive(plugin.folder / "pid")
     await eventually(lambda: not alive(plugin.folder / "child"))
+
+
+async def test_a_plugin_that_hangs_is_given_up_even_if_a_daemon_of_it_holds_its_pipes(plugin: Plugin) -> None:
+    plugin.does(
+        "import pathlib, subprocess, sys, time\n"
+        "sleeping = [sys.executable, '-SE', '-c', 'import time; time.sleep(600)']\n"
+        "child = subprocess.Popen(sleeping, start_new_session=True)\n"
+        f"pathlib.Path({str(plugin.folder / 'child')!r}).write_text(str(child.pid))\n"
+        "time.sleep(600)"
+    )
+    with pytest.raises(CredentialsUnavailable, match="did not end within 1 s"):
+        await plugin.source(timeout=1).headers()
+    os.kill(int((plugin.folder / "child").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
