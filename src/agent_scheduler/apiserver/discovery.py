@@ -192,7 +192,7 @@ def _resource_list(kinds: list[Resource]) -> Document:
             entry["shortNames"] = list(resource.short_names)
         if resource.categories:
             entry["categories"] = list(resource.categories)
-        if resource.answer is None:
+        if not resource.asks:
             entry["storageVersionHash"] = storage_hash(resource)
         entries.append(entry)
         entries += [_below(resource, below) for below in _subresources(resource)]

@@ -345,8 +345,6 @@ class Api:
         """Discovery, schemas, health, metrics."""
         first = segments[0]
         if first in _HEALTH:
-            if request.method not in ("GET", "HEAD"):
-                raise method_not_allowed()
             return _health(first, segments[1:], request)
         path = "/" + "/".join(segments)
         accept = request.accept or ""

@@ -15,7 +15,7 @@ def text(registry: Registry) -> str:
         f"# TYPE {_NAME} gauge",
     ]
     for served in sorted(registry.tables(), key=lambda served: served.name):
-        if served.resource.answer is None:
+        if not served.resource.asks:
             group, resource = served.name
             lines.append(f'{_NAME}{{group="{group}",resource="{resource}"}} {len(served.table.records)}')
     return "\n".join(lines) + "\n"

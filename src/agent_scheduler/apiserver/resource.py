@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import Cause
-
-if TYPE_CHECKING:
-    from .auth.gate import Access
-    from .auth.identity import User
 
 Object = dict[str, Any]
 
@@ -82,8 +78,8 @@ class Resource:
     where no object exists.
 
     `subresources` are those that the server implements beside status. `shape`, if set, says that objects live
-    in another resource's storage. `answer`, if set, makes the kind a question: a create stores nothing and
-    returns `answer(obj, user, access)`. `returns_deleted`: a delete that finished answers the object, not a Status.
+    in another resource's storage. `asks`: the kind is a question, of which a create stores nothing and
+    returns the answer (`auth.reviews`). `returns_deleted`: a delete that finished answers the object, not a Status.
     `grace(obj)`: seconds that a delete without gracePeriodSeconds waits; None: the kind knows no grace.
     """
 
@@ -110,7 +106,7 @@ class Resource:
     fields: Callable[[Object], dict[str, str]] = _metadata_fields
     subresources: tuple[Subresource, ...] = ()
     shape: Shape | None = None
-    answer: Callable[[Object, User, Access], Object] | None = None
+    asks: bool = False
     returns_deleted: bool = False
     grace: Callable[[Object], int] | None = None
     #: A custom resource's structural schema (`crd_schema.Structural`); built-in kinds have none.

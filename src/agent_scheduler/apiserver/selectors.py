@@ -145,8 +145,8 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\([\\,=])", r"\1", text)
 
 
-def _fields(text: str, names: tuple[str, ...]) -> list[tuple[int, bool, str]]:
-    """(index in `names`, wanted equal, value) of each term."""
+def field_terms(text: str) -> list[tuple[str, bool, str]]:
+    """(field, wanted equal, value) of each term of a field selector. Raises 400."""
     terms = []
     for term in re.split(r"(?<!\\),", text):
         if not term:
@@ -154,10 +154,22 @@ def _fields(text: str, names: tuple[str, ...]) -> list[tuple[int, bool, str]]:
         match = re.match(r"((?:[^\\=!]|\\.)*?)(!=|==|=)(.*)\Z", term, re.DOTALL)
         if match is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
-        name = match[1].strip()
+        terms.append((match[1].strip(), match[2] != "!=", _unescape(match[3])))
+    return terms
+
+
+def label_requirements(text: str) -> list[Requirement]:
+    """What a label selector asks for. Raises 400."""
+    return _Labels(text).parse()
+
+
+def _fields(text: str, names: tuple[str, ...]) -> list[tuple[int, bool, str]]:
+    """(index in `names`, wanted equal, value) of each term."""
+    terms = []
+    for name, equal, value in field_terms(text):
         if name not in names:
             raise bad_request(f"field label not supported: {name}")
-        terms.append((names.index(name), match[2] != "!=", _unescape(match[3])))
+        terms.append((names.index(name), equal, value))
     return terms
 
 
@@ -192,7 +204,7 @@ class Selector:
 
 def compile_selector(labels: str, fields: str, names: tuple[str, ...]) -> Selector | None:
     """None if everything matches. Raises 400 for bad syntax, and for a field that is not in `names`."""
-    requirements = _Labels(labels).parse() if labels else []
+    requirements = label_requirements(labels) if labels else []
     terms = _fields(fields, names) if fields else []
     if not requirements and not terms:
         return None

@@ -15,6 +15,7 @@ import orjson
 
 from . import apply, crd, patch
 from .admission import admit_create, admit_stored
+from .auth import reviews
 from .auth.attributes import Attributes
 from .auth.writes import check_change, check_creation, creation
 from .bodies import check_fields, check_names, decode, media_type, parse
@@ -72,14 +73,14 @@ def create(registry: Registry, served: Served, namespace: str, request: Request)
     resource = served.resource
     dry = request.dry_run("CreateOptions") if request.query else False
     obj, warnings = decode(request, resource)
-    if resource.answer is not None:
+    if resource.asks:
         _match_namespace(obj, namespace)
         resource.default(obj)
         causes = resource.validate(obj, None)
         if causes:
             # A real server names no kind here.
             raise invalid("", served.name[0], "", causes)
-        answer = resource.answer(obj, request.user, registry.access)
+        answer = reviews.answer(resource.kind, obj, request.user, registry.access)
         return Response(201, orjson.dumps(answer), headers=warnings)
     _match_namespace(obj, namespace)
     manager = request.parameters.get("fieldManager", "")

@@ -5,12 +5,14 @@ All of it is told by method, path and query; the body is not read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from ..errors import ApiError
+from ..selectors import field_terms, label_requirements
 
 _VERBS = {
     "POST": "create",
@@ -24,6 +26,7 @@ _VERBS = {
 _IN_PATH = ("proxy", "watch")
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _NAME = "metadata.name"
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class Attributes(NamedTuple):
@@ -61,7 +64,7 @@ def attributes_of(method: str, path: str, parameters: Mapping[str, str]) -> Attr
         return found._replace(verb="deletecollection")
     watches = parameters.get("watch")
     verb = "watch" if watches is not None and watches.lower() not in ("0", "false") else "list"
-    return found._replace(verb=verb, name=_selected(parameters.get("fieldSelector", "")))
+    return found._replace(verb=verb, name=_selected(parameters))
 
 
 @lru_cache(maxsize=4096)
@@ -93,42 +96,17 @@ def _by_path(method: str, path: str) -> Attributes:
     return Attributes(verb, group, version, rest[0], below, namespace, name, path)
 
 
-def _selected(selector: str) -> str:
-    """The one name that a field selector lets through; none if it names none, or is none."""
+def _selected(parameters: Mapping[str, str]) -> str:
+    """The one name that a list's field selector lets through; none if it names none, or if any option is malformed."""
+    selector = parameters.get("fieldSelector", "")
     if _NAME not in selector:
         return ""
-    found = ""
-    for term in _terms(selector):
-        field, operator, value = _parts(term)
-        if not operator:
-            return ""
-        if field == _NAME and operator != "!=" and not found:
-            found = value
+    if not all(_NUMBER.fullmatch(parameters.get(name) or "0") for name in ("limit", "timeoutSeconds")):
+        return ""
+    try:
+        label_requirements(parameters.get("labelSelector", ""))
+        terms = field_terms(selector)
+    except ApiError:
+        return ""
+    found = next((value for field, equal, value in terms if field == _NAME and equal), "")
     return found if found not in (".", "..") and "/" not in found and "%" not in found else ""
-
-
-def _terms(selector: str) -> list[str]:
-    """The terms of a selector: commas separate them, unless escaped."""
-    terms, term, escaped = [], "", False
-    for letter in selector:
-        if letter == "," and not escaped:
-            terms.append(term)
-            term = ""
-            continue
-        term += letter
-        escaped = letter == "\\" and not escaped
-    return [each for each in (*terms, term) if each]
-
-
-def _parts(term: str) -> tuple[str, str, str]:
-    """Field, operator and value of a term; no operator if there is none."""
-    for at in range(len(term)):
-        for operator in ("!=", "==", "="):
-            if term.startswith(operator, at):
-                value = term[at + len(operator) :]
-                return (
-                    term[:at],
-                    operator,
-                    value.replace("\\,", ",").replace("\\=", "=").replace("\\\\", "\\"),
-                )
-    return term, "", ""

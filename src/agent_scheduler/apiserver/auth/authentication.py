@@ -89,6 +89,12 @@ class Authenticator:
         return Proof(found[0].in_group(AUTHENTICATED), found[1])
 
 
+def warns_of_space(authorization: str | None) -> bool:
+    """Whether an Authorization header has more than one space before its token, which is then ignored."""
+    words = (authorization or "").strip().split(" ", 2)
+    return len(words) == 3 and words[0].lower() == "bearer" and not words[1]
+
+
 def bearer_token(authorization: str | None) -> str:
     """The token of an Authorization header; none if it is another kind of header."""
     words = (authorization or "").strip().split(" ", 2)

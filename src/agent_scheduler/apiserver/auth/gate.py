@@ -15,14 +15,19 @@ from ..requests import Request, Response, Stream, refusal
 from .account_tokens import AccountTokens, Issuer
 from .attributes import Attributes, attributes_of
 from .audit import Asked, Observer
-from .authentication import Authenticator
-from .identity import User
+from .authentication import Authenticator, warns_of_space
+from .identity import NOBODY, User
 from .impersonation import Impersonator, wanted_user
 from .options import Options
 from .rbac import AlwaysAllow, Authorizer, Rbac
 from .refusals import forbidden, unauthorized
 
 Answer = Response | Stream
+
+_SPACE = (
+    "Warning",
+    '299 - "the provided Authorization header contains extra space before the bearer token, and is ignored"',
+)
 
 
 @dataclass(slots=True)
@@ -96,6 +101,8 @@ class Gate:
             result = answer(request)
         except ApiError as error:
             result = refusal(error)
+        if user is NOBODY and warns_of_space(request.authorization) and isinstance(result, Response):
+            result.headers = (*result.headers, _SPACE)
         if self._observer is not None:
             watches = isinstance(result, Stream)
             code = 200 if isinstance(result, Stream) else result.status

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from ..builtin import names
 from ..errors import ApiError, bad_request
 from .attributes import Attributes
 from .identity import (
@@ -26,9 +27,8 @@ from .identity import (
     account_groups,
     as_account,
     as_node,
-    is_subdomain,
 )
-from .quoting import quote
+from .quoting import aggregate, quote
 from .rbac import Authorizer
 from .refusals import forbidden
 
@@ -221,10 +221,9 @@ def _extra_problem(key: str, value: str) -> str:
     if not domain or not path:
         why = f'Invalid value: {quote(key)}: must be a domain-prefixed path (such as "acme.io/foo")'
         return f"impersonating an invalid key in extra is not allowed: extra.key: {why}"
-    if not is_subdomain(domain):
-        return (
-            f"impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {quote(domain)}"
-        )
+    if problems := names.subdomain(domain):
+        why = aggregate(f"extra.key: Invalid value: {quote(domain)}: {problem}" for problem in problems)
+        return f"impersonating an invalid key in extra is not allowed: {why}"
     if key != key.lower():
         return f"impersonating a non-lowercase key in extra is not allowed: {quote(key)}"
     return "" if value else "impersonating the empty string value in extra is not allowed"

@@ -5,23 +5,24 @@ What makes one invalid is said where its kind is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from ..errors import bad_request
+from ..builtin import names
+from ..errors import ApiError, bad_request
 from ..resource import Object
+from ..selectors import field_terms, label_requirements
 from .attributes import Attributes, of_path
+from .gate import Access
 from .identity import EVERYBODY, User
 from .jwt import Unaccepted
 from .quoting import aggregate
 from .rules import Rule
 
-if TYPE_CHECKING:
-    from .gate import Access
-
 _RESOURCE, _PATH = "resourceAttributes", "nonResourceAttributes"
 
 
-def subject_access(review: Object, user: User, access: Access) -> Object:
+def _subject_access(review: Object, user: User, access: Access) -> Object:
     """Answer a SubjectAccessReview, or a local one."""
     spec = review.get("spec") or {}
     extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
@@ -29,12 +30,12 @@ def subject_access(review: Object, user: User, access: Access) -> Object:
     return _decided(review, subject, access)
 
 
-def own_access(review: Object, user: User, access: Access) -> Object:
+def _own_access(review: Object, user: User, access: Access) -> Object:
     """Answer a SelfSubjectAccessReview."""
     return _decided(review, user, access)
 
 
-def own_rules(review: Object, user: User, access: Access) -> Object:
+def _own_rules(review: Object, user: User, access: Access) -> Object:
     """Answer a SelfSubjectRulesReview. Raises 400 without a namespace."""
     namespace = (review.get("spec") or {}).get("namespace")
     if not namespace:
@@ -53,13 +54,13 @@ def own_rules(review: Object, user: User, access: Access) -> Object:
     return {**review, "spec": {}, "status": status}
 
 
-def who_am_i(review: Object, user: User, access: Access) -> Object:
+def _who_am_i(review: Object, user: User, access: Access) -> Object:
     """Answer a SelfSubjectReview."""
     metadata = {**review["metadata"], "creationTimestamp": access.now()}
     return {**review, "metadata": metadata, "status": {"userInfo": user.info()}}
 
 
-def token(review: Object, user: User, access: Access) -> Object:
+def _token(review: Object, user: User, access: Access) -> Object:
     """Answer a TokenReview. Raises 400 without a token."""
     spec = review.get("spec") or {}
     if not spec.get("token"):
@@ -84,7 +85,45 @@ def _decided(review: Object, subject: User, access: Access) -> Object:
     status: dict[str, Any] = {"allowed": decision.allowed}
     if decision.reason:
         status["reason"] = decision.reason
+    if ignored := _ignored((review.get("spec") or {}).get(_RESOURCE) or {}):
+        status["evaluationError"] = "; ".join(ignored)
     return {**review, "status": status}
+
+
+def _ignored(asked: Object) -> list[str]:
+    """What is said of selectors that authorizers cannot go by."""
+    said = []
+    for name, text_fits, fits in (
+        ("fieldSelector", field_terms, _fits_field),
+        ("labelSelector", label_requirements, _fits_label),
+    ):
+        selector = asked.get(name) or {}
+        requirements = selector.get("requirements") or ()
+        fitting = [requirement for requirement in requirements if fits(requirement)]
+        bad = len(fitting) < len(requirements)
+        if selector.get("rawSelector"):
+            try:
+                text_fits(selector["rawSelector"])
+            except ApiError:
+                bad = True
+        if bad:
+            part = "partially ignored" if fitting else "ignored"
+            said.append(f"spec.{_RESOURCE}.{name} {part} due to parse error")
+    return said
+
+
+def _fits_field(requirement: Object) -> bool:
+    return requirement.get("operator") in ("In", "NotIn") and len(requirement.get("values") or ()) == 1
+
+
+def _fits_label(requirement: Object) -> bool:
+    values = requirement.get("values") or ()
+    if names.qualified(requirement.get("key") or "") or any(names.label_value(value) for value in values):
+        return False
+    operator = requirement.get("operator")
+    return (
+        bool(values) if operator in ("In", "NotIn") else operator in ("Exists", "DoesNotExist") and not values
+    )
 
 
 def _asked(spec: Object) -> Attributes:
@@ -101,3 +140,18 @@ def _asked(spec: Object) -> Attributes:
         namespace=asked.get("namespace", ""),
         name=asked.get("name", ""),
     )
+
+
+_ANSWERS: dict[str, Callable[[Object, User, Access], Object]] = {
+    "SubjectAccessReview": _subject_access,
+    "LocalSubjectAccessReview": _subject_access,
+    "SelfSubjectAccessReview": _own_access,
+    "SelfSubjectRulesReview": _own_rules,
+    "SelfSubjectReview": _who_am_i,
+    "TokenReview": _token,
+}
+
+
+def answer(kind: str, review: Object, user: User, access: Access) -> Object:
+    """The review with its status, for who asks. Raises 400 for one that asks nothing."""
+    return _ANSWERS[kind](review, user, access)

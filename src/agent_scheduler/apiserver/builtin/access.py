@@ -1,26 +1,21 @@
 """Who may do what: RBAC objects, and the reviews, which ask about it.
 
-Checks follow pkg/apis/rbac/validation and pkg/apis/authorization/validation, in their order. What the objects come to
-is in `auth`.
+Checks follow pkg/apis/rbac/validation and pkg/apis/authorization/validation, in their order. What the objects come to,
+and the answers to reviews, are in `auth`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..auth import reviews
 from ..errors import Cause
 from ..resource import Object, Resource
 from . import names
 from .causes import invalid, required, unsupported
 from .kind import builtin
 from .selectors import check_label_selector
-
-if TYPE_CHECKING:
-    from ..auth.gate import Access
-    from ..auth.identity import User
 
 _RBAC = "rbac.authorization.k8s.io"
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
@@ -125,7 +120,6 @@ def _question(
     group: str,
     kind: str,
     plural: str,
-    answer: Callable[[Object, User, Access], Object],
     check: Callable[[Object], list[Cause]],
     namespaced: bool = False,
     default: Callable[[Object], None] | None = None,
@@ -140,7 +134,7 @@ def _question(
         namespaced=namespaced,
         verbs=("create",),
         validate=lambda obj, old: check(obj),
-        answer=answer,
+        asks=True,
         **more,
     )
 
@@ -272,21 +266,18 @@ ACCESS: tuple[Resource, ...] = (
         group=_AUTHORIZATION,
         kind="SelfSubjectAccessReview",
         plural="selfsubjectaccessreviews",
-        answer=reviews.own_access,
         check=_check_own_access,
     ),
     _question(
         group=_AUTHORIZATION,
         kind="SubjectAccessReview",
         plural="subjectaccessreviews",
-        answer=reviews.subject_access,
         check=_check_subject_access,
     ),
     _question(
         group=_AUTHORIZATION,
         kind="LocalSubjectAccessReview",
         plural="localsubjectaccessreviews",
-        answer=reviews.subject_access,
         check=_check_local_access,
         namespaced=True,
     ),
@@ -294,21 +285,18 @@ ACCESS: tuple[Resource, ...] = (
         group=_AUTHORIZATION,
         kind="SelfSubjectRulesReview",
         plural="selfsubjectrulesreviews",
-        answer=reviews.own_rules,
         check=_accept,
     ),
     _question(
         group=_AUTHENTICATION,
         kind="TokenReview",
         plural="tokenreviews",
-        answer=reviews.token,
         check=_accept,
     ),
     _question(
         group=_AUTHENTICATION,
         kind="SelfSubjectReview",
         plural="selfsubjectreviews",
-        answer=reviews.who_am_i,
         check=_accept,
     ),
 )
