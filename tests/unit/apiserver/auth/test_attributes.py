@@ -1,0 +1,83 @@
+"""What a request asks for, by method, path and query."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_scheduler.apiserver.auth.attributes import attributes_of
+from agent_scheduler.apiserver.errors import ApiError
+from agent_scheduler.apiserver.requests import Request
+
+
+def asked(request: str) -> str:
+    """Verb, resource with group, namespace and name in one text, or verb and path."""
+    method, _, url = request.partition(" ")
+    path, _, query = url.partition("?")
+    found = attributes_of(method, path, Request(method, path, query).parameters)
+    if not found.of_resource:
+        return f"{found.verb} {found.path}"
+    group = f".{found.group}" if found.group else ""
+    return f"{found.verb} {found.combined}{group} {found.namespace or '-'} {found.name or '-'}"
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ("GET /api/v1/namespaces/a/pods/p", "get pods a p"),
+        ("HEAD /api/v1/namespaces/a/pods/p", "get pods a p"),
+        ("GET /api/v1/namespaces/a/pods", "list pods a -"),
+        ("GET /api/v1/pods", "list pods - -"),
+        ("GET /api/v1/pods?watch=1", "watch pods - -"),
+        ("GET /api/v1/pods?watch=false", "list pods - -"),
+        ("GET /api/v1/pods?watch", "watch pods - -"),
+        ("GET /api/v1/watch/namespaces/a/pods/p", "watch pods a p"),
+        ("GET /api/v1/namespaces/a/pods/p?watch=1", "get pods a p"),
+        ("POST /api/v1/namespaces/a/pods", "create pods a -"),
+        ("PUT /api/v1/namespaces/a/pods/p", "update pods a p"),
+        ("PATCH /api/v1/namespaces/a/pods/p/status", "patch pods/status a p"),
+        ("DELETE /api/v1/namespaces/a/pods/p", "delete pods a p"),
+        ("DELETE /api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp", "deletecollection pods a -"),
+        ("POST /api/v1/namespaces/a/pods/p/binding", "create pods/binding a p"),
+        ("GET /api/v1/namespaces/a/pods/p/proxy/metrics", "get pods/proxy a p"),
+        ("GET /api/v1/namespaces/a", "get namespaces a a"),
+        ("GET /api/v1/namespaces", "list namespaces - -"),
+        ("PUT /api/v1/namespaces/a/finalize", "update namespaces/finalize a a"),
+        ("GET /apis/apps/v1/namespaces/a/deployments/web/scale", "get deployments/scale.apps a web"),
+        ("GET /api/v1/namespaces/a/configmaps/x%3Ay", "get configmaps a x:y"),
+        ("GET /api/v1", "get /api/v1"),
+        ("GET /apis/apps/v1", "get /apis/apps/v1"),
+        ("GET /api/v1/", "get /api/v1/"),
+        ("HEAD /metrics", "head /metrics"),
+        ("POST /", "post /"),
+    ],
+)
+def test_requests(request_, expected):
+    assert asked(request_) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("fieldSelector=metadata.name%3Dp", "p"),
+        ("fieldSelector=metadata.name%3D%3Dp", "p"),
+        ("fieldSelector=metadata.name!%3Dp", "-"),
+        ("fieldSelector=spec.nodeName%3Dn,metadata.name%3Dp", "p"),
+        ("fieldSelector=metadata.name%3Dp,broken", "-"),
+        ("fieldSelector=metadata.name%3Da/b", "-"),
+        ("fieldSelector=metadata.name%3D..", "-"),
+        ("fieldSelector=metadata.namespace%3Dp", "-"),
+        ("fieldSelector=metadata.name%3Dp&limit=5", "p"),
+        ("fieldSelector=metadata.name%3Dp&limit=five", "-"),
+        ("fieldSelector=metadata.name%3Dp&labelSelector=a%3Db", "p"),
+        ("fieldSelector=metadata.name%3Dp&labelSelector=a%20b", "-"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_a_list_is_by_name_if_its_selector_lets_one_name_through(query, name, verb):
+    watch = "&watch=1" if verb == "watch" else ""
+    assert asked(f"GET /api/v1/namespaces/a/pods?{query}{watch}") == f"{verb} pods a {name}"
+
+
+def test_a_path_that_ends_with_a_verb_is_no_request():
+    with pytest.raises(ApiError, match="unable to determine kind and namespace from url, /api/v1/watch"):
+        asked("GET /api/v1/watch")

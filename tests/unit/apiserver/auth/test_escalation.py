@@ -1,0 +1,135 @@
+"""Who writes roles and bindings, and what they may grant by that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .people import ANN, RBAC, Guarded, rule
+
+GROUP = "rbac.authorization.k8s.io"
+ROLES, BINDINGS = (f"{RBAC}/namespaces/default/{plural}" for plural in ("roles", "rolebindings"))
+MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+@pytest.fixture
+def server() -> Guarded:
+    server = Guarded()
+    kinds = "roles rolebindings clusterroles clusterrolebindings"
+    server.grant(
+        "editor", [rule("get create update patch delete", kinds, group=GROUP), rule("get list", "pods")], ANN
+    )
+    return server
+
+
+def role(name: str, *rules: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "rules": list(rules), **more}
+
+
+def binding(name: str, to: str, kind: str = "Role") -> dict[str, Any]:
+    ref = {"apiGroup": GROUP, "kind": kind, "name": to}
+    return {"metadata": {"name": name}, "roleRef": ref, "subjects": [{"kind": "User", "name": "bob"}]}
+
+
+def test_a_role_grants_no_more_than_its_writer_has(server):
+    assert server.by("ann", "POST", ROLES, role("own", rule("get", "pods")))[0] == 201
+    code, answer = server.by(
+        "ann", "POST", ROLES, role("more", rule("get delete", "pods"), rule("get", "nodes"))
+    )
+    assert (code, answer["reason"]) == (403, "Forbidden")
+    assert answer["message"] == (
+        'roles.rbac.authorization.k8s.io "more" is forbidden: user "ann" (groups=["team" "system:authenticated"]) is '
+        "attempting to grant RBAC permissions not currently held:\n"
+        '{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}\n{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}'
+    )
+
+
+@pytest.mark.parametrize("kind", ["put", "patch", "apply", "apply-new", "put-new"])
+def test_nor_does_a_change_however_it_is_sent(server, kind):
+    server.made(ROLES, role("r", rule("get", "pods")))
+    name = "new" if kind.endswith("new") else "r"
+    body = role(name, rule("delete", "pods"))
+    full = {"apiVersion": f"{GROUP}/v1", "kind": "Role", **body}
+    code, answer = {
+        "put": lambda: server.by("ann", "PUT", f"{ROLES}/{name}", body),
+        "patch": lambda: server.by("ann", "PATCH", f"{ROLES}/{name}", {"rules": body["rules"]}, kind=MERGE),
+        "apply": lambda: server.by(
+            "ann", "PATCH", f"{ROLES}/{name}?fieldManager=t&force=true", full, kind=APPLY
+        ),
+    }[kind.partition("-")[0]]()
+    assert (code, "attempting to grant" in answer["message"]) == (403, True)
+    assert server.by("admin", "GET", f"{ROLES}/new")[0] == 404
+
+
+def test_a_role_beyond_ones_rights_is_left_alone_but_may_lose_finalizers_and_go(server):
+    server.made(
+        ROLES, {**role("r", rule("delete", "pods")), "metadata": {"name": "r", "finalizers": ["a.b/c"]}}
+    )
+    assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)[0] == 403
+    assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"finalizers": None}}, kind=MERGE)[0] == 200
+    assert server.by("ann", "DELETE", f"{ROLES}/r")[0] == 200
+
+
+def test_escalate_lets_grant_more_by_name_or_at_all(server):
+    server.made(ROLES, role("r"))
+    server.grant("escalate", [rule("escalate", "roles", group=GROUP, names="r")], ANN)
+    more = {"rules": [rule("delete", "pods")]}
+    assert server.by("ann", "PATCH", f"{ROLES}/r", more, kind=MERGE)[0] == 200
+    assert server.by("ann", "POST", ROLES, role("other", rule("delete", "pods")))[0] == 403
+    server.grant("escalate-all", [rule("escalate", "roles", group=GROUP)], ANN)
+    assert server.by("ann", "POST", ROLES, role("other", rule("delete", "pods")))[0] == 201
+
+
+def test_a_binding_is_to_a_role_within_ones_rights_or_that_one_may_bind(server):
+    server.made(ROLES, role("own", rule("get", "pods")))
+    server.made(ROLES, role("more", rule("delete", "pods")))
+    assert server.by("ann", "POST", BINDINGS, binding("b1", "own"))[0] == 201
+    assert server.by("ann", "POST", BINDINGS, binding("b2", "more"))[0] == 403
+    code, answer = server.by("ann", "POST", BINDINGS, binding("b2", "none"))
+    assert (code, answer["details"]["name"]) == (404, "none")
+    server.grant("bind", [rule("bind", "roles", group=GROUP, names="more")], ANN)
+    assert server.by("ann", "POST", BINDINGS, binding("b2", "more"))[0] == 201
+    assert server.by("ann", "POST", BINDINGS, binding("b3", "cluster-admin", "ClusterRole"))[0] == 403
+
+
+def test_a_gathering_role_needs_all_rights_whatever_it_gathers(server):
+    gathers = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
+    path = f"{RBAC}/clusterroles"
+    code, answer = server.by("ann", "POST", path, role("sum", **gathers))
+    assert (
+        code,
+        answer["message"].endswith("must have cluster-admin privileges to use the aggregationRule"),
+    ) == (403, True)
+    server.made(path, role("sum", **gathers))
+    assert server.by("ann", "PATCH", f"{path}/sum", {"aggregationRule": None}, kind=MERGE)[0] == 403
+    assert server.by("admin", "PATCH", f"{path}/sum", {"aggregationRule": None}, kind=MERGE)[0] == 200
+
+
+def test_rights_in_a_namespace_are_for_roles_of_that_namespace(server):
+    server.made("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    server.made(ROLES, role("deleter", rule("delete", "pods")))
+    server.made(BINDINGS, {**binding("deleter", "deleter"), "subjects": [ANN]})
+    assert server.by("ann", "POST", ROLES, role("r", rule("delete", "pods")))[0] == 201
+    elsewhere = ROLES.replace("default", "other")
+    assert server.by("ann", "POST", elsewhere, role("r", rule("delete", "pods")))[0] == 403
+    assert server.by("ann", "POST", f"{RBAC}/clusterroles", role("r", rule("delete", "pods")))[0] == 403
+
+
+def test_roles_that_are_missing_are_told(server):
+    server.made(BINDINGS, {**binding("dangling", "none"), "subjects": [ANN]})
+    _, answer = server.by("ann", "POST", ROLES, role("r", rule("delete", "pods")))
+    assert answer["message"].endswith(
+        '; resolution errors: [role.rbac.authorization.k8s.io "none" not found]'
+    )
+    _, answer = server.by("ann", "DELETE", "/api/v1/namespaces/default/pods/p")
+    assert answer["message"].endswith(': RBAC: role.rbac.authorization.k8s.io "none" not found')
+
+
+def test_what_the_change_is_by_counts_in_what_was_asked(server):
+    server.asked.clear()
+    server.by("ann", "PUT", f"{ROLES}/r", role("r"))
+    assert [(each.verb, each.combined, each.name) for each in server.asked[0].further] == [
+        ("escalate", "roles", "r"), ("create", "roles", "r"),
+    ]  # fmt: skip

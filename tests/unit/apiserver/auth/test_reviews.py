@@ -1,0 +1,158 @@
+"""Reviews, roles that are there from the start, and roles that gather others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.apiserver.auth.aggregation import Aggregation
+from agent_scheduler.apiserver.auth.authentication import ACCEPTED_FOR
+
+from .people import ANN, RBAC, Guarded, rule
+
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+
+@pytest.fixture
+def server() -> Guarded:
+    return Guarded()
+
+
+def access(server: Guarded, **spec: Any) -> Any:
+    return server.made(f"{AUTHORIZATION}/subjectaccessreviews", {"spec": spec})["status"]
+
+
+def test_a_review_says_by_which_binding(server):
+    server.grant("reader", [rule("get", "pods")], {"kind": "Group", "name": "team"})
+    asked = {"verb": "get", "resource": "pods", "namespace": "x"}
+    assert access(server, user="eve", groups=["team"], resourceAttributes=asked) == {
+        "allowed": True,
+        "reason": 'RBAC: allowed by ClusterRoleBinding "reader" of ClusterRole "reader" to Group "team"',
+    }
+    assert access(server, user="eve", resourceAttributes=asked) == {"allowed": False}
+
+
+@pytest.mark.parametrize(
+    ("selector", "error"),
+    [
+        ({"rawSelector": "metadata.name=a"}, None),
+        ({"rawSelector": "metadata.name"}, "ignored due to parse error"),
+        ({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}, None),
+        ({"requirements": [{"key": "a", "operator": "Exists"}]}, "ignored due to parse error"),
+        (
+            {
+                "requirements": [
+                    {"key": "a", "operator": "In", "values": ["b"]},
+                    {"key": "a", "operator": "Exists"},
+                ]
+            },
+            "partially ignored due to parse error",
+        ),
+    ],
+)
+def test_a_review_says_which_selector_could_not_be_read(server, selector, error):
+    asked = {"verb": "list", "resource": "pods", "fieldSelector": selector}
+    status = access(server, user="eve", resourceAttributes=asked)
+    wanted = None if error is None else f"spec.resourceAttributes.fieldSelector {error}"
+    assert status.get("evaluationError") == wanted
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({}, ["spec.resourceAttributes", "spec.user"]),
+        (
+            {"user": "u", "resourceAttributes": {"fieldSelector": {}}},
+            ["spec.resourceAttributes.fieldSelector.requirements"],
+        ),
+        (
+            {"user": "u", "resourceAttributes": {"labelSelector": {"requirements": [{"operator": "In"}]}}},
+            [
+                "spec.resourceAttributes.labelSelector.requirements[0].key",
+                "spec.resourceAttributes.labelSelector.requirements[0].values",
+            ],
+        ),
+    ],
+)
+def test_a_review_that_asks_nothing_is_invalid(server, spec, fields):
+    code, answer = server.by("admin", "POST", f"{AUTHORIZATION}/subjectaccessreviews", {"spec": spec})
+    assert code == 422
+    assert [cause["field"] for cause in answer["details"]["causes"]] == fields
+
+
+def test_rules_of_ones_own_are_told_with_what_could_not_be_found(server):
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "none"}
+    path = f"{RBAC}/namespaces/default/rolebindings"
+    server.made(path, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": [ANN]})
+    server.grant("reader", [rule("get", "pods", names="p")], ANN)
+    body = {"spec": {"namespace": "default"}}
+    _, answer = server.by("ann", "POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", body)
+    status = answer["status"]
+    own = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}
+    assert own in status["resourceRules"]
+    assert any("/api/*" in each["nonResourceURLs"] for each in status["nonResourceRules"])
+    assert status["evaluationError"] == 'role.rbac.authorization.k8s.io "none" not found'
+
+
+def test_a_token_review_is_remembered_for_its_audience_alone(server):
+    server.account("robot")
+    token = server.token("robot", audiences=["vault"])
+    body = {"spec": {"token": token, "audiences": ["vault", "other"]}}
+    assert server.made(TOKENS, body)["status"]["audiences"] == ["vault"]
+    assert server.by(token, "GET", "/version")[0] == 401
+    server.by("admin", "DELETE", "/api/v1/namespaces/default/serviceaccounts/robot")
+    assert server.made(TOKENS, body)["status"]["authenticated"]
+    server.now += ACCEPTED_FOR
+    assert server.made(TOKENS, body)["status"] == {
+        "user": {},
+        "error": '[invalid bearer token, serviceaccounts "robot" not found]',
+    }
+
+
+@pytest.mark.parametrize(
+    ("header", "warned"), [("Bearer  t", True), ("Bearer ", False), ("Basic x y", False)]
+)
+def test_a_token_after_two_spaces_is_warned_of(server, header, warned):
+    answer = server.send("GET", "/version", authorization=header)
+    assert answer.status == 200
+    assert (
+        any("contains extra space" in value for name, value in answer.headers if name == "Warning") is warned
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "secrets", "pods"), [("view", 403, 200), ("edit", 200, 200), ("admin", 200, 200)]
+)
+def test_the_roles_for_people_are_filled_from_the_start(server, role, secrets, pods):
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    path = f"{RBAC}/namespaces/default/rolebindings"
+    server.made(path, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": [ANN]})
+    assert server.by("ann", "GET", "/api/v1/namespaces/default/secrets")[0] == secrets
+    assert server.by("ann", "GET", "/api/v1/namespaces/default/pods")[0] == pods
+    assert server.by("ann", "GET", "/api/v1/namespaces/other/pods")[0] == 403
+    assert server.by("ann", "GET", path)[0] == (200 if role == "admin" else 403)
+
+
+def test_gathered_rules_follow_what_is_gathered(server):
+    aggregation = Aggregation(server.api.registry)
+    path = f"{RBAC}/clusterroles"
+    selector = {"matchLabels": {"to": "sum"}}
+
+    def rules(name: str) -> Any:
+        while aggregation.advance() is not None:
+            pass
+        return server.by("admin", "GET", f"{path}/{name}")[1]["rules"]
+
+    gathers = {"aggregationRule": {"clusterRoleSelectors": [selector]}, "rules": [rule("delete", "nodes")]}
+    server.made(path, {"metadata": {"name": "sum", "labels": {"to": "more"}}, **gathers})
+    more = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "more"}}]}}
+    server.made(path, {"metadata": {"name": "a-more"}, **more})
+    for name, resource in (("b", "pods"), ("a", "nodes"), ("c", "pods")):
+        server.made(
+            path, {"metadata": {"name": name, "labels": {"to": "sum"}}, "rules": [rule("get", resource)]}
+        )
+    assert rules("sum") == rules("a-more") == [rule("get", "nodes"), rule("get", "pods")]
+    server.by("admin", "DELETE", f"{path}/a")
+    assert rules("sum") == rules("a-more") == [rule("get", "pods")]

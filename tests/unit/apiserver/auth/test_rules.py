@@ -1,0 +1,131 @@
+"""Rules of RBAC: what one allows, and which rules cover others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.apiserver.auth.attributes import Attributes, of_path
+from agent_scheduler.apiserver.auth.rules import EVERYTHING, Rule, compact, missing
+
+PODS = Rule(("get", "list"), ("",), ("pods",))
+
+
+def asked(verb: str, resource: str, *, group: str = "", name: str = "") -> Attributes:
+    kind, _, below = resource.partition("/")
+    return Attributes(verb, group, "v1", kind, below, "ns", name)
+
+
+@pytest.mark.parametrize(
+    ("resources", "resource", "allowed"),
+    [
+        ("pods", "pods", True),
+        ("pods", "pods/status", False),
+        ("pods/status", "pods/status", True),
+        ("pods/status", "pods", False),
+        ("*", "pods", True),
+        ("*", "pods/status", True),
+        ("*/scale", "deployments/scale", True),
+        ("*/scale", "deployments", False),
+        ("*/scale", "deployments/status", False),
+        ("pods/*", "pods/status", False),
+        ("pods/*", "pods", False),
+        ("*/*", "pods/status", False),
+        ("*/*", "pods", False),
+    ],
+)
+def test_what_stands_for_a_resource(resources, resource, allowed):
+    assert Rule(("get",), ("",), (resources,)).allows(asked("get", resource)) is allowed
+
+
+def test_verb_group_and_name_have_to_fit():
+    rule = Rule(("get",), ("apps",), ("deployments",), ("web",))
+    assert rule.allows(asked("get", "deployments", group="apps", name="web"))
+    assert not rule.allows(asked("list", "deployments", group="apps", name="web"))
+    assert not rule.allows(asked("get", "deployments", group="", name="web"))
+    assert not rule.allows(asked("get", "deployments", group="apps", name="other"))
+    assert not rule.allows(asked("get", "deployments", group="apps"))
+    assert Rule(("*",), ("*",), ("*",)).allows(asked("get", "deployments", group="apps", name="web"))
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "allowed"),
+    [
+        ("/metrics", "/metrics", True),
+        ("/metrics", "/metrics/slis", False),
+        ("/healthz/*", "/healthz/ping", True),
+        ("/healthz/*", "/healthz", False),
+        ("/configz*", "/configzoo", True),
+        ("*", "/anything", True),
+        ("/a/*/b", "/a/x/b", False),
+    ],
+)
+def test_what_stands_for_a_path(url, path, allowed):
+    assert Rule(("get",), urls=(url,)).allows(of_path("get", path)) is allowed
+    assert not Rule(("post",), urls=(url,)).allows(of_path("get", path))
+
+
+def test_a_rule_about_resources_says_nothing_of_paths_nor_the_other_way_round():
+    everything, paths = EVERYTHING
+    assert not everything.allows(of_path("get", "/metrics"))
+    assert not paths.allows(asked("get", "pods"))
+
+
+@pytest.mark.parametrize(
+    ("owned", "wanted", "lacking"),
+    [
+        (PODS, PODS, []),
+        (PODS, Rule(("get",), ("",), ("pods",), ("one",)), []),
+        (Rule(("get",), ("",), ("pods",), ("one",)), Rule(("get",), ("",), ("pods",)), ["pods"]),
+        (Rule(("get",), ("",), ("pods",), ("one",)), Rule(("get",), ("",), ("pods",), ("one",)), []),
+        (PODS, Rule(("get",), ("",), ("pods/status",)), ["pods/status"]),
+        (Rule(("get",), ("",), ("*/status",)), Rule(("get",), ("",), ("pods/status",)), []),
+        (Rule(("get",), ("*",), ("*",)), Rule(("get",), ("apps",), ("x/y",)), []),
+        (Rule(("*",), ("",), ("pods",)), Rule(("*",), ("",), ("pods",)), []),
+        (PODS, Rule(("*",), ("",), ("pods",)), ["pods"]),
+    ],
+)
+def test_what_is_lacking(owned, wanted, lacking):
+    assert [rule.resources[0] for rule in missing([owned], [wanted])] == lacking
+
+
+def test_paths_are_covered_by_the_same_or_a_wider_one():
+    owned = [Rule(("get",), urls=("/healthz/*", "/metrics"))]
+    wanted = Rule(("get",), urls=("/healthz/ping", "/healthz/*", "/metrics", "/version"))
+    assert [rule.urls for rule in missing(owned, [wanted])] == [("/version",)]
+
+
+def test_each_part_may_be_covered_by_another_rule():
+    owned = [Rule(("get",), ("",), ("pods",)), Rule(("list",), ("",), ("pods", "nodes"))]
+    assert missing(owned, [PODS]) == []
+    assert [str(rule) for rule in missing(owned, [Rule(("get", "list"), ("",), ("pods", "nodes"))])] == [
+        '{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}'
+    ]
+
+
+def test_verbs_of_one_resource_are_told_together():
+    parts = missing(
+        [], [Rule(("get", "list"), ("", "apps"), ("a", "b"), ("n",)), Rule(("get",), urls=("/u",))]
+    )
+    assert sorted(str(rule) for rule in compact(parts)) == [
+        '{APIGroups:[""], Resources:["a"], ResourceNames:["n"], Verbs:["get" "list"]}',
+        '{APIGroups:[""], Resources:["b"], ResourceNames:["n"], Verbs:["get" "list"]}',
+        '{APIGroups:["apps"], Resources:["a"], ResourceNames:["n"], Verbs:["get" "list"]}',
+        '{APIGroups:["apps"], Resources:["b"], ResourceNames:["n"], Verbs:["get" "list"]}',
+        '{NonResourceURLs:["/u"], Verbs:["get"]}',
+    ]
+
+
+_WORDS = st.lists(st.sampled_from(["*", "a", "b", "a/x", "*/x"]), min_size=1, max_size=2).map(tuple)
+_RULES = st.builds(Rule, _WORDS, _WORDS, _WORDS, st.one_of(st.just(()), _WORDS))
+
+
+@given(
+    st.lists(_RULES, max_size=3), _RULES, st.tuples(*[st.sampled_from(["a", "b", "c"])] * 4), st.booleans()
+)
+def test_who_covers_a_rule_is_allowed_all_that_it_allows(owned, wanted, words, below):
+    verb, group, resource, name = words
+    request = Attributes(verb, group, "v1", resource, "x" if below else "", "ns", name)
+    if wanted.allows(request) and not missing(owned, [wanted]):
+        assert any(rule.allows(request) for rule in owned)
