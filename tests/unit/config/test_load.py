@@ -277,6 +277,10 @@ def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
             "leaderElection: {resourceLock: endpoints}",
             "leaderElection.resourceLock: is not supported: the lock is always a Lease",
         ),
+        (
+            "sharding: {mode: hrad}",
+            "sharding.mode: found 'hrad'; did you mean hard? allowed: hard, none, soft",
+        ),
         ("workerCount: 0", "workerCount: found the number 0; allowed: a whole number from 1 to 1024"),
         ("workerCount: 1.5", "workerCount: found the number 1.5; allowed: a whole number"),
         ("workerCount: true", "workerCount: found true; allowed: a whole number"),
