@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .__main__ import sampled
-from .mutant import PATCHES, Hunk, Mutant, PatchError, all_mutants, check_difference, mutated, read
+from .mutant import PATCHES, SHIPPED, Hunk, Mutant, PatchError, all_mutants, check_difference, mutated, read
 from .scratch import ROOT
 
 NAMES = [path.stem for path in PATCHES.glob("*.patch")]
@@ -45,6 +45,17 @@ def test_each_mutant_has_a_number_of_its_own() -> None:
     """Numbers may be left out: patches that are made at the same time take theirs from different hundreds."""
     numbers = [name.split("-")[0] for name in NAMES]
     assert [number for number in numbers if number != f"{int(number):02}" or numbers.count(number) > 1] == []
+
+
+def test_every_package_that_ships_has_mutants() -> None:
+    shipped = {
+        each.relative_to(ROOT).as_posix()
+        for each in (ROOT / SHIPPED).iterdir()
+        if (each / "__init__.py").exists() or each.name in ("cli.py", "leading.py", "runtime.py")
+    }
+    changed = {"/".join(path.split("/")[:3]) for mutant in all_mutants() for path in mutant.paths}
+    assert len(shipped) > 15
+    assert sorted(shipped - changed) == []
 
 
 def test_no_mutant_uses_a_name_that_does_not_exist(tmp_path: Path) -> None:
