@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine import interns
 from agent_scheduler.engine.framework import Profile
 from tests.decisions import clusters, podparts
 from tests.decisions.clusters import ABOUT, drawn_about
@@ -60,6 +61,15 @@ def test_everything_happens_that_may() -> None:
         assert live(chance.randbytes, DEFAULT, happened) == []
     assert len(happened) == 11
     assert min(happened.values()) >= 3
+
+
+def test_numbers_that_are_given_anew_at_every_change_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of taints and labels are, as it is, for as long as few nodes go."""
+    monkeypatch.setattr(interns, "_DROPPED_AT_LEAST", -1_000)
+    chance, happened = random.Random(6), Counter[str]()
+    for _ in range(25):
+        assert live(chance.randbytes, DEFAULT, happened) == []
+    assert happened["_change_node"] and happened["_delete_node"]
 
 
 def test_a_namespace_with_another_label_is_meant_by_other_terms() -> None:

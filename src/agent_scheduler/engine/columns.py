@@ -21,8 +21,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from .nodeinfo import NodeInfo, Taints
-from .podclass import PODS, HostPort
+from .interns import Interns
+from .nodeinfo import NodeInfo
+from .podclass import HostPort
 from .podcounts import Countable, PodsMatching
 from .podterms import ExistingTerm
 from .rowlog import RowLog
@@ -36,10 +37,9 @@ Rows = NDArray[np.intp]
 #: Of one row, by resource.
 Amounts = tuple[int, ...]
 
-#: Columns that every cluster has; other resources get the next free column when a node first offers them.
+#: The first two of `BASE_RESOURCES`.
 CPU: Final = 0
 MEMORY: Final = 1
-BASE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", PODS)
 
 #: The pseudo label that holds a node's name, for `matchFields`. No label key can contain a NUL.
 NODE_NAME: Final = "\0metadata.name"
@@ -59,53 +59,17 @@ NOBODY: Final[frozenset[str]] = frozenset()
 NO_GUESTS: Final[Mapping[str, PodVolumes]] = MappingProxyType({})
 
 
-class Interns:
-    """Small numbers for resources, taint lists and label values. Append-only, shared by ledger and snapshots.
-
-    A number is never given twice, so a mask computed with one holds for as long as anyone keeps it.
-    """
-
-    def __init__(self) -> None:
-        self.resources: dict[str, int] = {name: index for index, name in enumerate(BASE_RESOURCES)}
-        self._taint_ids: dict[Taints, int] = {(): 0}
-        #: taint list by id; id 0 is the empty list.
-        self.taints: list[Taints] = [()]
-        self._value_ids: dict[str, int] = {}
-        #: label value by id - 1; id 0 means that the label is absent.
-        self.values: list[str] = []
-
-    def resource(self, name: str) -> int:
-        return self.resources.setdefault(name, len(self.resources))
-
-    def taint_id(self, taints: Taints) -> int:
-        found = self._taint_ids.get(taints)
-        if found is None:
-            found = self._taint_ids[taints] = len(self.taints)
-            self.taints.append(taints)
-        return found
-
-    def value_id(self, value: str) -> int:
-        """The id of a label value, made if new."""
-        found = self._value_ids.get(value)
-        if found is None:
-            self.values.append(value)
-            found = self._value_ids[value] = len(self.values)
-        return found
-
-    def known_value(self, value: str) -> int:
-        """The id of a label value, or -1 if no node ever had it."""
-        return self._value_ids.get(value, -1)
-
-
 class Columns:
     """Rows of nodes. All arrays have `capacity` columns; rows at or above `size` were never used."""
 
     __slots__ = (
         "_behind",
+        "_generation",
         "_images",
         "_labels",
         "_requested",
         "_scored",
+        "_taints",
         "_usage",
         "absent",
         "allocatable",
@@ -122,7 +86,6 @@ class Columns:
         "resources",
         "size",
         "spec_version",
-        "taints",
         "taken",
         "terms",
         "unschedulable",
@@ -154,8 +117,9 @@ class Columns:
         self.spec_version: list[int] = []
         self.present: Bools = np.zeros(0, dtype=np.bool_)
         self.unschedulable: Bools = np.zeros(0, dtype=np.bool_)
-        #: Id of the taint list in `interns.taints`.
-        self.taints: Ints = np.zeros(0, dtype=np.int64)
+        #: Of `interns`, that the numbers in `_taints` and `_labels` are of.
+        self._generation = interns.generation
+        self._taints: Ints = np.zeros(0, dtype=np.int64)
         self.nodes: list[NodeInfo | None] = []
         #: Host ports taken, only for rows that have any.
         self.ports: dict[int, frozenset[HostPort]] = {}
@@ -176,6 +140,20 @@ class Columns:
         self._labels: dict[str, Ints] = {}
         #: Image -> sizes, made when a pod with that image is first ranked; at most `IMAGES_KEPT`.
         self._images: dict[str, Ints] = {}
+
+    @property
+    def taints(self) -> Ints:
+        """[row] id of the taint list in `interns.taints`. To be read before that."""
+        if self._generation != self.interns.generation:
+            self._number_anew()
+        return self._taints
+
+    def _number_anew(self) -> None:
+        """What was worked out from the numbers before stands for as long as nodes do."""
+        self._generation = self.interns.generation
+        for row, node in enumerate(self.nodes[: self.size]):
+            self._taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
+        self._labels = {key: self._column(key) for key in self._labels}
 
     @property
     def usage(self) -> Ints:
@@ -247,7 +225,7 @@ class Columns:
         self.spec_version.extend([0] * more)
         self.allocatable = _grown(self.allocatable, (resources, grown_rows))
         self.set_usage(_grown(self._usage, (2, resources, grown_rows)))
-        for name in ("present", "unschedulable", "taints"):
+        for name in ("present", "unschedulable", "_taints"):
             setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
         self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
         _grow_each(self._images, grown_rows)
@@ -268,14 +246,20 @@ class Columns:
 
     def label(self, key: str) -> Ints:
         """Value ids of label `key` for the rows in use; 0 where a node lacks it."""
+        if self._generation != self.interns.generation:
+            self._number_anew()
         column = self._labels.get(key)
         if column is None:
-            column = np.zeros(self.capacity, dtype=np.int64)
-            for row, node in enumerate(self.nodes[: self.size]):
-                column[row] = self._value(node, key)
+            column = self._column(key)
             if len(self._labels) >= LABELS_KEPT:
                 del self._labels[next(iter(self._labels))]
             self._labels[key] = column
+        return column
+
+    def _column(self, key: str) -> Ints:
+        column = np.zeros(self.capacity, dtype=np.int64)
+        for row, node in enumerate(self.nodes[: self.size]):
+            column[row] = self._value(node, key)
         return column
 
     def has(self, node_name: str) -> bool:
@@ -306,8 +290,9 @@ class Columns:
         return found
 
     def relabel(self, row: int, node: NodeInfo | None) -> None:
-        """Bring the columns of labels and images in step with what now stands in `row`."""
+        """Bring the columns of taints, labels and images in step with what now stands in `row`."""
         self.derived.clear()
+        self.taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
         for key, column in self._labels.items():
             column[row] = self._value(node, key)
         for name, column in self._images.items():
@@ -379,7 +364,7 @@ class Columns:
     def _copy_nodes(self, source: Columns, rows: Sequence[int]) -> None:
         index = np.asarray(rows, dtype=np.intp)
         self.allocatable[:, index] = source.allocatable[:, index]
-        for name in ("present", "unschedulable", "taints"):
+        for name in ("present", "unschedulable"):
             getattr(self, name)[index] = getattr(source, name)[index]
         for row in rows:
             self.spec_version[row] = source.spec_version[row]

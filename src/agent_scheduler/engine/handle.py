@@ -6,10 +6,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from .columns import Interns
 from .dra.catalogue import Devices
 from .dra.demand import PodClaim, demand_of
 from .dra.extended import ExtendedNeeds
+from .interns import Interns
 from .labelselector import Labels
 from .ledger import Ledger
 from .namespaces import Namespaces

@@ -26,7 +26,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Interns, Ints
+from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
+from .interns import Interns
 from .nodeinfo import NodeInfo, same_for_scheduling
 from .podclass import HostPort, PodClass
 from .podcounts import Countable, PodsMatching, TermIndex
@@ -102,7 +103,7 @@ class Ledger:
     def set_node(self, node: NodeInfo) -> bool:
         """Add or replace a node. Returns whether anything that a decision reads has changed."""
         row = self.rows.get(node.name)
-        columns = self.columns
+        columns, old = self.columns, None
         if row is not None:
             old = columns.nodes[row]
             assert old is not None
@@ -116,11 +117,12 @@ class Ledger:
         columns.nodes[row] = node
         columns.present[row] = True
         columns.unschedulable[row] = node.unschedulable
-        columns.taints[row] = columns.interns.taint_id(node.taints)
         columns.offer(row, node.allocatable)
         columns.relabel(row, node)
         self._recount(row, node.name)
         self._changed(row, spec=True)
+        if old is not None and (old.taints != node.taints or old.labels != node.labels):
+            columns.interns.drop(len(self.rows))
         return True
 
     def remove_node(self, name: str) -> bool:
@@ -133,7 +135,6 @@ class Ledger:
         columns.nodes[row] = None
         columns.present[row] = False
         columns.unschedulable[row] = False
-        columns.taints[row] = 0
         columns.offer(row, {})
         columns.take_nothing(row)
         columns.ports.pop(row, None)
@@ -141,6 +142,7 @@ class Ledger:
         columns.relabel(row, None)
         self._changed(row, spec=True)
         self._free_rows.append(row)
+        columns.interns.drop(len(self.rows))
         return True
 
     def node(self, name: str) -> NodeInfo | None:

@@ -44,8 +44,8 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     cls: PodClass
     deleting: bool
     finished: bool
-    #: (status, reason, message) of the PodScheduled condition that the API server holds, or None.
-    condition: tuple[str, str, str] | None
+    #: (status, reason, message, observed generation) of the PodScheduled condition that the API server holds, or None.
+    condition: tuple[str, str, str, int] | None
     created: str
     controller: Controller | None = None
     #: Whether others may be evicted for it.
@@ -60,6 +60,8 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     extended: ExtendedNeeds | None = None
     #: The claim that its status names for such devices; empty if none.
     extended_claim: str = ""
+    #: Of its spec, as the API server counts them; 0 where it does not.
+    generation: int = 0
 
     @property
     def metadata(self) -> PodInfo:
@@ -124,7 +126,8 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
     if status.conditions:
         for each in status.conditions:
             if each.type == POD_SCHEDULED:
-                condition = (each.status, each.reason or "", each.message or "")
+                said = (each.status, each.reason or "", each.message or "")
+                condition = (*said, each.observed_generation or 0)
             elif each.type == DISRUPTION_TARGET:
                 preempted = each.status == "True" and each.reason == PREEMPTION_BY_SCHEDULER
     uid, namespace, name = metadata.uid, metadata.namespace, metadata.name
@@ -163,6 +166,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         _claims(pod) if spec.resource_claims else (),
         needs_of(spec) if cls.extended else None,
         told.resource_claim_name if told is not None else "",
+        metadata.generation or 0,
     )
 
 

@@ -133,8 +133,9 @@ class Spreading:
             if pod.affinity is not None and pod.affinity.required is not None:
                 mask = mask & match_selector(pod.affinity.required, nodes, nodes.all_rows())
         if constraint.honors_taints:
+            ids = nodes.taints[: nodes.size]  # first: reading them may give some
             admitted = [schedulable(taints, pod.tolerations) for taints in nodes.interns.taints]
-            mask = mask & np.array(admitted)[nodes.taints[: nodes.size]]
+            mask = mask & np.array(admitted)[ids]
         return mask
 
 

@@ -8,13 +8,14 @@ Invariant: every pod in here waits, or is among those that leave at a known time
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 from msgspec import Struct
 
 #: Attempts kept of a pod.
 KEPT = 5
+#: Messages of which the attempts share one copy; with one more they begin anew.
+_SHARED = 1024
 #: Seconds for which the attempts on a pod that has a node can still be read.
 LINGERS = 60.0
 
@@ -38,6 +39,8 @@ class History:
         self._attempts: dict[str, tuple[PastAttempt, ...]] = {}
         #: UID -> when it goes; in the order of these times.
         self._leaving: dict[str, float] = {}
+        #: Each message as it was first said. Not `sys.intern`: what that has seen stays for good.
+        self._said: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -58,7 +61,10 @@ class History:
 
     def _add(self, uid: str, result: str, message: str, started: float) -> None:
         # Pods of one workload are refused with the same words, attempt after attempt.
-        attempt = PastAttempt(started, self._clock() - started, result, sys.intern(message))
+        if len(self._said) >= _SHARED:
+            self._said.clear()
+        message = self._said.setdefault(message, message)
+        attempt = PastAttempt(started, self._clock() - started, result, message)
         self._attempts[uid] = (*self._attempts.get(uid, ())[1 - KEPT :], attempt)
 
     def leaves(self, uid: str, *, gone: bool) -> None:

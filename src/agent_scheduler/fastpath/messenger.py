@@ -21,9 +21,8 @@ class KubeMessenger:
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
         message = shortened(message)
-        self._status.report(
-            _key(pod), PodCondition("False", reason, message), known=_known(pod), nominated=nominated
-        )
+        condition = PodCondition("False", reason, message, observed_generation=pod.generation)
+        self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
         if self._recorder is not None:
             self._recorder.event(
                 _reference(pod),
@@ -82,7 +81,10 @@ def _key(pod: PodInfo) -> PodKey:
 
 
 def _known(pod: PodInfo) -> PodCondition | None:
-    return PodCondition(*pod.condition) if pod.condition else None
+    if pod.condition is None:
+        return None
+    status, reason, message, generation = pod.condition
+    return PodCondition(status, reason, message, observed_generation=generation)
 
 
 def _reference(pod: Countable) -> ObjectReference:

@@ -8,7 +8,7 @@ newer report for the pod replaces it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -61,6 +61,8 @@ class PodCondition:
     reason: str = ""
     message: str = ""
     type: str = "PodScheduled"
+    #: Of the pod's spec when this was found; 0 where the API server counts none.
+    observed_generation: int = 0
 
 
 @dataclass(slots=True)
@@ -150,7 +152,8 @@ class StatusWriter:
         """Whether the watch shows something else than was written, and has had the time to show that."""
         return (
             known is not None
-            and known != last.condition
+            # An API server that keeps no generations has not overwritten them.
+            and replace(known, observed_generation=last.condition.observed_generation) != last.condition
             and last.written_at is not None
             and self._timing.clock() - last.written_at > _WATCH_LAG
         )
@@ -187,6 +190,8 @@ class StatusWriter:
             "message": report.condition.message,
             "lastProbeTime": None,
         }
+        if report.condition.observed_generation:
+            condition["observedGeneration"] = report.condition.observed_generation
         if report.transition:
             condition["lastTransitionTime"] = time_text(self._now())
         status: dict[str, Any] = {"conditions": [condition]}

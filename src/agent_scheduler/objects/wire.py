@@ -40,6 +40,7 @@ class PodMetadata(Wire, frozen=True):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    generation: int | None = None
     labels: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
 
@@ -57,6 +58,7 @@ class Condition(Wire, frozen=True):
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    observed_generation: int | None = None
 
 
 class ContainerPort(Wire, frozen=True):

@@ -16,9 +16,10 @@ from agent_scheduler.engine import columns as columns_module
 from agent_scheduler.engine import decide as decide_module
 from agent_scheduler.engine import ledger as ledger_module
 from agent_scheduler.engine.classview import ClassView
-from agent_scheduler.engine.columns import BASE_RESOURCES, Columns
+from agent_scheduler.engine.columns import Columns
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide import ClassViews, decide
+from agent_scheduler.engine.interns import BASE_RESOURCES
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClass, PodClasses

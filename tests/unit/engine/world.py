@@ -7,6 +7,7 @@ the vectorised plugins have something independent to agree with.
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import resource_value
 
 _uids = itertools.count()
+_IS_LABEL_VALUE = re.compile("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
 
 
 def node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **more: Any) -> NodeInfo:
@@ -118,6 +120,8 @@ def _requirement(requirement: dict[str, Any], labels: dict[str, str]) -> bool:
 def plain_term(term: dict[str, Any], node: dict[str, Any]) -> bool:
     expressions, fields = term.get("matchExpressions", []), term.get("matchFields", [])
     if not expressions and not fields:
+        return False
+    if not all(_IS_LABEL_VALUE(value) for each in expressions for value in each.get("values", [])):
         return False
     labels = node["metadata"].get("labels") or {}
     return all(_requirement(each, labels) for each in expressions) and all(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 from agent_scheduler.fastpath.history import KEPT, LINGERS, History
@@ -98,3 +100,19 @@ def test_whoever_left_first_goes_first(world: World) -> None:
     world.now += LINGERS
     world.history.expire()
     assert len(world.history) == 0
+
+
+class Words(str):
+    """A text that can be referred to weakly."""
+
+
+def test_words_that_nobody_was_refused_with_lately_are_not_kept(world: World) -> None:
+    said = []
+    for number in range(5_000):
+        message = Words(f"{number} nodes are too small")
+        said.append(weakref.ref(message))
+        world.fails(f"p{number}", message)
+        del message
+        world.history.leaves(f"p{number}", gone=True)
+    assert len(world.history) == 0
+    assert sum(each() is not None for each in said) < 1_100

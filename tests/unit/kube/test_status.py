@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -324,3 +324,24 @@ async def test_a_condition_that_was_overwritten_is_written_again_once_the_watch_
         bench.writer.report(POD, UNFIT, known=OTHER)
         await eventually(lambda: bench.counts.get("written") == 2)
         assert len(bench.sent()) == 2
+
+
+async def test_a_condition_of_another_generation_is_news_and_one_without_says_nothing_of_it() -> None:
+    first, second = (replace(UNFIT, observed_generation=generation) for generation in (1, 2))
+    async with writing(*[Answer()] * 4) as bench:
+        for condition in (UNFIT, first, first, second):
+            bench.writer.report(POD, condition)
+            await bench.writer.drain(5)
+        generations = [sent["status"]["conditions"][0].get("observedGeneration") for sent in bench.sent()]
+        assert generations == [None, 1, 2]
+
+
+async def test_a_server_that_keeps_no_generations_has_overwritten_nothing() -> None:
+    condition = replace(UNFIT, observed_generation=3)
+    async with writing(*[Answer()] * 2) as bench:
+        bench.writer.report(POD, condition)
+        await bench.writer.drain(5)
+        bench.time.now += 60
+        bench.writer.report(POD, condition, known=UNFIT)
+        await bench.writer.drain(5)
+        assert len(bench.sent()) == 1

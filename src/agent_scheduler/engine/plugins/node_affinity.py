@@ -14,9 +14,10 @@ import numpy as np
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 
-from ..columns import NODE_NAME, Bools, Columns, Interns, Ints, Rows
+from ..columns import NODE_NAME, Bools, Columns, Ints, Rows
 from ..framework import Depends, Filter, PodRejected, PodUnrankable, Score, default_normalize
 from ..handle import Handle
+from ..interns import Interns
 from ..nodeinfo import NodeInfo
 from ..nodeselection import match_labels, match_selector, match_term
 from ..podclass import PodClass

@@ -13,12 +13,13 @@ import numpy as np
 
 from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
-from ..columns import BASE_RESOURCES, Bools, Columns, Ints, Rows
+from ..columns import Bools, Columns, Ints, Rows
 from ..dra.catalogue import Devices
 from ..dra.extended import is_extended as may_be_devices
 from ..dra.records import DeviceClassInfo, same
 from ..framework import Depends, Filter
 from ..handle import Handle
+from ..interns import BASE_RESOURCES
 from ..ledger import Ledger
 from ..nodeinfo import NodeInfo
 from ..podclass import PODS, PodClass

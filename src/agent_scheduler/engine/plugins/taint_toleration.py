@@ -12,9 +12,10 @@ import numpy as np
 
 from agent_scheduler.objects.wire import Toleration
 
-from ..columns import Bools, Columns, Interns, Ints, Rows
+from ..columns import Bools, Columns, Ints, Rows
 from ..framework import Depends, Filter, Score, default_normalize_reversed
 from ..handle import Handle
+from ..interns import Interns
 from ..nodeinfo import NodeInfo, Taints
 from ..podclass import PodClass
 from ..podinfo import PodInfo
@@ -27,18 +28,22 @@ REASON = "node(s) had untolerated taint(s)"
 
 
 class TaintAnswers:
-    """A class's answer for each interned taint list; grows with the interns, never changes an entry.
+    """A class's answer for each interned taint list, of one generation of the interns.
 
     Equal where the tolerations are, as the answers are then the same for good.
     """
 
-    __slots__ = ("allowed", "preferring", "tolerations", "untolerated")
+    __slots__ = ("_generation", "allowed", "preferring", "tolerations", "untolerated")
 
     def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
         self.tolerations = tolerations
         self.preferring = tuple(
             toleration for toleration in tolerations if toleration.effect in (None, "", "PreferNoSchedule")
         )
+        self._generation = -1
+        self._forget()
+
+    def _forget(self) -> None:
         self.allowed: Bools = np.zeros(0, dtype=np.bool_)
         self.untolerated: Ints = np.zeros(0, dtype=np.int64)
 
@@ -49,6 +54,10 @@ class TaintAnswers:
         return hash(self.tolerations)
 
     def catch_up(self, interns: Interns) -> None:
+        """Call when the ids that are asked about have been read, as reading them may give some."""
+        if self._generation != interns.generation:
+            self._generation = interns.generation
+            self._forget()
         known = self.allowed.shape[0]
         fresh = interns.taints[known:]
         if fresh:
@@ -74,15 +83,17 @@ class TaintToleration(Filter, Score):
         return TaintAnswers(pod.tolerations)
 
     def feasible(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Bools:
+        ids = nodes.taints[rows]
         state.catch_up(nodes.interns)
-        return state.allowed[nodes.taints[rows]]
+        return state.allowed[ids]
 
     def reasons(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return {REASON: rows.shape[0]}
 
     def score(self, state: TaintAnswers, nodes: Columns, rows: Rows) -> Ints:
+        ids = nodes.taints[rows]
         state.catch_up(nodes.interns)
-        return state.untolerated[nodes.taints[rows]]
+        return state.untolerated[ids]
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

@@ -10,7 +10,8 @@ import numpy as np
 
 from agent_scheduler.objects.wire import NodeSelector
 
-from ..columns import Bools, Columns, Interns, Rows
+from ..columns import Bools, Columns, Rows
+from ..interns import Interns
 from ..nodeinfo import NodeInfo
 from ..nodeselection import match_selector
 
