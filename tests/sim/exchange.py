@@ -69,7 +69,7 @@ class Exchange:
         if fate == "throttled":
             refused = Response(
                 429,
-                b'{"kind":"Status","status":"Failure","reason":"TooManyRequests","code":429}',
+                b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429}',
                 Headers([(b"Content-Type", b"application/json"), (b"Retry-After", b"1")]),
             )
         elif fate == "failed":
@@ -194,4 +194,4 @@ def strange(says: str) -> Response:
 
 def refusal(status: int, body: dict[str, Any]) -> Response:
     headers = Headers([(b"Content-Type", b"application/json")])
-    return Response(status, json.dumps(body).encode(), headers)
+    return Response(status, json.dumps({"apiVersion": "v1", **body}).encode(), headers)

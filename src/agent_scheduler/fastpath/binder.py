@@ -30,7 +30,8 @@ from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
-from agent_scheduler.kube.bind import DEFAULT_POLICY, Begun, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.driver import Begun
 
 from .at_once import raising
 from .cluster import Cluster
@@ -465,15 +466,16 @@ class Binder:
                 else:
                     self._drop(pod)
             case (
-                BindOutcome.BOUND_ELSEWHERE | BindOutcome.RECREATED | BindOutcome.DELETING | BindOutcome.GONE
+                BindOutcome.BOUND_ELSEWHERE
+                | BindOutcome.RECREATED
+                | BindOutcome.DELETING
+                | BindOutcome.GATED
+                | BindOutcome.GONE
             ):
+                # Where it belongs now the watch is about to say. Should that say nothing, it is tried again.
                 cluster.forget(pod)
-                cluster.queue.delete(pod.uid)
-                self._drop(pod)
-                self._observer.attempted(pod.scheduler_name, "error", result.started)
-            case BindOutcome.GATED:
-                cluster.forget(pod)
-                self._failures.error(entry, pod, "gated", started=result.started, tell=False)
+                problem = f"the API server says that the pod is {answer.outcome.value}"
+                self._failures.error(entry, pod, problem, started=result.started, tell=False)
             case BindOutcome.REFUSED | BindOutcome.UNAVAILABLE:
                 problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"
                 cluster.forget(pod)

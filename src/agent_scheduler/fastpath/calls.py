@@ -8,9 +8,10 @@ from functools import partial
 from agent_scheduler.engine.podcounts import Countable
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.kube import bind as binds
-from agent_scheduler.kube.bind import Begun, BindPolicy, BindResult, Doubt
+from agent_scheduler.kube.bind import BindPolicy, BindResult, Doubt
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.create import create_once, delete_once
+from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.patch import begin as begin_patch
@@ -46,7 +47,7 @@ class Calls:
         self._binds = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
         claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
         #: About claims, and about volumes: as their namesakes in `kube`.
-        self.begin_patch = partial(begin_patch, self._start, budget=claims)
+        self.begin_patch = partial(begin_patch, self._start, budget=claims, timing=timing)
         self.patch = partial(patch_once, transport, budget=claims, timing=timing)
         self.create = partial(create_once, transport, budget=claims, timing=timing)
         self.delete = partial(delete_once, transport, budget=claims, timing=timing)

@@ -21,6 +21,7 @@ from agent_scheduler.engine.dra.reservation import (
     to_deallocate,
 )
 from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
 
@@ -43,7 +44,7 @@ class PatchCall(Protocol):
         *,
         wanted: Callable[[], bool],
         strategic: bool = False,
-        after: Failure | None = None,
+        after: Begun | None = None,
     ) -> Patched: ...
 
 
@@ -52,12 +53,12 @@ class BeginCall(Protocol):
     nothing was sent."""
 
     def __call__(
-        self, path: str, body: bytes, *, ended: Callable[[Patched | Failure], None], strategic: bool = False
+        self, path: str, body: bytes, *, ended: Callable[[Patched | Begun], None], strategic: bool = False
     ) -> bool: ...
 
 
 def _never(
-    path: str, body: bytes, *, ended: Callable[[Patched | Failure], None], strategic: bool = False
+    path: str, body: bytes, *, ended: Callable[[Patched | Begun], None], strategic: bool = False
 ) -> bool:
     return False
 
@@ -66,7 +67,7 @@ class FailedWrite(NamedTuple):
     """A write that was sent, and what came of it."""
 
     write: Write
-    failure: Failure
+    begun: Begun
 
 
 class Halted(NamedTuple):
@@ -136,7 +137,7 @@ class ClaimWriter:
             while True:
                 changed.clear()
                 step = failed.write if failed is not None else self._due(reservation, part, turn)
-                after, failed = failed and failed.failure, None
+                after, failed = failed and failed.begun, None
                 if step is Due.DONE:
                     return ""
                 if isinstance(step, Lost):
@@ -240,7 +241,7 @@ class ClaimWriter:
         claim = to_deallocate(demand, self._devices, pod_ref(pod))
         return None if claim is not None and claim.key in self._turns else claim
 
-    async def _send(self, write: Write, wanted: Callable[[], bool], after: Failure | None = None) -> Patched:
+    async def _send(self, write: Write, wanted: Callable[[], bool], after: Begun | None = None) -> Patched:
         return await self._patch(
             _path(write), write.body, wanted=wanted, strategic=write.strategic, after=after
         )
@@ -291,10 +292,10 @@ class _Begun:
                 self._leave()
         return begun
 
-    def _answered(self, answer: Patched | Failure) -> None:
+    def _answered(self, answer: Patched | Begun) -> None:
         part, write, turn = self._reservation.parts[self._part], self._write, self._turn
         assert write is not None and turn is not None, "something was sent"
-        if isinstance(answer, Failure):
+        if isinstance(answer, Begun):
             self._leave()
             self._ended(Halted(self._part, turn.version, FailedWrite(write, answer)))
             return

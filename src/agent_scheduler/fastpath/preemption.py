@@ -16,9 +16,9 @@ that were evicted and are not yet seen to be count as leaving, so nobody else is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.framework import Profile
@@ -43,8 +43,12 @@ from .cluster import Cluster
 EVICTION_CONCURRENCY = 8
 
 
+#: Seconds in which the watch shows that a victim is leaving after the API server has said so.
+_SEEN_WITHIN: Final = 30.0
 #: How long a pod has nobody evicted after an eviction for it has failed.
 _REST = Backoff(initial=1.0, cap=60.0)
+#: What becomes of a victim that is about to be seen to leave.
+_LEAVES: Final = frozenset({Evicted.DELETED, Evicted.GONE})
 
 
 class EvictCall(Protocol):
@@ -205,7 +209,7 @@ class Preemption:
         self._displace(pod, candidate.node_name)
         self._jobs.put_nowait(_Job(pod, candidate))
 
-    def _unseen(self) -> Collection[str]:
+    def _unseen(self) -> Set[str]:
         pods, leaving = self._cluster.pods, self._leaving
         if leaving:
             seen = [uid for uid in leaving if uid not in pods or pods[uid].deleting]
@@ -213,12 +217,12 @@ class Preemption:
                 del leaving[uid]
         return leaving.keys()
 
-    def _stays(self, victim: Countable, preemptor: PodInfo) -> None:
-        """It does not leave for this pod; perhaps it does for another one."""
-        others = self._leaving.get(victim.uid, set())
+    def _stays(self, victim: str, preemptor: PodInfo) -> None:
+        """The pod of this UID does not leave for this one; perhaps it does for another one."""
+        others = self._leaving.get(victim, set())
         others.discard(preemptor.uid)
         if not others:
-            self._leaving.pop(victim.uid, None)
+            self._leaving.pop(victim, None)
 
     def _displace(self, pod: PodInfo, node_name: str) -> None:
         """Pods of lower priority may not fit on the node any more; they look for another one now."""
@@ -255,18 +259,25 @@ class Preemption:
     async def _carry_out(self, job: _Job) -> None:
         victims = [victim for victim in job.candidate.victims if not victim.deleting]
         async with asyncio.TaskGroup() as tasks:
-            evictions = [tasks.create_task(self._evict_one(job, victim)) for victim in victims]
-        outcomes = {eviction.result() for eviction in evictions}
+            evictions = {victim.uid: tasks.create_task(self._evict_one(job, victim)) for victim in victims}
+        ended = {uid: eviction.result() for uid, eviction in evictions.items()}
+        outcomes = set(ended.values())
         queue, uid, wanted = self._cluster.queue, job.pod.uid, self._is_wanted(job)
         self._under_way.pop(uid, None)
         self._gate.shut_for.discard(uid)
-        if outcomes - {Evicted.DELETED, Evicted.GONE}:
+        if outcomes - _LEAVES:
             # Others may have been told to wait for the end of those who stay now.
             on_node = queue.nominator.pods_for(job.candidate.node_name)
             queue.activate([other.uid for other in on_node if other.uid != uid])
         if wanted and Evicted.FAILED in outcomes:
             await self._rest(job.pod)
-            return
+        else:
+            self._opened(job, wanted=wanted)
+        await self._see_to_the_rest(job.pod, [each for each, how in ended.items() if how in _LEAVES])
+
+    def _opened(self, job: _Job, *, wanted: bool) -> None:
+        """No request for the pod is under way any more, and none has failed."""
+        queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
         if wanted and queue.nominator.node_of(uid) != job.candidate.node_name:
             # The watch has told of an older state of the pod meanwhile.
@@ -274,6 +285,17 @@ class Preemption:
         if queue.where(uid) is Place.GATED:
             # A victim left while the gate was shut, and perhaps there is none whose end is still to come.
             queue.activate((uid,))
+
+    async def _see_to_the_rest(self, pod: PodInfo, victims: Collection[str]) -> None:
+        """Who is to leave and is not seen to for long counts as staying again, and the pod is decided on anew."""
+        if not self._unseen() & set(victims):
+            return
+        await self._timing.sleep(_SEEN_WITHIN)
+        unseen = self._unseen() & set(victims)
+        for uid in unseen:
+            self._stays(uid, pod)
+        if unseen and self._cluster.waits(pod.uid):
+            self._cluster.queue.activate((pod.uid,))
 
     async def _rest(self, pod: PodInfo) -> None:
         """Somebody could not be evicted, and perhaps cannot be for long. Until it is tried again, the pod may go where
@@ -309,7 +331,7 @@ class Preemption:
         if outcome is Evicted.DELETED:
             self._messenger.preempted(victim, job.pod, job.candidate.node_name)
         elif outcome is not Evicted.GONE:
-            self._stays(victim, job.pod)
+            self._stays(victim.uid, job.pod)
         if outcome is Evicted.FAILED:
             self._observer.eviction_failed(f"{victim.namespace}/{victim.name}", problem)
         return outcome

@@ -1,9 +1,9 @@
 """Binding a pod to a node, and finding out what became of it.
 
 A bind is a write that must be neither lost nor done twice, over a network that may swallow the answer. The rule is
-short: only 201 says "bound" by itself; whatever else happens, the pod itself is asked (GET), by UID, and its state
-decides. The message of a 409 is never parsed, so a server is free to word it as it likes. docs/bind-outcomes.md has
-the whole table.
+short: only the API server's own success says "bound" by itself; whatever else happens, the pod itself is asked (GET),
+by UID, and its state decides. The message of a 409 is never parsed, so a server is free to word it as it likes.
+docs/bind-outcomes.md has the whole table.
 
 The API server checks UID, deletion, an existing node and gates, never capacity and never that the node exists
 (`BindingREST` in kube-apiserver 1.36). What capacity means is the ledger's business.
@@ -17,10 +17,12 @@ from enum import Enum
 
 import msgspec
 
+from agent_scheduler.kube.answers import Asked, Verb, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error, classify_outcome
+from agent_scheduler.kube.driver import Begun, Driver, Operation, Send, ask, pause, send_once
+from agent_scheduler.kube.errors import Failure, FailureClass, Source, from_middlebox
 from agent_scheduler.kube.paths import pod_path
-from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
+from agent_scheduler.kube.retry import REAL, Backoff, Clock, Timing
 from agent_scheduler.kube.transport import Response, Start, Transport, TransportError
 
 
@@ -106,6 +108,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Pod(msgspec.Struct, frozen=True):
+    kind: str = ""
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
 
@@ -131,13 +134,6 @@ def binding(
     )
 
 
-class Begun(msgspec.Struct, frozen=True):
-    """A bind whose POST has failed: when it went out, on the clock of `timing`, and how it failed."""
-
-    at: float
-    failure: Failure
-
-
 def begin(
     start: Start,
     *,
@@ -158,9 +154,10 @@ def begin(
     if not budget.is_unlimited or not allowed():
         return False
     began = timing.clock()
+    asked = Asked(Verb.BIND, "pods", name, uid)
 
     def answered(answer: Response | TransportError) -> None:
-        failure = classify_outcome(answer)
+        failure = read(answer, asked)
         ended(BindResult(BindOutcome.BOUND, node) if failure is None else Begun(began, failure))
 
     return start(
@@ -186,53 +183,61 @@ async def bind(
     budget: Budget = UNLIMITED,
     policy: BindPolicy = DEFAULT_POLICY,
     timing: Timing = REAL,
-    count: Callable[[str], None] = lambda _what: None,
 ) -> BindResult:
     """Binds the pod and does not return before the outcome is known or `policy.deadline` has passed.
 
     `begun` is a bind that `begin` has sent, from which this goes on. `doubt` is what an earlier call for this pod and
     node left open, and the outcome covers that call, too: the pod is asked before anything is sent. `allowed` is asked
-    before each POST; one that may not be sent ends the call, as UNAVAILABLE unless an earlier one is in doubt.
-    `count(what)` is told of: post, get, retry. A caller that cancels this learns nothing: it must treat the pod as
-    after UNKNOWN. Raises nothing for what the network or the server does.
+    before each POST; one that may not be sent ends the call, as UNAVAILABLE unless an earlier one is in doubt. A caller
+    that cancels this learns nothing: it must treat the pod as after UNKNOWN. Raises nothing for what the network or the
+    server does.
     """
-    attempt = _Bind(
-        transport,
-        path=pod_path(namespace, name),
-        body=binding(namespace, name, uid, node, annotations=annotations),
-        uid=uid,
-        node=node,
-        begun=begun,
-        doubt=doubt,
-        allowed=allowed,
+    driver = Driver(
+        transport=transport,
         budget=budget,
-        policy=policy,
         timing=timing,
-        count=count,
+        backoff=policy.backoff,
+        request_timeout=policy.request_timeout,
+        deadline=policy.deadline,
     )
-    return await attempt.run()
+    path = pod_path(namespace, name)
+    post = Send(
+        "POST",
+        f"{path}/binding",
+        Asked(Verb.BIND, "pods", name, uid),
+        binding(namespace, name, uid, node, annotations=annotations),
+    )
+    get = Send("GET", path, Asked(Verb.GET, "pods", name, uid))
+    attempt = _Bind(post, get, uid=uid, node=node, doubt=doubt, policy=policy, clock=timing.clock)
+
+    def refuse(send: Send) -> Failure | None:
+        return _NOT_ALLOWED if send is post and not allowed() else None
+
+    return await driver.run(attempt.run(), refuse=refuse, begun=begun)
 
 
 async def is_pending(
     transport: Transport, *, namespace: str, name: str, uid: str, policy: BindPolicy = DEFAULT_POLICY
 ) -> bool | None:
-    """Whether the pod exists and has no node, as the API server says; None if it does not say. One request."""
-    try:
-        response = await transport.request("GET", pod_path(namespace, name), timeout=policy.request_timeout)
-    except TransportError:
+    """Whether the pod exists and has no node, as the API server says. None if it does not say, or says that there is no
+    such pod: that is for the watch to tell. One request."""
+    get = Send("GET", pod_path(namespace, name), Asked(Verb.GET, "pods", name, uid))
+    reply = await send_once(transport, get, timeout=policy.request_timeout)
+    pod = None if reply.response is None else _pod_in(reply.response)
+    if pod is None or pod.metadata.uid != uid:
         return None
-    failure = classify(response)
-    if failure is not None:
-        return False if failure.kind is FailureClass.NOT_FOUND else None
+    return not pod.spec.node_name
+
+
+def _pod_in(response: Response) -> _Pod | None:
     try:
         pod = _decode_pod(response.body)
     except msgspec.MsgspecError:
         return None
-    return pod.metadata.uid == uid and not pod.spec.node_name
+    return pod if pod.kind == "Pod" and pod.metadata.uid else None
 
 
-#: Answers after which the pod is asked. A 404 need not be about the pod: a proxy or a server that starts says it,
-#: too, and a pod that was taken for gone would never be tried again.
+#: Answers after which the pod is asked. A 404 that is not about the pod may be about its namespace.
 _IN_DOUBT = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
 
 
@@ -241,9 +246,9 @@ _NOT_ALLOWED = Failure(FailureClass.TRANSIENT, message="the node may no longer b
 
 def _may_go_on(failure: Failure) -> bool:
     """Whether the server may carry out a request after it failed so. Not after an answer of its own: the request has
-    ended, and a GET from then on, which reads etcd with a quorum, sees what came of it. 504 is said by a server, or by
-    a proxy, that no longer waits for what goes on."""
-    unanswered = not failure.status or not failure.reason or failure.status == 504
+    ended, and a GET from then on, which reads etcd with a quorum, sees what came of it. 504 is said by a server that no
+    longer waits for what goes on."""
+    unanswered = failure.source is not Source.API_SERVER or not failure.reason or failure.status == 504
     return failure.kind is FailureClass.UNKNOWN and unanswered
 
 
@@ -252,60 +257,45 @@ class _Bind:
     """One call of `bind`. Invariants: a POST whose outcome is unknown is followed by a GET before anything else, and
     nothing is called not bound before all POSTs have been answered or `settles` has passed."""
 
-    transport: Transport
-    path: str
-    body: bytes
+    post: Send
+    get: Send
     uid: str
     node: str
-    begun: Begun | None
     doubt: Doubt | None
-    allowed: Callable[[], bool]
-    budget: Budget
     policy: BindPolicy
-    timing: Timing
-    count: Callable[[str], None]
+    clock: Clock
     posts: int = 0
     failure: Failure | None = None
-    #: When the first request went out.
-    began: float | None = None
-    #: Made when something failed: mostly nothing does.
-    attempts: Attempts | None = None
     settles: float = float("-inf")
 
-    async def run(self) -> BindResult:
+    def run(self) -> Operation[BindResult]:
         if self.doubt is not None:
             self.settles = self.doubt.settles
-            state = await self._ask()
+            state = yield from self._ask()
             if state is not None:
                 return state
             if self.doubt.then is not None:
                 return self._if_settled(self.doubt.then)
-        failure: Failure | None = None
-        if self.begun is not None:
-            self.posts, self.began, failure = 1, self.begun.at, self.begun.failure
         while True:
+            failure = (yield from ask(self.post)).failure
+            self.posts += failure is not _NOT_ALLOWED
             if failure is None:
-                response = await self._exchange("POST")
-                failure = classify(response) if isinstance(response, Response) else response
-                if failure is None:
-                    return self._result(BindOutcome.BOUND, node=self.node)
+                return self._result(BindOutcome.BOUND, node=self.node)
             self.failure = failure
             if failure is _NOT_ALLOWED:
                 return self._if_settled(self._result(BindOutcome.UNAVAILABLE))
             if _may_go_on(failure):
-                self.settles = self.timing.clock() + self.policy.settles
-            if failure.kind in _IN_DOUBT:
-                state = await self._ask()
+                self.settles = self.clock() + self.policy.settles
+            if failure.kind in _IN_DOUBT or failure.status == 404:
+                state = yield from self._ask()
                 if state is not None:
                     return state
             elif failure.kind is not FailureClass.TRANSIENT:
                 return self._if_settled(self._result(BindOutcome.REFUSED))
-            self.count("retry")
-            if not await self._wait(failure):
+            if not (yield from pause(failure)):
                 return self._if_settled(self._result(BindOutcome.UNAVAILABLE))
-            failure = None
 
-    async def _ask(self) -> BindResult | None:
+    def _ask(self) -> Operation[BindResult | None]:
         """GETs the pod until it answers. None means that it is pending and free to be bound: try again.
 
         A bind that is still inside the server while the GET is answered could be carried out after it. It can only
@@ -313,21 +303,20 @@ class _Bind:
         to wait for it.
         """
         while True:
-            response = await self._exchange("GET")
-            failure = classify(response) if isinstance(response, Response) else response
-            if failure is None:
-                assert isinstance(response, Response)
-                try:
-                    return self._judge(_decode_pod(response.body))
-                except msgspec.MsgspecError as error:
-                    failure = Failure(FailureClass.UNKNOWN, response.status, message=f"not a pod: {error}")
+            failure, response = yield from ask(self.get)
+            if response is not None:
+                pod = _pod_in(response)
+                if pod is not None:
+                    return self._judge(pod)
+                failure = from_middlebox(response)
+            assert failure is not None, "neither an answer nor a failure"
             self.failure = failure
             if failure.kind is FailureClass.NOT_FOUND:
                 return self._result(BindOutcome.GONE, confirmed=True)
             if not failure.retryable:
                 # Who may not read pods learns it from the watch alone.
                 return self._unknown(self._result(BindOutcome.UNAVAILABLE))
-            if not await self._wait(failure):
+            if not (yield from pause(failure)):
                 return self._unknown(self.doubt.then if self.doubt else None)
 
     def _judge(self, pod: _Pod) -> BindResult | None:
@@ -343,35 +332,9 @@ class _Bind:
             return self._if_settled(self._result(BindOutcome.GATED, confirmed=True))
         return None
 
-    async def _exchange(self, method: str) -> Response | Failure:
-        posting = method == "POST"
-        async with self.budget.request():
-            if posting and not self.allowed():
-                return _NOT_ALLOWED
-            if self.began is None:
-                self.began = self.timing.clock()
-            self.count(method.lower())
-            self.posts += posting
-            try:
-                return await self.transport.request(
-                    method,
-                    f"{self.path}/binding" if posting else self.path,
-                    body=self.body if posting else None,
-                    timeout=self.policy.request_timeout,
-                )
-            except TransportError as error:
-                return classify_error(error)
-
-    async def _wait(self, failure: Failure) -> bool:
-        if self.attempts is None:
-            assert self.began is not None, "what failed had begun"
-            left = self.policy.deadline - (self.timing.clock() - self.began)
-            self.attempts = Attempts(self.policy.backoff, self.timing, left)
-        return await self.attempts.wait(failure.retry_after)
-
     def _if_settled(self, result: BindResult) -> BindResult:
         """`result`, which frees the room, unless a bind that was sent may still be carried out."""
-        return result if self.timing.clock() >= self.settles else self._unknown(result)
+        return result if self.clock() >= self.settles else self._unknown(result)
 
     def _unknown(self, then: BindResult | None) -> BindResult:
         doubt = Doubt(self.settles, then)

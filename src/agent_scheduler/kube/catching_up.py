@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar
 
-import msgspec
-
 from agent_scheduler.kube.errors import classify
+from agent_scheduler.kube.paging import read_page
 from agent_scheduler.kube.reflector import Reflector
 from agent_scheduler.kube.transport import Transport, TransportError
-from agent_scheduler.kube.watch_events import Object, decode_page, is_older, version
+from agent_scheduler.kube.watch_events import Object, is_older, version
 
 T = TypeVar("T", bound=Object)
 
@@ -46,9 +45,5 @@ async def _version_of(transport: Transport, path: str) -> str:
         response = await transport.request("GET", f"{path}?limit=1", timeout=_REQUEST_TIMEOUT)
     except TransportError:
         return ""
-    if classify(response) is not None:
-        return ""
-    try:
-        return decode_page(response.body).metadata.resource_version
-    except msgspec.MsgspecError:
-        return ""
+    page = read_page(response) if classify(response) is None else None
+    return "" if page is None else page.metadata.resource_version

@@ -8,19 +8,21 @@ is seen by what it says. A deletion names the UID, so that it is never another o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.errors import Failure, FailureClass, classify
-from agent_scheduler.kube.patch import CALLED_OFF, object_of, says, send
-from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.kube.discovery import explained
+from agent_scheduler.kube.driver import Driver, Operation, Send, ask, pause, repeat
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import CALLED_OFF, called_off, object_of, says
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.transport import Transport
 
-_BACKOFF = Backoff(initial=0.5, cap=10.0)
 #: Of a deletion; whoever gives up on one finds the object again.
-_ATTEMPTS = 5
+DELETE_ATTEMPTS: Final = 5
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
@@ -51,36 +53,42 @@ async def create_once(
     Returns when it is known whether there is an object of the name, or `wanted`, which is asked before each request,
     says no. If there was one before, `failure` is a conflict. Never raises for what network or server do.
     """
-    attempts: Attempts | None = None
+    driver = Driver(transport=transport, budget=budget, timing=timing)
+    return await driver.run(_creation(collection, name, body), refuse=called_off(wanted))
+
+
+def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
+    path = f"{collection}/{name}"
+    post = Send("POST", collection, asked_at(path, Verb.CREATE), body)
+    get = Send("GET", path, asked_at(path, Verb.GET))
     #: Whether a request was sent whose answer is not known, since there was last seen to be no such object; and at all.
     doubt = is_open = False
     conflict: Failure | None = None
     while True:
-        async with budget.request():
-            if not wanted():
-                return Made({}, CALLED_OFF, is_open)
-            if conflict is None:
-                answer = await send(transport, "POST", collection, body)
-            else:
-                answer = await send(transport, "GET", f"{collection}/{name}")
-        failure = classify(answer) if isinstance(answer, Response) else answer
-        if isinstance(answer, Response) and failure is None:
-            found = object_of(answer)
+        failure, response = yield from ask(post if conflict is None else get)
+        if response is not None:
+            found = object_of(response)
             ours = conflict is None or (doubt and says(found, _decode(body), strategic=False))
             return Made(found, None if ours else conflict, is_open)
-        assert failure is not None
+        assert failure is not None, "neither an answer nor a failure"
+        failure = yield from explained(failure, collection)
         if conflict is None and failure.kind is FailureClass.CONFLICT:
             conflict = failure
             continue
         if conflict is not None and failure.kind is FailureClass.NOT_FOUND:
             # It went away meanwhile.
             conflict, doubt = None, False
-        elif not failure.retryable:
+        elif failure is CALLED_OFF or not failure.retryable:
             return Made({}, failure, is_open)
         elif conflict is None and failure.kind is FailureClass.UNKNOWN:
             doubt = is_open = True
-        attempts = attempts or Attempts(_BACKOFF, timing)
-        await attempts.wait(failure.retry_after)
+        yield from pause(failure)
+
+
+def deletion(path: str, uid: str, **preconditions: str) -> Send:
+    """Of the object of this UID alone."""
+    body = _encode({"preconditions": {"uid": uid, **preconditions}})
+    return Send("DELETE", path, asked_at(path, Verb.DELETE, uid), body)
 
 
 async def delete_once(
@@ -94,17 +102,11 @@ async def delete_once(
 ) -> Failure | None:
     """Delete the object of this UID. None once the API server has taken that, or there is none; else why it is not
     known. `wanted` is asked before each request. Never raises for what network or server do."""
-    body = _encode({"preconditions": {"uid": uid}})
-    attempts = Attempts(_BACKOFF, timing)
-    while True:
-        async with budget.request():
-            if not wanted():
-                return CALLED_OFF
-            answer = await send(transport, "DELETE", path, body)
-        failure = classify(answer) if isinstance(answer, Response) else answer
-        # 409: the name stands for another object by now.
-        if failure is None or failure.kind in (FailureClass.NOT_FOUND, FailureClass.CONFLICT):
-            return None
-        if not failure.retryable or attempts.made + 1 >= _ATTEMPTS:
-            return failure
-        await attempts.wait(failure.retry_after)
+    driver = Driver(transport=transport, budget=budget, timing=timing, attempts=DELETE_ATTEMPTS)
+    failure = await driver.run(repeat(deletion(path, uid)), refuse=called_off(wanted))
+    return None if failure is not None and is_gone(failure) else failure
+
+
+def is_gone(failure: Failure) -> bool:
+    """Whether an object that was to be deleted is not there any more; 409: its name stands for another one by now."""
+    return failure.kind in (FailureClass.NOT_FOUND, FailureClass.CONFLICT)

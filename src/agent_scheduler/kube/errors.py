@@ -1,7 +1,9 @@
-"""What an answer that is not a success means, and whether the request may be repeated.
+"""What an answer that is not a success means: who gave it, whether the request was carried out, whether to repeat it.
 
-One place decides, so that binds, status writes, events, leases and watches agree on it. The reading follows
-apimachinery's `api/errors`: the HTTP status leads, the `Status` body adds reason, causes and a delay.
+One table decides, so that binds, status writes, events, leases and watches agree on it. The reading follows
+apimachinery's `api/errors`: the HTTP status leads, the `Status` body adds reason, causes and a delay. Between a client
+and the API server there may be load balancers, proxies and captive portals; what they answer is no `v1` Status, and
+says nothing of the object that was asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,25 +22,47 @@ from agent_scheduler.kube.transport import NotSent, Response, TransportError
 MAX_RETRY_AFTER = 120.0
 
 
+class Source(Enum):
+    """Who an answer is from."""
+
+    API_SERVER = "the API server"
+    #: Something on the way to it.
+    MIDDLEBOX = "not the API server"
+    #: There is none.
+    NOBODY = "nobody"
+
+
 class FailureClass(Enum):
     """TRANSIENT: surely not carried out, worth repeating. UNKNOWN: may have been carried out.
 
-    The other four are final for this very request.
+    The others are final for this very request, not carried out, and said by the API server itself. NOT_FOUND names the
+    object that is not there; a 404 that names none is PERMANENT, or NOT_SERVED where discovery says that the kind is
+    not there (`kube.discovery`).
     """
 
     TRANSIENT = "transient"
     UNKNOWN = "unknown"
     CONFLICT = "conflict"
     NOT_FOUND = "not found"
+    NOT_SERVED = "not served"
     GONE = "gone"
     PERMANENT = "permanent"
+
+
+class Missing(NamedTuple):
+    """An object as `details` of a Status name it: `resource` is its kind in the plural, as in paths."""
+
+    resource: str
+    name: str
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a request did not succeed. `status` is 0 if no answer came; `retry_after` is in seconds.
 
-    `fields` are the paths of `details.causes`, for a refusal that depends on one field.
+    `fields` are the paths of `details.causes`, for a refusal that depends on one field. `missing`: what is not there,
+    with NOT_FOUND.
     """
 
     kind: FailureClass
@@ -46,6 +71,8 @@ class Failure:
     message: str = ""
     retry_after: float | None = None
     fields: tuple[str, ...] = ()
+    source: Source = Source.NOBODY
+    missing: Missing | None = None
 
     @property
     def retryable(self) -> bool:
@@ -67,6 +94,9 @@ class _Cause(msgspec.Struct):
 
 
 class _Details(msgspec.Struct, rename="camel"):
+    name: str = ""
+    kind: str = ""
+    uid: str = ""
     retry_after_seconds: float | None = None
     causes: list[_Cause] | None = None
 
@@ -74,6 +104,8 @@ class _Details(msgspec.Struct, rename="camel"):
 class Status(msgspec.Struct, rename="camel"):
     """The fields of a `v1.Status` that a client acts on. Also the object of a watch's ERROR event."""
 
+    kind: str = ""
+    api_version: str = ""
     reason: str = ""
     message: str = ""
     code: int = 0
@@ -82,50 +114,79 @@ class Status(msgspec.Struct, rename="camel"):
 
 _status = msgspec.json.Decoder(Status)
 
+#: Answers of whomever that let nothing pass: a token that was rotated under us, a client that is to come back later.
+_TURNED_AWAY = (401, 425, 429)
 _BY_STATUS = {
-    # A token that was rotated under us: nothing happened, and the next request carries a newer one.
-    401: FailureClass.TRANSIENT,
     404: FailureClass.NOT_FOUND,
     408: FailureClass.UNKNOWN,
     409: FailureClass.CONFLICT,
     410: FailureClass.GONE,
-    425: FailureClass.TRANSIENT,
-    429: FailureClass.TRANSIENT,
+    **dict.fromkeys(_TURNED_AWAY, FailureClass.TRANSIENT),
 }
 
 
 def classify(response: Response) -> Failure | None:
-    """None for a success (2xx). A body that is no Status is quoted, shortened, as the message."""
+    """None for any 2xx, whoever gave it: `answers.read` looks at that, too."""
     if 200 <= response.status < 300:
+        return None
+    status = _status_in(response)
+    if status is None:
+        return from_middlebox(response)
+    return classify_status(status, code=response.status, retry_after=_retry_after(response))
+
+
+def from_middlebox(response: Response) -> Failure:
+    """What an answer means that is not the API server's. Its body is quoted, shortened, in the message."""
+    kind = FailureClass.TRANSIENT if response.status in _TURNED_AWAY else FailureClass.UNKNOWN
+    quoted = response.body[:200].decode("utf-8", "replace")
+    return Failure(
+        kind,
+        response.status,
+        message=f"not from the API server: {quoted}",
+        retry_after=_retry_after(response),
+        source=Source.MIDDLEBOX,
+    )
+
+
+def has_json(response: Response) -> bool:
+    """Whether the headers do not say that the body is something else."""
+    given = response.headers.get("Content-Type")
+    return given is None or given.partition(";")[0].strip().lower() == "application/json"
+
+
+def _status_in(response: Response) -> Status | None:
+    """The `v1` Status that an API server refuses with; None if the body is something else."""
+    if not has_json(response):
         return None
     try:
         status = _status.decode(response.body)
     except msgspec.MsgspecError:
-        status = Status(message=response.body[:200].decode("utf-8", "replace"))
-    return classify_status(status, code=response.status, retry_after=_retry_after(response))
+        return None
+    return status if status.kind == "Status" and status.api_version == "v1" else None
 
 
 def classify_status(status: Status, *, code: int, retry_after: float | None = None) -> Failure:
-    """`code` overrides the body's own code, which a proxy's answer does not have."""
+    """Of a Status that the API server has given. `code` overrides the body's own."""
+    details = status.details or _Details()
     kind = _BY_STATUS.get(code)
     if kind is None:
-        # A 5xx may follow the commit (an etcd timeout, a proxy that lost its upstream).
+        # A 5xx may follow the commit, as an etcd timeout does.
         kind = FailureClass.UNKNOWN if code >= 500 else FailureClass.PERMANENT
-    details = status.details or _Details()
+    missing = None
+    if kind is FailureClass.NOT_FOUND:
+        if status.reason == "NotFound" and details.name:
+            missing = Missing(details.kind.partition("/")[0], details.name, details.uid)
+        else:
+            kind = FailureClass.PERMANENT
     if retry_after is None and details.retry_after_seconds:
         retry_after = min(details.retry_after_seconds, MAX_RETRY_AFTER)
     fields = tuple(cause.field for cause in details.causes or ())
-    return Failure(kind, code, status.reason, status.message, retry_after, fields)
+    return Failure(kind, code, status.reason, status.message, retry_after, fields, Source.API_SERVER, missing)
 
 
 def classify_error(error: TransportError) -> Failure:
     kind = FailureClass.TRANSIENT if isinstance(error, NotSent) else FailureClass.UNKNOWN
     return Failure(kind, message=str(error))
-
-
-def classify_outcome(outcome: Response | TransportError) -> Failure | None:
-    """Of a request that was started: its answer, or that it has none."""
-    return classify(outcome) if isinstance(outcome, Response) else classify_error(outcome)
 
 
 def _retry_after(response: Response) -> float | None:

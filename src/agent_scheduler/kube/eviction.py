@@ -12,20 +12,19 @@ from collections.abc import Callable
 
 import msgspec
 
+from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.create import DELETE_ATTEMPTS, deletion, is_gone
+from agent_scheduler.kube.driver import Driver, Send, repeat
+from agent_scheduler.kube.errors import Failure
+from agent_scheduler.kube.patch import CALLED_OFF, STRATEGIC, called_off, is_about_another_pod, is_conflict
 from agent_scheduler.kube.paths import pod_path
-from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.status import STRATEGIC_MERGE, PodKey
-from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.status import PodKey
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
 
 _encode = msgspec.json.Encoder().encode
-
-#: Of a request that failed in a way that may pass.
-_BACKOFF = Backoff(initial=0.5, cap=10.0)
-_ATTEMPTS = 5
-_REQUEST_TIMEOUT = 10.0
 
 
 class Evicted(enum.Enum):
@@ -33,7 +32,7 @@ class Evicted(enum.Enum):
 
     #: The API server has taken the deletion.
     DELETED = "deleted"
-    #: There is no such pod any more.
+    #: There is no such pod any more, as the API server says.
     GONE = "gone"
     #: It was called off by `wanted` before the deletion was sent.
     CALLED_OFF = "called off"
@@ -61,40 +60,19 @@ async def evict(
         "lastTransitionTime": time_text(timing.now()),
     }
     patch = _encode({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
-    requests = (
-        ("PATCH", f"{path}/status", patch, STRATEGIC_MERGE),
-        ("DELETE", path, _encode({"preconditions": {"uid": pod.uid}}), "application/json"),
+    asked = Asked(Verb.PATCH, "pods", pod.name, pod.uid)
+    driver = Driver(transport=transport, budget=budget, timing=timing, attempts=DELETE_ATTEMPTS)
+    refuse = called_off(wanted)
+    # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
+    failure = await driver.run(
+        repeat(Send("PATCH", f"{path}/status", asked, patch, STRATEGIC), also=is_conflict), refuse=refuse
     )
-    for method, where, body, content_type in requests:
-        attempts = Attempts(_BACKOFF, timing)
-        while True:
-            async with budget.request():
-                if not wanted():
-                    return Evicted.CALLED_OFF, None
-                try:
-                    response = await transport.request(
-                        method, where, body=body, content_type=content_type, timeout=_REQUEST_TIMEOUT
-                    )
-                except TransportError as error:
-                    failure: Failure | None = classify_error(error)
-                else:
-                    failure = classify(response)
-            if failure is None:
-                break
-            if _is_gone(method, failure):
-                return Evicted.GONE, None
-            # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
-            again = failure.retryable or (method == "PATCH" and failure.kind is FailureClass.CONFLICT)
-            if not again or attempts.made + 1 >= _ATTEMPTS:
-                return Evicted.FAILED, failure
-            await attempts.wait(failure.retry_after)
-    return Evicted.DELETED, None
-
-
-def _is_gone(method: str, failure: Failure) -> bool:
-    """404; or the name stands for another pod: 409 to a deletion with another UID, 422 to such a patch."""
-    if failure.kind is FailureClass.NOT_FOUND:
-        return True
-    if method == "DELETE":
-        return failure.kind is FailureClass.CONFLICT
-    return failure.status == 422 and "metadata.uid" in failure.fields
+    gone = failure is not None and is_about_another_pod(failure)
+    if failure is None:
+        failure = await driver.run(repeat(deletion(path, pod.uid)), refuse=refuse)
+        gone = failure is not None and is_gone(failure)
+    if failure is None:
+        return Evicted.DELETED, None
+    if gone:
+        return Evicted.GONE, None
+    return (Evicted.CALLED_OFF, None) if failure is CALLED_OFF else (Evicted.FAILED, failure)

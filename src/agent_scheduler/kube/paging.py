@@ -9,9 +9,18 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, classify, classify_error
-from agent_scheduler.kube.transport import Transport, TransportError
-from agent_scheduler.kube.watch_events import Decode, Object, decode_page
+from agent_scheduler.kube.discovery import explained
+from agent_scheduler.kube.driver import Driver
+from agent_scheduler.kube.errors import (
+    FailureClass,
+    RequestFailed,
+    classify,
+    classify_error,
+    from_middlebox,
+    has_json,
+)
+from agent_scheduler.kube.transport import Response, Transport, TransportError
+from agent_scheduler.kube.watch_events import Decode, Object, Page, decode_page
 
 T = TypeVar("T", bound=Object)
 
@@ -22,6 +31,18 @@ _TRIES_IN_PAGES = 2
 _LARGER = 4
 #: Objects that are decoded or handed over before other tasks get their turn: about 2 ms of pods.
 SLICE = 500
+
+
+def read_page(response: Response) -> Page | None:
+    """The list that an API server has answered with; None if that is something else."""
+    if not has_json(response):
+        return None
+    try:
+        page = decode_page(response.body)
+    except msgspec.MsgspecError:
+        return None
+    is_list = page.kind.endswith("List") and page.api_version and page.metadata.resource_version
+    return page if is_list else None
 
 
 async def collect(
@@ -55,6 +76,7 @@ async def collect(
             raise RequestFailed(f"list {path}", classify_error(error)) from error
         failure = classify(response)
         if failure is not None:
+            failure = await Driver(transport=transport, request_timeout=timeout).run(explained(failure, path))
             if failure.kind is FailureClass.GONE and token:
                 # The snapshot behind the token was compacted while we paged.
                 objects.clear()
@@ -63,12 +85,9 @@ async def collect(
                 token, limit = None, limit * _LARGER if expired <= _TRIES_IN_PAGES else 0
                 continue
             raise RequestFailed(f"list {path}", failure)
-        try:
-            page = decode_page(response.body)
-        except msgspec.MsgspecError as error:
-            raise RequestFailed(
-                f"list {path}", Failure(FailureClass.UNKNOWN, message=f"not a list: {error}")
-            ) from error
+        page = read_page(response)
+        if page is None:
+            raise RequestFailed(f"list {path}", from_middlebox(response))
         items = page.items or []
         # A server may ignore the limit; the loop's other tasks get their turn all the same.
         for start in range(0, len(items), SLICE):

@@ -13,22 +13,23 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from agent_scheduler.kube.answers import Verb, asked_at, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error, classify_outcome
-from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
+from agent_scheduler.kube.discovery import explained
+from agent_scheduler.kube.driver import REQUEST_TIMEOUT, Begun, Driver, Operation, Send, ask, pause
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Response, Start, Transport, TransportError
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
-
-_BACKOFF = Backoff(initial=0.5, cap=10.0)
-_REQUEST_TIMEOUT = 10.0
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
+    uid: str = ""
 
 
 class _Versioned(msgspec.Struct, frozen=True):
@@ -57,25 +58,28 @@ def begin(
     path: str,
     body: bytes,
     *,
-    ended: Callable[[Patched | Failure], None],
+    ended: Callable[[Patched | Begun], None],
     strategic: bool = False,
     budget: Budget = UNLIMITED,
+    timing: Timing = REAL,
 ) -> bool:
     """Sends the patch at once and without a task, if it can be; False: nothing was sent, and `patch_once` is the way.
 
-    `ended` is told once, and never before this has returned: that the object holds the change, or the failure that
-    `patch_once` has to go on from.
+    `ended` is told once, and never before this has returned: that the object holds the change, or what `patch_once`
+    has to go on from.
     """
     if not budget.take_now():
         return False
+    began = timing.clock()
+    asked = asked_at(path, Verb.PATCH, _uid_in(body))
 
     def answered(answer: Response | TransportError) -> None:
         budget.give_back()
-        failure = classify_outcome(answer)
+        failure = read(answer, asked)
         if failure is None and isinstance(answer, Response):
             ended(Patched(_version(answer)))
         elif failure is not None:
-            ended(failure)
+            ended(Begun(began, failure))
 
     begun = False
     try:
@@ -84,7 +88,7 @@ def begin(
             path,
             body=body,
             content_type=STRATEGIC if strategic else MERGE,
-            timeout=_REQUEST_TIMEOUT,
+            timeout=REQUEST_TIMEOUT,
             answered=answered,
         )
     finally:
@@ -100,7 +104,7 @@ async def patch_once(
     *,
     wanted: Callable[[], bool],
     strategic: bool = False,
-    after: Failure | None = None,
+    after: Begun | None = None,
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> Patched:
@@ -109,33 +113,36 @@ async def patch_once(
 
     Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
     says no. Never raises for what network or server do."""
-    content_type = STRATEGIC if strategic else MERGE
-    attempts: Attempts | None = None
+    driver = Driver(transport=transport, budget=budget, timing=timing)
+    return await driver.run(
+        _patching(path, body, strategic=strategic), refuse=called_off(wanted), begun=after
+    )
+
+
+def _patching(path: str, body: bytes, *, strategic: bool) -> Operation[Patched]:
+    asked = asked_at(path, Verb.PATCH, _uid_in(body))
+    patch = Send("PATCH", path, asked, body, STRATEGIC if strategic else MERGE)
+    get = Send("GET", path, asked._replace(verb=Verb.GET))
     #: The last answer to the patch, if that leaves open whether it has been carried out.
     doubt: Failure | None = None
     #: Whether a request may be carried out after all others.
     is_open = False
     while True:
-        answer: Response | Failure
-        if after is not None:
-            answer, after = after, None
-        else:
-            async with budget.request():
-                if not wanted():
-                    return Patched("", CALLED_OFF, is_open)
-                answer = await (
-                    send(transport, "PATCH", path, body, content_type)
-                    if doubt is None
-                    else send(transport, "GET", path)
-                )
-        failure = classify(answer) if isinstance(answer, Response) else answer
-        if failure is None and isinstance(answer, Response):
-            if doubt is None or says(object_of(answer), _decode(body), strategic=strategic):
-                return Patched(_version(answer), found=b"" if doubt is None else answer.body)
+        failure, response = yield from ask(patch if doubt is None else get)
+        if failure is CALLED_OFF:
+            return Patched("", CALLED_OFF, is_open)
+        if response is not None:
+            if doubt is None or says(object_of(response), _decode(body), strategic=strategic):
+                return Patched(_version(response), found=b"" if doubt is None else response.body)
             if doubt.kind is FailureClass.CONFLICT:
                 return Patched("", doubt)
             # Not yet, and if it still comes, the next one is refused for it.
             doubt = None
+        elif (
+            failure is not None
+            and (failure := (yield from explained(failure, path))).kind is FailureClass.NOT_SERVED
+        ):
+            return Patched("", failure, is_open)
         elif failure is not None and doubt is None:
             if failure.kind is FailureClass.CONFLICT:
                 doubt = failure
@@ -150,24 +157,24 @@ async def patch_once(
                 return Patched("", doubt if doubt.kind is FailureClass.CONFLICT else failure)
             # Who may not read the object learns it from the next answer to the patch.
             doubt = None
-        attempts = attempts or Attempts(_BACKOFF, timing)
-        await attempts.wait(failure.retry_after if failure is not None else None)
+        yield from pause(failure)
 
 
-async def send(
-    transport: Transport,
-    method: str,
-    path: str,
-    body: bytes | None = None,
-    content_type: str = "application/json",
-) -> Response | Failure:
-    """One request. Never raises for what network or server do."""
-    try:
-        return await transport.request(
-            method, path, body=body, content_type=content_type, timeout=_REQUEST_TIMEOUT
-        )
-    except TransportError as error:
-        return classify_error(error)
+def called_off(wanted: Callable[[], bool]) -> Callable[[Send], Failure | None]:
+    """Refuses requests, as a driver asks, from when `wanted` says no."""
+    return lambda _send: None if wanted() else CALLED_OFF
+
+
+def is_conflict(failure: Failure) -> bool:
+    return failure.kind is FailureClass.CONFLICT
+
+
+def is_about_another_pod(failure: Failure) -> bool:
+    """Of a patch that names a pod's UID: the pod is not there, or, as kube-apiserver 1.36 says by a 422 for changing
+    metadata.uid, its name stands for another one."""
+    return failure.kind is FailureClass.NOT_FOUND or (
+        failure.status == 422 and "metadata.uid" in failure.fields
+    )
 
 
 def object_of(response: Response) -> dict[str, Any]:
@@ -183,6 +190,10 @@ def _version(response: Response) -> str:
         return _decode_version(response.body).metadata.resource_version
     except msgspec.MsgspecError:
         return ""
+
+
+def _uid_in(patch: bytes) -> str:
+    return _decode_version(patch).metadata.uid
 
 
 def says(found: Any, patch: Any, *, strategic: bool) -> bool:

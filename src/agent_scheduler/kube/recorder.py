@@ -19,11 +19,15 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
+from agent_scheduler.kube.answers import Asked, Verb, read
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error, classify_outcome
+from agent_scheduler.kube.driver import Begun, Driver, Operation, Send, ask, pause
+from agent_scheduler.kube.errors import Failure, FailureClass, Source
+from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.paths import segment
-from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
+from agent_scheduler.kube.repeated import Repeated
+from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
 from agent_scheduler.objects.times import micro_stamp, micro_time_text
 
@@ -105,7 +109,7 @@ class _Failed(NamedTuple):
     """What is said once, and could not be written yet."""
 
     event: _Event
-    failure: Failure
+    begun: Begun
 
 
 class EventRecorder:
@@ -136,18 +140,24 @@ class EventRecorder:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         count: Callable[[str], None] = lambda _what: None,
     ) -> None:
-        self._transport = transport
         self._start = start_of(transport)
         self._controller = controller
         self._instance = instance
         self._budget = budget
         self._capacity = capacity
-        self._attempts = attempts
         self._interval = series_interval
         self._lifetime = series_lifetime
-        self._backoff = backoff or Backoff(initial=0.5, cap=10.0)
         self._request_timeout = request_timeout
         self._timing = timing
+        self._driver = Driver(
+            transport=transport,
+            budget=budget,
+            timing=timing,
+            backoff=backoff or Backoff(initial=0.5, cap=10.0),
+            request_timeout=request_timeout,
+            attempts=attempts,
+        )
+        self._losses = Repeated(_log, "event_not_recorded", clock=timing.clock)
         self._now = now
         self._count = count
         self._serial = 0
@@ -269,41 +279,35 @@ class EventRecorder:
                 _path(what.metadata.namespace),
                 body=_encode(what),
                 timeout=self._request_timeout,
-                answered=partial(self._answered, name, what),
+                answered=partial(self._answered, name, what, self._timing.clock()),
             )
         )
 
-    def _answered(self, name: str, event: _Event, answer: Response | TransportError) -> None:
-        failure = self._posted(classify_outcome(answer))
-        self._dispatcher.ended(name, None if failure is None else _Failed(event, failure))
+    def _answered(self, name: str, event: _Event, at: float, answer: Response | TransportError) -> None:
+        failure = self._posted(read(answer, Asked(Verb.CREATE, "events", name)))
+        self._dispatcher.ended(name, None if failure is None else _Failed(event, Begun(at, failure)))
 
     async def _tell(self, _name: str, what: _Series | _Event | _Failed) -> None:
-        if isinstance(what, _Failed):
-            await self._repeat(*what)
+        event, begun = what if isinstance(what, _Failed) else (what, None)
+        failure = await self._driver.run(self._telling(event), begun=begun)
+        if failure is None:
             return
-        failure = await self._try(what)
-        if failure is not None:
-            await self._repeat(what, failure)
-
-    async def _repeat(self, what: _Series | _Event, failure: Failure) -> None:
-        attempts = Attempts(self._backoff, self._timing)
-        while failure.retryable and attempts.made + 1 < self._attempts:
-            await attempts.wait(failure.retry_after)
-            again = await self._try(what)
-            if again is None:
-                return
-            failure = again
-        gone = failure.kind is FailureClass.NOT_FOUND or failure.status == 403
+        # The object's namespace is gone, or about to be.
+        gone = failure.source is Source.API_SERVER and failure.status in (403, 404)
         self._count("dropped" if gone else "failed")
-        event = what if isinstance(what, _Event) else what.event
-        _log.info("event_not_recorded", reason=event.reason, error=str(failure))
-        if isinstance(what, _Series) and self._series.get(what.key) is what:
-            del self._series[what.key]
+        about = event if isinstance(event, _Event) else event.event
+        self._losses.warn(reason=about.reason, error=str(failure))
+        if isinstance(event, _Series) and self._series.get(event.key) is event:
+            del self._series[event.key]
 
-    async def _try(self, what: _Series | _Event) -> Failure | None:
-        if isinstance(what, _Series):
-            return await self._continue(what)
-        return self._posted(await self._send("POST", _path(what.metadata.namespace), _encode(what)))
+    def _telling(self, what: _Series | _Event) -> Operation[Failure | None]:
+        while True:
+            if isinstance(what, _Series):
+                failure = yield from self._continue(what)
+            else:
+                failure = self._posted((yield from ask(_post(what))).failure)
+            if failure is None or not failure.retryable or not (yield from pause(failure)):
+                return failure
 
     def _posted(self, failure: Failure | None) -> Failure | None:
         # AlreadyExists: the answer to an earlier attempt was lost.
@@ -312,16 +316,16 @@ class EventRecorder:
             return None
         return failure
 
-    async def _continue(self, series: _Series) -> Failure | None:
+    def _continue(self, series: _Series) -> Operation[Failure | None]:
         """Tells how often it was said by now, if that is not known."""
         times = series.times
         if series.told >= times:
             return None
-        failure = await self._send_series(series)
+        failure = (yield from ask(_of_series(series))).failure
         if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.told:
             # The event outlived its TTL on the server (one hour by default): begin it again.
             series.told = 0
-            failure = await self._send_series(series)
+            failure = (yield from ask(_of_series(series))).failure
         if self._posted(failure) is not None:
             return failure
         # How often an attempt said whose answer was lost is not known.
@@ -329,27 +333,19 @@ class EventRecorder:
         series.told_at = self._timing.clock()
         return None
 
-    async def _send_series(self, series: _Series) -> Failure | None:
-        event, told = series.event, {"count": series.times, "lastObservedTime": micro_time_text(series.last)}
-        path = _path(event.metadata.namespace)
-        if series.told:
-            path = f"{path}/{segment(event.metadata.name)}"
-            return await self._send("PATCH", path, _encode({"series": told}), "application/merge-patch+json")
-        if series.times > 1:
-            event = msgspec.structs.replace(event, series=told)
-        return await self._send("POST", path, _encode(event))
 
-    async def _send(
-        self, method: str, path: str, body: bytes, content_type: str = "application/json"
-    ) -> Failure | None:
-        async with self._budget.request():
-            try:
-                response = await self._transport.request(
-                    method, path, body=body, content_type=content_type, timeout=self._request_timeout
-                )
-            except TransportError as error:
-                return classify_error(error)
-        return classify(response)
+def _post(event: _Event) -> Send:
+    meta = event.metadata
+    return Send("POST", _path(meta.namespace), Asked(Verb.CREATE, "events", meta.name), _encode(event))
+
+
+def _of_series(series: _Series) -> Send:
+    event, told = series.event, {"count": series.times, "lastObservedTime": micro_time_text(series.last)}
+    if series.told:
+        name = event.metadata.name
+        path = f"{_path(event.metadata.namespace)}/{segment(name)}"
+        return Send("PATCH", path, Asked(Verb.PATCH, "events", name), _encode({"series": told}), MERGE)
+    return _post(msgspec.structs.replace(event, series=told) if series.times > 1 else event)
 
 
 @lru_cache(maxsize=1024)

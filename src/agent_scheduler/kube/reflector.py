@@ -119,7 +119,7 @@ class _Renewal(NamedTuple):
 
 class Reflector(Generic[T]):
     """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
-    A server may be without an `optional` collection (404): it is taken for empty until it is there.
+    A server may not serve an `optional` collection, as its discovery says: it is taken for empty until it is there.
 
     `count(what)` is told of: list_initial, list_expired (after a 410), list_failing (watches failed again and again),
     list_renewed, stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
@@ -315,9 +315,9 @@ class Reflector(Generic[T]):
         return left
 
     def _is_absent(self, error: Exception) -> bool:
-        """Whether the server has no such collection. One that has been there is not forgotten for a 404, which a proxy
-        or a server that starts may say, too."""
-        absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_FOUND
+        """Whether the server has no such collection. One that has been listed is not taken for empty: objects that were
+        made in it meanwhile would be missed."""
+        absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_SERVED
         return absent and self._optional and not self._version
 
     def _report(self, event: str, error: str) -> None:

@@ -71,7 +71,8 @@ class Backoff:
 
 @dataclass(slots=True)
 class Attempts:
-    """Counts the attempts at one thing and waits between them, until `deadline` seconds after its making.
+    """Counts the attempts at one thing and waits between them, until `deadline` seconds after its making, and until
+    there were `most`.
 
     Owner: the coroutine that makes the attempts. Invariant: `wait` never sleeps past the deadline.
     """
@@ -80,6 +81,7 @@ class Attempts:
     timing: Timing = REAL
     deadline: float | None = None
     made: int = 0
+    most: int | None = None
     _ends: float | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,8 +93,10 @@ class Attempts:
         return float("inf") if self._ends is None else max(0.0, self._ends - self.timing.clock())
 
     async def wait(self, retry_after: float | None = None) -> bool:
-        """Sleeps before the next attempt; False at once if that one would start after the deadline."""
+        """Sleeps before the next attempt; False at once if that one would start after the deadline, or is too many."""
         self.made += 1
+        if self.most is not None and self.made >= self.most:
+            return False
         delay = self.backoff.delay(self.made, self.timing.rng, at_least=retry_after)
         if delay >= self.left:
             return False

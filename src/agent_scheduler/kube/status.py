@@ -15,12 +15,16 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import structlog
 
+from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.driver import Driver, Send, repeat
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict
 from agent_scheduler.kube.paths import pod_path
-from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
-from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.kube.repeated import Repeated
+from agent_scheduler.kube.retry import REAL, Backoff, Timing
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
 
 _log = structlog.get_logger(__name__)
@@ -28,9 +32,6 @@ _log = structlog.get_logger(__name__)
 _WATCH_LAG = 10.0
 
 _encode = msgspec.json.Encoder().encode
-
-STRATEGIC_MERGE = "application/strategic-merge-patch+json"
-
 
 #: In the place of a failure: the report is no longer the last word on its pod, and was not sent.
 _OUTDATED = Failure(FailureClass.GONE)
@@ -99,12 +100,18 @@ class StatusWriter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         count: Callable[[str], None] = lambda _what: None,
     ) -> None:
-        self._transport = transport
-        self._budget = budget
         self._attempts = attempts
         self._backoff = backoff or Backoff(initial=0.5, cap=10.0)
-        self._request_timeout = request_timeout
         self._timing = timing
+        self._driver = Driver(
+            transport=transport,
+            budget=budget,
+            timing=timing,
+            backoff=self._backoff,
+            request_timeout=request_timeout,
+            attempts=attempts,
+        )
+        self._refusals = Repeated(_log, "status_not_written", clock=timing.clock)
         self._now = now
         self._count = count
         self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(self._write, concurrency=concurrency)
@@ -202,60 +209,39 @@ class StatusWriter:
 
     async def _write(self, pod: PodKey, report: _Report) -> None:
         path = f"{pod_path(pod.namespace, pod.name)}/status"
-        attempts = Attempts(self._backoff, self._timing)
-        body = self._patch(pod, report)
-        while True:
-            failure = await self._send(path, body, pod, report)
-            if failure is _OUTDATED:
-                self._count("replaced" if self._dispatcher.waiting(pod) else "dropped")
-                return
-            if failure is None:
-                self._count("written")
-                report.written_at = self._timing.clock()
-                return
-            if _is_about_another_pod(failure):
-                self._give_up("dropped", pod, report)
-                return
-            # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
-            again = failure.retryable or failure.kind is FailureClass.CONFLICT
-            if not again:
-                _log.warning("status_not_written", pod=f"{pod.namespace}/{pod.name}", error=str(failure))
-                self._give_up("failed", pod, report)
-                return
-            if attempts.made + 1 >= self._attempts:
-                if pod.uid not in self._last:
-                    # Forgotten while the server was asked: there is nothing left to try again for.
-                    self._count("dropped")
-                    return
-                # Given up, it would be missing until the pod is tried again, which may be minutes after an outage.
-                self._count("postponed")
-                if not self._dispatcher.waiting(pod):
-                    self._dispatcher.put(pod, report)
-                await attempts.wait(failure.retry_after)
-                return
-            await attempts.wait(failure.retry_after)
+        asked = Asked(Verb.PATCH, "pods", pod.name, pod.uid)
+
+        def refuse(_send: Send) -> Failure | None:
+            # What is true of a pod that was bound while this waited is not for us to deny.
+            return None if self._last.get(pod.uid) is report else _OUTDATED
+
+        # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
+        failure = await self._driver.run(
+            repeat(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict),
+            refuse=refuse,
+        )
+        if failure is None:
+            self._count("written")
+            report.written_at = self._timing.clock()
+        elif failure is _OUTDATED:
+            self._count("replaced" if self._dispatcher.waiting(pod) else "dropped")
+        elif is_about_another_pod(failure):
+            self._give_up("dropped", pod, report)
+        elif not failure.retryable and not is_conflict(failure):
+            self._refusals.warn(pod=f"{pod.namespace}/{pod.name}", error=str(failure))
+            self._give_up("failed", pod, report)
+        elif pod.uid not in self._last:
+            # Forgotten while the server was asked: there is nothing left to try again for.
+            self._count("dropped")
+        else:
+            # Given up, it would be missing until the pod is tried again, which may be minutes after an outage.
+            self._count("postponed")
+            if not self._dispatcher.waiting(pod):
+                self._dispatcher.put(pod, report)
+            delay = self._backoff.delay(self._attempts, self._timing.rng, at_least=failure.retry_after)
+            await self._timing.sleep(delay)
 
     def _give_up(self, what: str, pod: PodKey, report: _Report) -> None:
         self._count(what)
         if self._last.get(pod.uid) is report:
             del self._last[pod.uid]
-
-    async def _send(self, path: str, body: bytes, pod: PodKey, report: _Report) -> Failure | None:
-        async with self._budget.request():
-            if self._last.get(pod.uid) is not report:
-                # What is true of a pod that was bound while this waited is not for us to deny.
-                return _OUTDATED
-            try:
-                response = await self._transport.request(
-                    "PATCH", path, body=body, content_type=STRATEGIC_MERGE, timeout=self._request_timeout
-                )
-            except TransportError as error:
-                return classify_error(error)
-        return classify(response)
-
-
-def _is_about_another_pod(failure: Failure) -> bool:
-    """404, or, as kube-apiserver 1.36 says it, 422 for changing metadata.uid."""
-    return failure.kind is FailureClass.NOT_FOUND or (
-        failure.status == 422 and "metadata.uid" in failure.fields
-    )

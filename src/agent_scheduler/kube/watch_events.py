@@ -80,10 +80,12 @@ class _ListMeta(msgspec.Struct, rename="camel"):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class Page(msgspec.Struct):
+class Page(msgspec.Struct, rename="camel"):
     """One page of a list; items are decoded later, one by one, so that one bad item spoils nothing else."""
 
     metadata: _ListMeta
+    kind: str = ""
+    api_version: str = ""
     items: list[Raw] | None = None
 
 

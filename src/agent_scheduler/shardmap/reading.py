@@ -56,7 +56,7 @@ async def shards(transport: Transport) -> list[NodeShard]:
     try:
         found = await _all(transport, NODE_SHARDS, read_shard)
     except RequestFailed as error:
-        if error.failure.kind is FailureClass.NOT_FOUND:
+        if error.failure.kind is FailureClass.NOT_SERVED:
             raise Unreadable(
                 f"the API server has no {KIND} ({API_VERSION}); install it: kubectl apply -k config/crd"
             ) from None

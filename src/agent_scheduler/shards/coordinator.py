@@ -330,7 +330,7 @@ class Coordinator:
                 malformed=lambda raw, error: f"{error}",
             )
         except RequestFailed as error:
-            if error.failure.kind is FailureClass.NOT_FOUND:
+            if error.failure.kind is FailureClass.NOT_SERVED:
                 self._is_known = False
                 return {}
             raise

@@ -19,9 +19,11 @@ from urllib.parse import quote
 import msgspec
 
 from agent_scheduler.engine.shards.claims import Liveness
-from agent_scheduler.kube.errors import FailureClass, classify
+from agent_scheduler.kube.answers import Verb, asked_at
+from agent_scheduler.kube.driver import Send, send_once
+from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.kube.transport import Transport
 
 _REQUEST_TIMEOUT: Final = 5.0
 
@@ -58,13 +60,10 @@ class Holders:
     async def _look(self, shard: str) -> Liveness:
         namespace, name = quote(self._namespace, safe=""), quote(lease_name(shard), safe="")
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
-        try:
-            response = await self._transport.request("GET", path, timeout=_REQUEST_TIMEOUT)
-        except TransportError:
-            return Liveness.ALIVE
-        failure = classify(response)
-        if failure is not None:
-            if failure.kind is not FailureClass.NOT_FOUND:
+        get = Send("GET", path, asked_at(path, Verb.GET))
+        failure, response = await send_once(self._transport, get, timeout=_REQUEST_TIMEOUT)
+        if failure is not None or response is None:
+            if failure is None or failure.kind is not FailureClass.NOT_FOUND:
                 return Liveness.ALIVE
             self._seen.pop(shard, None)
             return Liveness.UNKNOWN

@@ -46,7 +46,9 @@ class Server:
 
 
 def refusal(code: int, reason: str) -> Response:
-    return Response(code, json.dumps({"kind": "Status", "code": code, "reason": reason}).encode(), {})
+    details = {"name": "x", "kind": "xs"}
+    status = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "details": details}
+    return Response(code, json.dumps(status).encode(), {})
 
 
 def load(server: Any, batch: Batch) -> tuple[Load, Track]:

@@ -32,11 +32,15 @@ class Leases:
         if self.status != 200:
             return Response(self.status, b"{}", {})
         if self.lease is None:
-            return Response(404, b"{}", {})
+            details = {"name": "nodeshard-s", "kind": "leases"}
+            missing = {"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "details": details}
+            return Response(404, json.dumps(missing).encode(), {})
         return Response(200, json.dumps(self.lease).encode(), {})
 
     def renewed(self, version: str, holder: str = "somebody", seconds: int = 15) -> None:
         self.lease = {
+            "kind": "Lease",
+            "apiVersion": "coordination.k8s.io/v1",
             "metadata": {"name": "nodeshard-s", "uid": "l", "resourceVersion": version},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": version},
         }

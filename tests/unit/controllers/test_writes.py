@@ -29,7 +29,9 @@ class Faulty:
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if method in self.refused:
-            return Response(403, b'{"kind":"Status","code":403,"reason":"Forbidden"}', Headers([]))
+            return Response(
+                403, b'{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden"}', Headers([])
+            )
         carried_out = self.lost.get(method)
         if carried_out is not False:
             answer = await self._transport.request(method, path, **more)

@@ -46,7 +46,7 @@ class Throttling:
 
     def start(self, method: str, path: str, *, answered: Answered, **more: Any) -> bool:
         if self.throttles and path.endswith("/binding"):
-            refusal = Response(429, b'{"kind":"Status","code":429}', {"Retry-After": "0"})
+            refusal = Response(429, b'{"kind":"Status","apiVersion":"v1","code":429}', {"Retry-After": "0"})
             asyncio.get_running_loop().call_soon(answered, refusal)
             return True
         return bool(self._inner.start(method, path, answered=answered, **more))

@@ -179,7 +179,11 @@ class _Refusing:
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if path.endswith("/binding"):
-            return Response(422, b'{"kind":"Status","status":"Failure","reason":"Invalid","code":422}', {})
+            return Response(
+                422,
+                b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}',
+                {},
+            )
         answer: Response = await self._inner.request(method, path, **more)
         return answer
 

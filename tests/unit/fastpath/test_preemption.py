@@ -171,7 +171,7 @@ class Refusing:
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if method == "DELETE":
             self.deletions += 1
-            return Response(self.status, b"{}", {})
+            return Response(self.status, b'{"kind":"Status","apiVersion":"v1","status":"Failure"}', {})
         return await self._transport.request(method, path, **more)
 
     def __getattr__(self, name: str) -> Any:

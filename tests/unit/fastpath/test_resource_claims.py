@@ -265,7 +265,10 @@ class Faulty(Transport):
         if struck:
             self.left -= 1
             if self.answer is not None:
-                body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":%d}' % self.answer
+                body = (
+                    b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":%d}'
+                    % self.answer
+                )
                 return Response(self.answer, body, Headers(()))
         answer = await self.inner.request(method, path, **more)
         if struck:
@@ -497,7 +500,7 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
                     self.left -= 1
                     if self.left:
                         raise OutcomeUnknown("no answer")
-                    return Response(403, b"", Headers(()))
+                    return Response(403, b'{"kind":"Status","apiVersion":"v1","code":403}', Headers(()))
                 if method == "POST" and path.endswith("/binding"):
                     await asyncio.sleep(0.3)
                 answer = await self.inner.request(method, path, **more)
@@ -529,7 +532,11 @@ async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it()
                     self.left -= 1
                     shown.clear()
                     await self.inner.request(method, path, **more)
-                    return Response(403, b'{"kind":"Status","reason":"Forbidden","code":403}', Headers(()))
+                    return Response(
+                        403,
+                        b'{"kind":"Status","apiVersion":"v1","reason":"Forbidden","code":403}',
+                        Headers(()),
+                    )
                 return await self.inner.request(method, path, **more)
 
             @asynccontextmanager

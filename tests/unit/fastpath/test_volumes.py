@@ -333,9 +333,8 @@ class Faulty:
 
 def answered(status: int, reason: str) -> Callable[[Callable[[], Any]], Any]:
     async def answer(_send: Callable[[], Any]) -> Response:
-        body = (
-            f'{{"kind":"Status","status":"Failure","reason":"{reason}","code":{status},"message":"told so"}}'
-        )
+        told = f'"status":"Failure","reason":"{reason}","code":{status},"message":"told so"'
+        body = f'{{"kind":"Status","apiVersion":"v1",{told}}}'
         return Response(status, body.encode(), Headers([]))
 
     return answer

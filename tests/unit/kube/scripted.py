@@ -47,10 +47,11 @@ class Request:
 
 @dataclass
 class Answer:
-    """`cut` sends only so many bytes of the body and closes. `close` closes after the answer, unannounced."""
+    """`body` None: what an API server says when it did what was asked for. `cut` sends only so many bytes of the body
+    and closes. `close` closes after the answer, unannounced."""
 
     status: int = 200
-    body: Any = field(default_factory=dict)
+    body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
     close: bool = False
@@ -130,7 +131,8 @@ class ScriptedServer:
         if isinstance(action, Stream):
             return await self._stream(action, reader, writer)
         assert isinstance(action, Answer)
-        content = action.body if isinstance(action.body, bytes) else json.dumps(action.body).encode()
+        said = _in_full(action.body, request)
+        content = said if isinstance(said, bytes) else json.dumps(said).encode()
         lines = [f"HTTP/1.1 {action.status} X", f"Content-Length: {len(content)}"]
         lines += [f"{name}: {value}" for name, value in action.headers.items()]
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + content[: action.cut])
@@ -158,6 +160,28 @@ class ScriptedServer:
             await writer.drain()
             return True
         return False
+
+
+def _in_full(body: Any, request: Request) -> Any:
+    """A success, and the object that is not found, as an API server words them for this request."""
+    resource, name = _object_of(request)
+    if body is None and (request.method == "DELETE" or request.path.endswith("/binding")):
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if body is None:
+        return {"kind": "Some", "apiVersion": "v1", "metadata": {"name": name}}
+    if isinstance(body, dict) and body.get("reason") == "NotFound" and "details" not in body:
+        return {**body, "details": {"name": name, "kind": resource}}
+    return body
+
+
+def _object_of(request: Request) -> tuple[str, str]:
+    """Its kind in the plural, and its name, which a POST to a collection has in its body."""
+    _, root, *rest = request.path.split("/")
+    rest = rest[1:] if root == "api" else rest[2:]
+    rest = rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest
+    if request.method == "POST" and len(rest) == 1:
+        return rest[0], request.json["metadata"]["name"]
+    return rest[0] if rest else "", rest[1] if len(rest) > 1 else ""
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.bind import Begun, BindOutcome, BindPolicy, BindResult, Doubt, begin, bind
+from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Doubt, begin, bind, is_pending
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import NotSent, Response, Transport
@@ -19,7 +20,7 @@ from tests.needed import recorded
 
 from .scripted import Action, Answer, FakeTime, Hang, Request, Reset, connected, starting, status
 
-CREATED = Answer(201, {"kind": "Status", "status": "Success", "code": 201})
+CREATED = Answer(201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201})
 CONFLICT = status(409, "Conflict", "whatever the server likes to say")
 GONE = status(404, "NotFound", 'pods "p" not found')
 
@@ -35,7 +36,7 @@ def pod(
         spec["nodeName"] = node
     if gates is not None:
         spec["schedulingGates"] = [{"name": gate} for gate in gates]
-    return Answer(body={"kind": "Pod", "metadata": meta, "spec": spec})
+    return Answer(body={"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": spec})
 
 
 @dataclass
@@ -147,8 +148,60 @@ async def test_a_pod_that_is_not_there_is_gone() -> None:
     assert time.slept == []
 
 
+#: 404s that are not about the pod: kube-apiserver's where a path leads nowhere, a load balancer's, a namespace's.
+NOT_ABOUT_IT = [
+    Answer(404, b"404 page not found"),
+    Answer(404, b"default backend - 404"),
+    status(404, "NotFound", name="t", kind="namespaces"),
+    status(404, "NotFound", name="p", kind="pods", uid="another"),
+]
+
+
+@pytest.mark.parametrize("lie", NOT_ABOUT_IT)
+async def test_a_404_that_is_not_about_the_pod_does_not_lose_it(lie: Answer) -> None:
+    result, _, _ = await bound([lie, lie, CREATED], [lie, lie, pod()])
+    assert result.outcome in (BindOutcome.BOUND, BindOutcome.UNKNOWN)
+    if result.outcome is BindOutcome.UNKNOWN:
+        # The API server itself would not say what has become of the pod: it is asked again later.
+        assert result.doubt is not None
+        result, _, _ = await bound([CREATED], [pod(node="n1")], doubt=result.doubt)
+        assert result.outcome is BindOutcome.BOUND
+
+
+@pytest.mark.parametrize("lie", NOT_ABOUT_IT)
+async def test_a_pod_is_pending_until_the_api_server_shows_its_node(lie: Answer) -> None:
+    async def pending(answer: Action) -> bool | None:
+        async with connected(Server([CREATED], [answer])) as (_, transport):
+            return await is_pending(transport, namespace="t", name="p", uid="u")
+
+    assert await pending(pod()) is True
+    assert await pending(pod(node="n1")) is False
+    for unknown in (lie, GONE, pod(uid="other"), Answer(200, b"{}"), Answer(200, b"<html>"), status(403)):
+        assert await pending(unknown) is None
+
+
+LIES = [
+    Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
+    Answer(200, b"{}"),
+    Answer(200, b""),
+    Answer(201, b'{"kind":"Status","apiVersion":"v1","status":"Succ'),
+    Answer(302, b"<html>", {"Location": "http://login/"}),
+    Answer(403, b"<html>Forbidden</html>", {"Content-Type": "text/html"}),
+    Answer(409, b"conflict"),
+]
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_what_is_not_from_the_api_server_binds_and_refuses_nothing(lie: Answer) -> None:
+    result, requests, _ = await bound([lie, CREATED], [lie, pod()])
+    assert result.outcome is BindOutcome.BOUND
+    assert methods(requests) == ["POST", "GET", "GET", "POST"]
+    result, requests, _ = await bound([lie], [lie, pod(node="n1")])
+    assert (result.outcome, result.confirmed) == (BindOutcome.BOUND, True)
+
+
 async def test_a_bind_that_was_not_found_for_a_pod_that_is_there_is_repeated() -> None:
-    result, requests, _ = await bound([Answer(404, b"404 page not found"), CREATED], [pod()])
+    result, requests, _ = await bound([GONE, CREATED], [pod()])
     assert result.outcome is BindOutcome.BOUND
     assert methods(requests) == ["POST", "GET", "POST"]
 
@@ -366,12 +419,6 @@ async def test_waiting_for_the_budget_does_not_count_towards_the_deadline() -> N
     result, _, _ = await bound([status(429), CREATED], time=time, budget=budget)
     assert time.slept[0] == pytest.approx(100)
     assert result.attempts == 2
-
-
-async def test_what_is_done_is_counted() -> None:
-    counts: list[str] = []
-    await bound([Reset(), CREATED], [pod()], count=counts.append)
-    assert counts == ["post", "get", "retry", "post"]
 
 
 RECORDED_CASES = {

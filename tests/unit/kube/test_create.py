@@ -14,8 +14,9 @@ from agent_scheduler.kube.patch import CALLED_OFF
 from .scripted import Action, Answer, FakeTime, Request, Reset, connected, in_order, status
 
 BODY = b'{"metadata":{"name":"c","annotations":{"a":"1"}},"spec":{"n":1}}'
-OURS: dict[str, Any] = {"metadata": {"name": "c", "uid": "u", "annotations": {"a": "1"}}, "spec": {"n": 1}}
-THEIRS: dict[str, Any] = {"metadata": {"name": "c", "uid": "v"}, "spec": {"n": 1}}
+THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}}
+OURS: dict[str, Any] = THING | {"metadata": {"name": "c", "uid": "u", "annotations": {"a": "1"}}}
+THEIRS: dict[str, Any] = THING | {"metadata": {"name": "c", "uid": "v"}}
 TAKEN = status(409, "AlreadyExists")
 
 

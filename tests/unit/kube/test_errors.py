@@ -19,7 +19,8 @@ from tests.needed import recorded
 
 
 def response(status: int, body: object = None, **headers: str) -> Response:
-    content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+    said = {"kind": "Status", "apiVersion": "v1"} | (body if isinstance(body, dict) else {})
+    content = body if isinstance(body, bytes) else json.dumps(said).encode()
     return Response(
         status, content, CIMultiDict({name.replace("_", "-"): text for name, text in headers.items()})
     )
@@ -43,7 +44,7 @@ def test_a_success_is_no_failure(status: int) -> None:
         (400, FailureClass.PERMANENT),
         (401, FailureClass.TRANSIENT),
         (403, FailureClass.PERMANENT),
-        (404, FailureClass.NOT_FOUND),
+        (404, FailureClass.PERMANENT),
         (405, FailureClass.PERMANENT),
         (408, FailureClass.UNKNOWN),
         (409, FailureClass.CONFLICT),
@@ -76,8 +77,9 @@ def test_reason_message_and_fields_come_from_the_status() -> None:
 
 
 def test_a_body_that_is_no_status_is_quoted() -> None:
-    assert failure(502, b"<html>bad gateway</html>").message == "<html>bad gateway</html>"
-    assert len(failure(502, b"x" * 10_000).message) == 200
+    found = failure(502, b"<html>bad gateway</html>")
+    assert found.message == "not from the API server: <html>bad gateway</html>"
+    assert len(failure(502, b"x" * 10_000).message) < 250
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.driver import Begun
+from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched, begin, patch_once
 
 from .scripted import Action, Answer, FakeTime, Request, Reset, connected, starting, status
@@ -19,7 +20,10 @@ BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
 
 
 def thing(version: str, *, done: bool) -> Answer:
-    return Answer(body={"metadata": {"uid": "u", "resourceVersion": version}, "status": {"done": done}})
+    metadata = {"name": "a", "uid": "u", "resourceVersion": version}
+    return Answer(
+        body={"kind": "Thing", "apiVersion": "x/v1", "metadata": metadata, "status": {"done": done}}
+    )
 
 
 class Server:
@@ -41,9 +45,9 @@ async def patched(
     """As its users do it: begun, if that is possible, and from there on awaited."""
     time = time or FakeTime()
     async with connected(server) as (_, transport):
-        after: Failure | None = None
+        after: Begun | None = None
         if begins:
-            told: asyncio.Future[Patched | Failure] = asyncio.get_running_loop().create_future()
+            told: asyncio.Future[Patched | Begun] = asyncio.get_running_loop().create_future()
             assert begin(starting(transport), PATH, BODY, ended=told.set_result)
             answer = await told
             if isinstance(answer, Patched):
@@ -94,7 +98,8 @@ async def test_a_refusal_is_the_end(begins: bool) -> None:
 
 async def test_a_server_that_asks_for_patience_gets_it(begins: bool) -> None:
     time = FakeTime()
-    slow = Answer(429, {"kind": "Status", "code": 429}, {"Retry-After": "7"})
+    slow = status(429, "TooManyRequests")
+    slow.headers["Retry-After"] = "7"
     assert await patched(Server([slow, thing("6", done=True)]), begins=begins, time=time) == Patched("6")
     assert sum(time.slept) >= 7
 
@@ -109,7 +114,7 @@ async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out(b
 
 async def test_a_patch_is_not_begun_without_a_place_or_a_connection_and_keeps_none() -> None:
     budget = Budget(concurrency=1)
-    ended: list[Patched | Failure] = []
+    ended: list[Patched | Begun] = []
     assert not begin(lambda *_, **__: False, PATH, BODY, ended=ended.append, budget=budget)
 
     def fails(*_: Any, **__: Any) -> bool:
@@ -121,7 +126,7 @@ async def test_a_patch_is_not_begun_without_a_place_or_a_connection_and_keeps_no
     assert not begin(lambda *_, **__: True, PATH, BODY, ended=ended.append, budget=budget)
     budget.give_back()
     async with connected(Server([thing("6", done=True)])) as (_, transport):
-        told: asyncio.Future[Patched | Failure] = asyncio.get_running_loop().create_future()
+        told: asyncio.Future[Patched | Begun] = asyncio.get_running_loop().create_future()
         assert begin(starting(transport), PATH, BODY, ended=told.set_result, budget=budget)
         assert not budget.take_now()
         assert await told == Patched("6")

@@ -57,6 +57,12 @@ def bookmark(version: int) -> bytes:
     return event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version)}})
 
 
+def serving(*resources: str) -> Answer:
+    """The discovery document of the core group, with these kinds in it."""
+    listed = [{"name": resource} for resource in resources]
+    return Answer(body={"kind": "APIResourceList", "groupVersion": "v1", "resources": listed})
+
+
 @dataclass
 class World:
     """A reflector against a scripted server, and a model that any handler may rely on, checked at each change."""
@@ -69,10 +75,14 @@ class World:
     batches: list[int] = field(default_factory=list)
     held: dict[str, Pod] = field(default_factory=dict)
     malformed: list[bytes] = field(default_factory=list)
+    #: What discovery says.
+    served: Action = field(default_factory=serving)
     server: ScriptedServer = field(init=False)
     reflector: Reflector[Pod] = field(init=False)
 
     def script(self, request: Request) -> Action:
+        if request.path == "/api/v1":
+            return self.served
         actions = self.watches if "watch" in request.query else self.lists
         return actions.pop(0) if len(actions) > 1 else actions[0]
 

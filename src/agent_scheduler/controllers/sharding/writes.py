@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.create import create_once
-from agent_scheduler.kube.errors import Failure, FailureClass, classify
-from agent_scheduler.kube.patch import patch_once, send
+from agent_scheduler.kube.answers import Verb, asked_at
+from agent_scheduler.kube.create import create_once, deletion
+from agent_scheduler.kube.driver import Send, send_once
+from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard
 
 from .book import OWNER, OWNER_LABEL, Book, Shard, shard_of
@@ -28,6 +30,9 @@ from .book import OWNER, OWNER_LABEL, Book, Shard, shard_of
 MAX_BYTES = 700_000
 #: Seconds that one write is tried again for. After that the rest has its turn, and what is wanted may be another.
 PATIENCE = 30.0
+
+#: Of a refused change: the shard is another by now, or is not there.
+_CHANGED = (FailureClass.CONFLICT, FailureClass.NOT_FOUND, FailureClass.NOT_SERVED)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(NodeShard).decode
@@ -93,10 +98,8 @@ class Writer:
 
     async def delete(self, shard: Shard) -> Written:
         """Delete it as it is known, or not at all: its scheduler may use nodes by now, or it may be somebody else's."""
-        preconditions = {"uid": shard.uid, "resourceVersion": shard.resource_version}
-        body = _encode({"preconditions": preconditions})
-        answer = await send(self._transport, "DELETE", _path(shard.name), body)
-        failure = classify(answer) if isinstance(answer, Response) else answer
+        send = deletion(_path(shard.name), shard.uid, resourceVersion=shard.resource_version)
+        failure = (await send_once(self._transport, send)).failure
         if failure is None or failure.kind is FailureClass.NOT_FOUND:
             self._book.delete(shard)
             return Written(Result.DELETED)
@@ -150,7 +153,7 @@ class Writer:
             return Written(Result.UPDATED)
         if patched.is_open:
             self._book.doubt(shard.name, nodes)
-        if patched.failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND):
+        if patched.failure.kind in _CHANGED:
             await self.look(shard)
             if self._book.get(shard.name) is None:
                 # Whether the kind has gone with it is learnt when it is made again.
@@ -159,13 +162,11 @@ class Writer:
 
     async def look(self, shard: Shard) -> None:
         """Learn what there is, which the watch may take a while to tell."""
-        answer = await send(self._transport, "GET", _path(shard.name))
-        if not isinstance(answer, Response):
-            return
-        failure = classify(answer)
-        if failure is None:
-            self._learn(answer.body)
-        elif failure.kind is FailureClass.NOT_FOUND:
+        path = _path(shard.name)
+        failure, found = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
+        if found is not None:
+            self._learn(found.body)
+        elif failure is not None and failure.kind is FailureClass.NOT_FOUND:
             self._book.delete(shard)
 
     def _learn(self, found: bytes | dict[str, Any]) -> None:
@@ -181,7 +182,7 @@ class Writer:
             return Written(Result.CONFLICT, str(failure))
         if failure.kind is FailureClass.GONE:
             return Written(Result.FAILED, f"it did not succeed within {PATIENCE:g} s")
-        return Written(Result.FAILED, str(failure), failure.kind is FailureClass.NOT_FOUND)
+        return Written(Result.FAILED, str(failure), failure.kind is FailureClass.NOT_SERVED)
 
     def _patience(self) -> Callable[[], bool]:
         ends = self._timing.clock() + PATIENCE

@@ -1,0 +1,83 @@
+"""Whether the API server serves a kind, as its discovery documents say.
+
+A 404 to a request for a collection does not tell: a load balancer says it, too, as does an API server that starts. What
+is believed is a document that lists what there is, and does not list the kind.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from agent_scheduler.kube.answers import Asked, Verb
+from agent_scheduler.kube.driver import Operation, Send, ask
+from agent_scheduler.kube.errors import Failure, FailureClass, Source
+from agent_scheduler.kube.paths import collection_at
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    group_version: str = ""
+
+
+class _Group(msgspec.Struct):
+    versions: list[_Version] = []
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _Resources(msgspec.Struct, rename="camel"):
+    group_version: str
+    resources: list[_Resource]
+
+
+_decode_groups = msgspec.json.Decoder(_Groups).decode
+_decode_resources = msgspec.json.Decoder(_Resources).decode
+
+
+def serves(path: str) -> Operation[bool | None]:
+    """Whether the kind is served whose collection, or object, is at `path`. None if that cannot be learnt."""
+    version, resource = collection_at(path)
+    try:
+        if version.startswith("/apis/"):
+            group_version = version.removeprefix("/apis/")
+            response = (yield from ask(_get("/apis", "APIGroupList"))).response
+            if response is None:
+                return None
+            groups = _decode_groups(response.body).groups
+            if all(each.group_version != group_version for group in groups for each in group.versions):
+                return False
+        else:
+            group_version = version.removeprefix("/api/")
+        response = (yield from ask(_get(version, "APIResourceList"))).response
+        if response is None:
+            return None
+        listed = _decode_resources(response.body)
+    except msgspec.MsgspecError:
+        return None
+    return (
+        any(each.name == resource for each in listed.resources)
+        if listed.group_version == group_version
+        else None
+    )
+
+
+def explained(failure: Failure, path: str) -> Operation[Failure]:
+    """`failure`, or NOT_SERVED in the place of a 404 that means that the kind of what is at `path` is not there."""
+    if (
+        failure.status != 404
+        or failure.kind is FailureClass.NOT_FOUND
+        or (yield from serves(path)) is not False
+    ):
+        return failure
+    _, resource = collection_at(path)
+    message = f"the API server does not serve {resource} ({path})"
+    return Failure(FailureClass.NOT_SERVED, 404, "NotFound", message, source=Source.API_SERVER)
+
+
+def _get(path: str, kind: str) -> Send:
+    return Send("GET", path, Asked(Verb.DISCOVER, kind, ""))
