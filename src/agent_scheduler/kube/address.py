@@ -85,7 +85,7 @@ def _split(what: str, url: str) -> tuple[SplitResult, int]:
 
 def parse_proxy(url: str, *, what: str = "proxy") -> Proxy:
     """`http[s]://[USER[:PASSWORD]@]HOST[:PORT]`. Raises ValueError, which does not show the password."""
-    if not url.startswith(("http://", "https://")):
+    if not url.lower().startswith(("http://", "https://")):
         why = ": SOCKS is not supported" if url.startswith("socks") else ""
         raise ValueError(f"{what} must be an http:// or https:// URL, not {without_user(url)!r}{why}")
     parts, port = _split(what, url)
@@ -101,7 +101,7 @@ def parse_proxy(url: str, *, what: str = "proxy") -> Proxy:
 
 
 def target_of(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:
-    """How requests reach `endpoint`. `tls` is for an https server. Raises ValueError."""
+    """How requests reach `endpoint`. `tls` is for an https server, and required there. Raises ValueError."""
     url = endpoint.base_url
     parts, port = _split("base_url", url)
     if parts.username is not None:
@@ -121,6 +121,7 @@ def target_of(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:
         shown = f"{shown}:{port}"
     proxy = parse_proxy(endpoint.proxy) if endpoint.proxy else None
     if parts.scheme == "https":
+        assert tls is not None
         name = endpoint.server_hostname or host.rstrip(".")
         address = Address(host=host, port=port, tls=tls, server_hostname=name, tunnel=proxy)
         return Target(address, shown, prefix)

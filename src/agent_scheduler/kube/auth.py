@@ -202,9 +202,10 @@ def _server(cluster: Section) -> tuple[str, str | None]:
     if not usable:
         shown = without_user(server)
         raise KubeConfigError(f"{cluster.where}.server must be an http:// or https:// URL, not {shown!r}")
+    server = parts.scheme + without_user(server)[len(parts.scheme) :]
     if parts.username is None:
         return server, None
-    return without_user(server), basic(unquote(parts.username), unquote(parts.password or ""))
+    return server, basic(unquote(parts.username), unquote(parts.password or ""))
 
 
 def _cluster_tls(cluster: Section) -> Tls:

@@ -69,11 +69,12 @@ class Inflow(Answer, Protocol):
 class Limits:
     """Bounds of one answer, in bytes: its body, and its head (with trailers and informational answers).
 
-    A whole list of 100,000 pods is some 400 MB, so the body's bound only stops what would exhaust the memory.
+    A whole list of 100,000 pods is some 400 MB, so the body's bound only stops what would exhaust the memory; so does
+    the head's, since proxies on the way add what they like.
     """
 
     body: int = 1 << 30
-    head: int = 64 * 1024
+    head: int = 1 << 20
 
 
 class Headers(Mapping[str, str]):

@@ -108,9 +108,11 @@ class Http1Transport:
         tls = endpoint.ssl_context
         #: Gives what connections are to trust and present now, where that changes.
         self._tls: Callable[[], ssl.SSLContext] | None = None
-        if callable(tls):
+        if not endpoint.base_url.lower().startswith("https:"):
+            tls = None
+        elif callable(tls):
             self._tls, tls = tls, tls()
-        if tls is None and endpoint.base_url.startswith("https:"):
+        elif tls is None:
             tls = ssl.create_default_context()
         target = target_of(endpoint, tls)
         self._prefix = target.prefix

@@ -29,7 +29,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> tuple[str, str]:
     excluded = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
     if not _is_proxied(parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0), excluded):
         return "", ""
-    if not proxy.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES)):
+    if not proxy.lower().startswith(tuple(f"{scheme}://" for scheme in _SCHEMES)):
         proxy = f"http://{proxy}"
     return proxy, name
 

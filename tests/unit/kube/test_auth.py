@@ -183,6 +183,13 @@ async def test_the_authority_of_the_cluster_is_trusted(
         assert await ask(load_endpoint(kubeconfig=file)) == 200
 
 
+async def test_a_scheme_in_capitals_is_a_scheme(tmp_path: Path, authority: Authority) -> None:
+    async with serving(in_order(Answer()), tls=server_tls(authority)) as server:
+        url = server.url.replace("https", "HTTPS")
+        file = write(tmp_path, cluster={"server": url, "certificate-authority": "ca.crt"})
+        assert await ask(load_endpoint(kubeconfig=file)) == 200
+
+
 async def test_another_authority_is_not_trusted_and_nothing_is_sent(
     tmp_path: Path, authority: Authority
 ) -> None:

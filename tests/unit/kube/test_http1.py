@@ -400,6 +400,14 @@ async def test_a_server_that_does_not_prove_who_it_is_is_sent_nothing(
         assert server.requests == []
 
 
+async def test_a_scheme_in_capitals_is_no_reason_to_go_without_tls(certificates: Certificates) -> None:
+    async with saying([[OK]], tls=server_context(certificates)) as server:
+        url = server.url.replace("https", "HTTPS")
+        transport = Http1Transport(Endpoint(url, ssl_context=trusting(certificates)))
+        assert await post(transport) == 200
+        await transport.close()
+
+
 async def test_the_name_in_the_certificate_may_be_another_than_that_of_the_address(
     certificates: Certificates,
 ) -> None:

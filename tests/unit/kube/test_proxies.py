@@ -43,6 +43,7 @@ P = {"HTTPS_PROXY": "http://proxy:3128"}
         ("https://api", {"HTTPS_PROXY": "proxy:3128"}, "http://proxy:3128"),
         ("https://api", {"HTTPS_PROXY": "user:pw@proxy:3128"}, "http://user:pw@proxy:3128"),
         ("https://api", {"HTTPS_PROXY": "https://proxy"}, "https://proxy"),
+        ("https://api", {"HTTPS_PROXY": "HTTP://proxy"}, "HTTP://proxy"),
         ("https://localhost:6443", P, ""),
         ("https://127.0.0.1:6443", P, ""),
         ("https://127.8.9.1", P, ""),
