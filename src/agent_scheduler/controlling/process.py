@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -34,9 +33,9 @@ from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.leading import end_on_signals, lead, leader_events, lease_config
-from agent_scheduler.serving.authorization import KubeAuthorizer
+from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.health import SILENT, Check, named
-from agent_scheduler.serving.http import HttpServer, ServingError, Sources
+from agent_scheduler.serving.http import ServingError, Sources
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger
 from agent_scheduler.telemetry.looplag import LoopLag
@@ -136,7 +135,7 @@ class ControllersProcess:
             events = self._recorder(writes)
             controller = self.sharding = self._sharding(writes, events)
             if settings.serving.port:
-                server = self._server(controller, transport)
+                server = server_of(settings.serving, self.sources(controller), transport)
                 await server.start()
                 stack.push_async_callback(server.stop)
             self._log.info(
@@ -269,15 +268,6 @@ class ControllersProcess:
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             live=(Check("leaderElection", self.leases.problem),),
-        )
-
-    def _server(self, controller: ShardingController, transport: Transport) -> HttpServer:
-        serving = self._settings.serving
-        return HttpServer(
-            self.sources(controller),
-            address=serving.bind_address,
-            port=serving.port,
-            authorizer=KubeAuthorizer(transport, clock=time.monotonic) if serving.authorize_metrics else None,
         )
 
 

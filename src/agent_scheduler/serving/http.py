@@ -15,6 +15,7 @@ API server's proxy keeps a caller's `Authorization` to itself, so that the token
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,8 +134,7 @@ class HttpServer:
         )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self._address, self._port, ssl_context=self._tls)
-            await site.start()
+            await _site(runner, self._address, self._port, self._tls).start()
         except OSError as error:
             await runner.cleanup()
             # asyncio's own text names the address once more.
@@ -220,6 +220,17 @@ class HttpServer:
     ) -> web.Response:
         query = _query(request, allowed=("limit", "namespace", "place"), places=self._sources.places)
         return _page(await _known(queue(query)), query)
+
+
+def _site(runner: web.AppRunner, address: str, port: int, tls: ssl.SSLContext | None) -> web.BaseSite:
+    """Raises OSError."""
+    if address != "::":
+        return web.TCPSite(runner, address, port, ssl_context=tls)
+    # All addresses of both families, as for Kubernetes' own components; asyncio would take those of IPv6 alone.
+    if not socket.has_dualstack_ipv6():
+        return web.TCPSite(runner, "0.0.0.0", port, ssl_context=tls)  # noqa: S104 - it is what was asked for
+    listening = socket.create_server((address, port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return web.SockSite(runner, listening, ssl_context=tls)
 
 
 async def _debug_cache(

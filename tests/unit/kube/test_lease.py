@@ -567,3 +567,28 @@ async def test_each_refusal_that_begins_anew_is_told_anew() -> None:
     told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
     # The first of the 2nd and 3rd request, of the 6th and 7th, and so on.
     assert told == ["update"] * ((writes + 2) // 4)
+
+
+async def test_no_request_of_a_leader_may_take_longer_than_its_right_lasts() -> None:
+    leases = Leases()
+    asked: list[tuple[float, float]] = []
+    time = FakeTime()
+    config = replace(CONFIG, renew_deadline=10.0, retry_period=2.0, request_timeout=5.0)
+    async with connected(leases) as (_, transport):
+        request = transport.request
+
+        async def noting(method: str, path: str, *, timeout: float, **more: Any) -> Any:  # noqa: ASYNC109
+            asked.append((timeout, elector.until - time.now))
+            return await request(method, path, timeout=timeout, **more)
+
+        transport.request = noting  # type: ignore[method-assign]
+        elector = LeaderElector(transport, config, timing=time.timing)
+        work = Work(lambda: time.now)
+        async with running(elector.run(work)) as task:
+            await work.started.wait()
+            asked.clear()
+            leases.fault = lambda _request: status(500, "InternalError")
+            assert await asyncio.wait_for(asyncio.shield(task), 10) is False
+    # Before the refusals begin a renewal or two may have succeeded; each leaves the whole deadline.
+    assert [timeout for timeout, left in asked if timeout > max(left, 0.001)] == []
+    assert min(timeout for timeout, _ in asked) < config.request_timeout

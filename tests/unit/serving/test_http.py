@@ -389,7 +389,8 @@ async def test_health_needs_no_token(guarded: Client, api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/metrics", "/configz", "/debug/queue", "/debug/cache", "/debug/explain", "/nothing"]
+    "path",
+    ["/metrics", "/configz", "/debug/queue", "/debug/cache", "/debug/explain", "/debug/check", "/nothing"],
 )
 async def test_everything_else_needs_one(guarded: Client, api: ApiServer, path: str) -> None:
     for headers in ({}, {"Authorization": "Basic cHJvbWV0aGV1cw=="}, {"Authorization": "Bearer "}):

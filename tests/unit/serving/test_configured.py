@@ -1,0 +1,84 @@
+"""The server as a configuration asks for it: where it listens, and who is warned of what."""
+
+from __future__ import annotations
+
+import socket
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from agent_scheduler.config.schema import Serving
+from agent_scheduler.serving.configured import server_of
+from agent_scheduler.serving.http import HttpServer, ServingError, Sources
+
+from .test_http import ApiServer, transport
+
+SOURCES = Sources(metrics=lambda: (b"", "text/plain"), configuration=dict)
+
+
+async def answers(host: str, port: int) -> bool:
+    url = f"http://[{host}]:{port}/livez" if ":" in host else f"http://{host}:{port}/livez"
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status == 200
+    except aiohttp.ClientConnectorError:
+        return False
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+@pytest.mark.parametrize(
+    ("address", "families"),
+    [
+        ("::", {"127.0.0.1", "::1"}),
+        ("0.0.0.0", {"127.0.0.1"}),
+        ("127.0.0.1", {"127.0.0.1"}),
+        ("::1", {"::1"}),
+    ],
+)
+async def test_all_addresses_are_those_of_both_families(address: str, families: set[str]) -> None:
+    server = HttpServer(SOURCES, address=address, port=0)
+    port = await server.start()
+    try:
+        assert {host for host in ("127.0.0.1", "::1") if await answers(host, port)} == families
+    finally:
+        await server.stop()
+
+
+async def test_a_host_without_ipv6_serves_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    server = HttpServer(SOURCES, address="::", port=0)
+    port = await server.start()
+    try:
+        assert await answers("127.0.0.1", port)
+    finally:
+        await server.stop()
+
+
+async def test_a_port_of_both_families_that_is_taken_is_named() -> None:
+    first = HttpServer(SOURCES, address="::", port=0)
+    port = await first.start()
+    try:
+        with pytest.raises(ServingError, match=f"cannot serve on :: port {port}: Address already in use"):
+            await HttpServer(SOURCES, address="::", port=port).start()
+    finally:
+        await first.stop()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.7"])
+@pytest.mark.parametrize("authorized", [False, True])
+def test_pages_that_anyone_reaches_are_warned_of(address: str, authorized: bool) -> None:
+    with capture_logs() as lines:
+        server_of(
+            Serving(bind_address=address, authorize_metrics=authorized), SOURCES, transport(ApiServer())
+        )
+    assert [(line["event"], line["log_level"], line["address"]) for line in lines] == (
+        [] if authorized else [("pages are open", "warning", address)]
+    )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1"])
+def test_pages_of_this_host_alone_are_none_to_warn_of(address: str) -> None:
+    with capture_logs() as lines:
+        server_of(Serving(bind_address=address), SOURCES, transport(ApiServer()))
+    assert lines == []
