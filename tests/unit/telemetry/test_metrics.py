@@ -39,6 +39,11 @@ KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...] | None]] = {
     "scheduler_preemption_attempts_total": (set(), None),
     "scheduler_preemption_victims": (set(), exponential(1, 2, 7)),
     "scheduler_cache_size": ({"type"}, None),
+    "scheduler_dra_bindingconditions_allocations_total": ({"profile", "driver", "status"}, None),
+    "scheduler_dra_bindingconditions_wait_duration_seconds": (
+        {"profile", "driver", "status"},
+        exponential(0.1, 2, 14),
+    ),
 }
 
 
