@@ -23,7 +23,6 @@ from .plane import ControlPlane, Run
 from .processes import Process, Scheduler
 
 VARIABLE = "AGENT_SCHEDULER_E2E_KUBECONFIG"
-_TOKEN = "e2e-token"
 _numbers = itertools.count(1)
 
 #: Wide enough that no test waits for a budget that it is not about.
@@ -42,7 +41,7 @@ def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cluster")
     file = folder / "kubeconfig"
     # Two nodes that are nobody's: tests must neither use nor mind them.
-    arguments = ["--port", "0", "--nodes", "2", "--no-kubelets", "--tls", "--token", _TOKEN]
+    arguments = ["--port", "0", "--nodes", "2", "--no-kubelets", "--tls", "--authorization-mode", "RBAC"]
     cluster = Process("cluster", ["cluster", *arguments, "--kubeconfig-out", str(file)], folder=folder)
     try:
         asyncio.run(cluster.until(lambda: "cluster ready" in cluster.said(), "greeting"))

@@ -36,17 +36,25 @@ _TAIL = 4000
 class Process:
     """`python -m agent_scheduler ARGUMENTS`, from construction until `kill`."""
 
-    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment`: variables besides those of this process."""
         self.name = name
         self.log = folder / f"{name}.log"
-        environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [*PROGRAM, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment,
+                env={**inherited, **(environment or {})},
                 start_new_session=True,
             )
 
@@ -112,14 +120,24 @@ class Process:
 class Served(Process):
     """A command with an HTTP server, on a free port unless one is given."""
 
-    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path, port: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        port: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = port or free_port()
-        super().__init__(name, [*arguments, "--port", str(self.port)], folder=folder)
+        super().__init__(name, [*arguments, "--port", str(self.port)], folder=folder, environment=environment)
 
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and text of one page; (0, why) while nobody answers."""
+    def get(self, path: str, *, token: str = "") -> tuple[int, str]:
+        """Status and text of one page, asked for with a bearer token if given; (0, why) while nobody answers."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -132,9 +150,9 @@ class Served(Process):
         assert status == 200, (path, status, text)
         return json.loads(text)
 
-    def metric(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, *, token: str = "", **labels: str) -> float:
         """Sum of the samples called `name` that have `labels`."""
-        status, text = self.get("/metrics")
+        status, text = self.get("/metrics", token=token)
         assert status == 200, text
         return sum(
             sample.value

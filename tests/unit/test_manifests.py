@@ -28,60 +28,6 @@ NO_MANIFESTS = {FAULTS, *CONFIGURATIONS, *SHARDING}
 MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - NO_MANIFESTS)
 SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS)
 
-#: Every request that the product makes: (API group, resource, verb) -> whose code makes it.
-REQUESTS = {
-    ("", "pods", "list"): "kube.reflector",
-    ("", "pods", "watch"): "kube.reflector",
-    ("", "pods", "get"): "kube.bind, to learn of an outcome",
-    ("", "nodes", "list"): "kube.reflector",
-    ("", "nodes", "watch"): "kube.reflector",
-    ("", "namespaces", "list"): "kube.reflector",
-    ("", "namespaces", "watch"): "kube.reflector",
-    ("", "pods", "delete"): "kube.eviction",
-    ("policy", "poddisruptionbudgets", "list"): "kube.reflector",
-    ("policy", "poddisruptionbudgets", "watch"): "kube.reflector",
-    **{
-        ("", plural, verb): "kube.patch"
-        for plural in ("persistentvolumes", "persistentvolumeclaims")
-        for verb in ("get", "patch")
-    },
-    **{
-        (group, plural, verb): "kube.reflector"
-        for verb in ("list", "watch")
-        for group, plurals in {
-            "": ("persistentvolumes", "persistentvolumeclaims", "services", "replicationcontrollers"),
-            "apps": ("replicasets", "statefulsets"),
-            "storage.k8s.io": (
-                *("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
-            ),
-            "resource.k8s.io": ("deviceclasses", "resourceslices", "resourceclaims"),
-        }.items()
-        for plural in plurals
-    },
-    **{
-        ("resource.k8s.io", resource, verb): "kube.patch"
-        for resource in ("resourceclaims", "resourceclaims/status")
-        for verb in ("get", "patch")
-    },
-    ("resource.k8s.io", "resourceclaims/binding", "patch"): "kube.patch, of allocations and reservations",
-    ("resource.k8s.io", "resourceclaims", "create"): "kube.create, for extended resources",
-    ("resource.k8s.io", "resourceclaims", "delete"): "kube.create, of the same claims",
-    ("", "pods/binding", "create"): "kube.bind",
-    ("", "pods/status", "patch"): "kube.status, and kube.patch of extendedResourceClaimStatus",
-    ("", "pods/status", "get"): "kube.patch, to learn of an outcome",
-    ("events.k8s.io", "events", "create"): "kube.recorder",
-    ("events.k8s.io", "events", "patch"): "kube.recorder, for a series",
-    ("coordination.k8s.io", "leases", "create"): "kube.lease",
-    ("coordination.k8s.io", "leases", "get"): "kube.lease",
-    ("coordination.k8s.io", "leases", "update"): "kube.lease",
-    ("shard.volcano.sh", "nodeshards", "list"): "shards.coordinator, by kube.reflector and kube.paging",
-    ("shard.volcano.sh", "nodeshards", "watch"): "shards.coordinator, by kube.reflector",
-    ("shard.volcano.sh", "nodeshards/status", "get"): "kube.patch, to learn of an outcome",
-    ("shard.volcano.sh", "nodeshards/status", "patch"): "kube.patch, of which nodes are used",
-    ("authentication.k8s.io", "tokenreviews", "create"): "serving.authorization",
-    ("authorization.k8s.io", "subjectaccessreviews", "create"): "serving.authorization",
-}
-
 
 def documents(path: Path) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
@@ -214,50 +160,10 @@ def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
 # ---- rights
 
 
-def test_the_roles_of_the_service_account_allow_what_the_code_requests_and_nothing_else() -> None:
-    granted: list[tuple[str, str, str]] = []
-    for binding in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding")):
-        assert [subject["name"] for subject in binding["subjects"]] == ["agent-scheduler"]
-        role = named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
-        for rule in role["rules"]:
-            granted += [
-                (group, resource, verb)
-                for group in rule["apiGroups"]
-                for resource in rule["resources"]
-                for verb in rule["verbs"]
-            ]
-    assert sorted(granted) == sorted(REQUESTS)
-
-
 def test_only_its_own_leases_are_written_where_rbac_can_tell_them() -> None:
     for rule in named("Role", "agent-scheduler-leader-election")["rules"]:
         own = rule.get("resourceNames") == ["agent-scheduler", "nodeshard-agent-scheduler"]
         assert own if "update" in rule["verbs"] else rule["verbs"] in (["create"], ["get"])
-
-
-def test_methods_in_the_code_are_those_that_the_table_stands_for() -> None:
-    """A new kind of request shows up here before a cluster refuses it."""
-    seen: dict[str, set[str]] = {}
-    for package in ("kube", "serving", "fastpath", "shards"):
-        for path in (ROOT / "src" / "agent_scheduler" / package).glob("*.py"):
-            for method in re.findall(
-                r'(?:_write|_request|_exchange|request|Send)\((?:transport, |\s*)"([A-Z]+)"', path.read_text()
-            ):
-                seen.setdefault(path.stem, set()).add(method)
-    assert seen == {
-        "paging": {"GET"},
-        "catching_up": {"GET"},
-        "discovery": {"GET"},
-        "holders": {"GET"},
-        "bind": {"GET", "POST"},
-        "status": {"PATCH"},
-        "patch": {"GET", "PATCH"},
-        "create": {"DELETE", "GET", "POST"},
-        "eviction": {"PATCH"},
-        "recorder": {"PATCH", "POST"},
-        "lease": {"GET", "POST", "PUT"},
-        "authorization": {"POST"},
-    }
 
 
 def test_every_page_that_needs_a_token_can_be_granted() -> None:

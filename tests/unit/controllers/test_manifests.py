@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +11,15 @@ import pytest
 import yaml
 
 from agent_scheduler.config.sharding import load_sharding
-from agent_scheduler.controllers.sharding import retiring
 from agent_scheduler.controlling.flags import add_arguments, settings_of
-from agent_scheduler.controlling.process import ControllersProcess
-from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
 from tests.needed import kubectl
-from tests.sharded import ROOT, limits
+from tests.sharded import ROOT
 
 from .world import world
 
 FOLDER = ROOT / "config" / "controllers"
 DEFAULT = ROOT / "config" / "default"
 SHARDING = (FOLDER / "sharding.yaml", ROOT / "config" / "samples" / "sharding.yaml")
-
-Request = tuple[str, str, str]
-
-#: Requests that `test_the_role_allows_...` does not see: (API group, resource, verb) -> whose code makes it.
-UNSEEN: dict[Request, str] = {
-    ("authentication.k8s.io", "tokenreviews", "create"): "serving.authorization",
-    ("authorization.k8s.io", "subjectaccessreviews", "create"): "serving.authorization",
-    ("events.k8s.io", "events", "patch"): "kube.recorder, for a series",
-}
 
 
 def documents(folder: Path = FOLDER) -> list[dict[str, Any]]:
@@ -48,80 +34,6 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 (DEPLOYMENT,) = of_kind("Deployment")
 POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
-
-
-def granted() -> list[Request]:
-    (account,) = of_kind("ServiceAccount")
-    roles = {(role["kind"], role["metadata"]["name"]): role for role in documents() if "rules" in role}
-    found: list[Request] = []
-    for binding in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding")):
-        assert [subject["name"] for subject in binding["subjects"]] == [account["metadata"]["name"]]
-        for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]["rules"]:
-            found += [
-                (group, resource, verb)
-                for group in rule["apiGroups"]
-                for resource in rule["resources"]
-                for verb in rule["verbs"]
-            ]
-    return found
-
-
-def request_of(method: str, path: str, *, watches: bool = False) -> Request:
-    """What RBAC is asked for a request."""
-    steps = path.partition("?")[0].strip("/").split("/")
-    group = "" if steps[0] == "api" else steps[1]
-    steps = steps[2:] if steps[0] == "api" else steps[3:]
-    if steps[0] == "namespaces" and len(steps) > 2:
-        steps = steps[2:]
-    verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-    reading = "watch" if watches else "get" if len(steps) > 1 else "list"
-    return group, "/".join([steps[0], *steps[2:]]), verbs.get(method, reading)
-
-
-class Recording:
-    """The cluster's transport, with what RBAC would be asked; of the first patch of a shard the answer is lost."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self.seen: set[Request] = set()
-        self._lost = False
-
-    async def request(self, method: str, path: str, **more: Any) -> Response:
-        asked = request_of(method, path)
-        self.seen.add(asked)
-        answer = await self._transport.request(method, path, **more)
-        if asked[1:] == ("nodeshards", "patch") and not self._lost:
-            self._lost = True
-            raise OutcomeUnknown("lost")
-        return answer
-
-    def stream(
-        self, path: str, *, read_timeout: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        self.seen.add(request_of("GET", path, watches=True))
-        return self._transport.stream(path, read_timeout=read_timeout)
-
-    async def close(self) -> None:
-        pass
-
-
-async def test_the_role_allows_what_is_requested_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retiring, "SETTLED", 0.05)
-    async with world() as it:
-        recording = Recording(it.cluster.transport)
-        await it.add_nodes(3)
-        await it.configure(limits(a=1, b=1))
-        process = ControllersProcess(it.settings(elect=True), transport=recording)  # type: ignore[arg-type]
-        it.take(process)
-        await it.until_counts(a=1, b=1)
-        await it.change_shard("b", {"status": {"nodesInUse": ["n000"]}}, status=True)
-        await it.configure(limits(a=2))
-        await it.until_event("ShardingConfigured")
-        await it.until_counts(a=2, b=0)
-        await it.change_shard("b", {"status": {"nodesInUse": []}}, status=True)
-        await it.until_counts(a=2)
-    assert not recording.seen & UNSEEN.keys()
-    assert sorted(granted()) == sorted(recording.seen | UNSEEN.keys())
 
 
 def test_names_in_the_roles_are_those_of_the_deployment() -> None:

@@ -1,0 +1,292 @@
+"""The components as a user installs them: what `kubectl apply -k` renders, on a server that authorizes by RBAC.
+
+`Installation` plays what an embedded cluster lacks of a node: it reads a Deployment as a kubelet would (command line,
+environment, mounted ConfigMap, the projected token of the pod's ServiceAccount) and starts its container as a process.
+That process has the token and nothing else. What it asked for is in the server's audit log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from agent_scheduler.apiserver.auth.audit import FURTHER
+from agent_scheduler.kube.transport import Response, Transport, TransportError
+from tests.kustomize import CONFIG, render
+
+from .processes import Process, Served
+
+Object = dict[str, Any]
+
+_TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
+#: Where the objects of a kind are, by kind: (API path, plural, namespaced).
+_KINDS: Mapping[str, tuple[str, str, bool]] = {
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "ConfigMap": ("/api/v1", "configmaps", True),
+    "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
+    "Deployment": ("/apis/apps/v1", "deployments", True),
+    "Namespace": ("/api/v1", "namespaces", False),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets", True),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "Service": ("/api/v1", "services", True),
+    "ServiceAccount": ("/api/v1", "serviceaccounts", True),
+}
+
+
+class Right(NamedTuple):
+    """One request as RBAC sees it: `resource` with its subresource, or the path of what is no resource."""
+
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
+
+
+class Installation:
+    """What was applied of `config` to a cluster, and the processes that were started from it. Close it at the end."""
+
+    def __init__(
+        self, transport: Transport, kubeconfig: Path, folder: Path, *, audit_log: Path | None = None
+    ) -> None:
+        """`transport`, `kubeconfig`: an administrator's. `audit_log`: where the server writes, if it can be read."""
+        self.kubeconfig = kubeconfig
+        self.folder = folder
+        self.objects: list[Object] = []
+        self.started: list[Process] = []
+        self._audit_log = audit_log
+        self._transport = transport
+
+    def close(self) -> None:
+        for process in self.started:
+            process.kill()
+
+    # ---- the administrator
+
+    async def ask(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+    ) -> Any:
+        """The answer's object. Whatever is not 2xx fails the test; what did not get an answer is asked for again."""
+        for _ in range(100):
+            try:
+                answer = await self.call(method, path, body, content_type=content_type)
+            except TransportError:
+                await asyncio.sleep(0.1)
+                continue
+            if answer.status < 429:
+                break
+            await asyncio.sleep(0.1)
+        assert answer.status < 300, (method, path, answer.status, answer.body[:2000])
+        return json.loads(answer.body)
+
+    async def call(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+    ) -> Response:
+        data = None if body is None else json.dumps(body).encode()
+        return await self._transport.request(method, path, body=data, content_type=content_type, timeout=30)
+
+    async def apply(self, name: str) -> None:
+        """What `kubectl apply -k config/NAME` applies, by server-side apply."""
+        for each in render(CONFIG / name):
+            await self.add(each)
+
+    async def add(self, each: Object) -> None:
+        await self.ask(
+            "PATCH",
+            f"{_path(each)}?fieldManager=installer&force=true",
+            each,
+            content_type="application/apply-patch+yaml",
+        )
+        self.objects.append(each)
+
+    async def remove(self) -> None:
+        """Deletes all that was applied, what is in namespaces with them."""
+        for each in reversed(self.objects):
+            if each["kind"] not in ("Namespace",):
+                await self.call("DELETE", _path(each))
+        for each in self.objects:
+            if each["kind"] == "Namespace":
+                await self.call("DELETE", _path(each))
+
+    def named(self, kind: str, name: str) -> Object:
+        return next(
+            each for each in self.objects if each["kind"] == kind and each["metadata"]["name"] == name
+        )
+
+    # ---- ServiceAccounts
+
+    async def token(self, namespace: str, account: str, *, seconds: int = 3600) -> str:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        return str((await self.ask("POST", path, request))["status"]["token"])
+
+    async def kubeconfig_of(self, namespace: str, account: str) -> Path:
+        """Of whoever has a token of the ServiceAccount, and no more."""
+        file = self.folder / f"{account}.token"
+        _write(self.folder, {file.name: await self.token(namespace, account)})
+        return self._kubeconfig(account, file)
+
+    def _kubeconfig(self, name: str, token_file: Path) -> Path:
+        cluster = self._cluster()
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [cluster],
+            "users": [{"name": name, "user": {"tokenFile": str(token_file)}}],
+            "contexts": [{"name": name, "context": {"cluster": cluster["name"], "user": name}}],
+            "current-context": name,
+        }
+        _write(self.folder, {f"{name}.kubeconfig": yaml.safe_dump(document)})
+        return self.folder / f"{name}.kubeconfig"
+
+    def _cluster(self) -> Object:
+        """The administrator's current cluster; what stands in other files is taken in."""
+        admins = yaml.safe_load(self.kubeconfig.read_text())
+        context = next(each for each in admins["contexts"] if each["name"] == admins["current-context"])
+        found: Object = next(
+            each for each in admins["clusters"] if each["name"] == context["context"]["cluster"]
+        )
+        cluster = found["cluster"]
+        authority = cluster.pop("certificate-authority", None)
+        if authority is not None:
+            data = (self.kubeconfig.parent / authority).read_bytes()
+            cluster["certificate-authority-data"] = base64.b64encode(data).decode()
+        return found
+
+    # ---- the kubelet's part
+
+    async def start(self, deployment: str, name: str, *flags: str) -> Served:
+        """A pod of the Deployment as a process; `flags` come behind those of its container.
+
+        A node would run it with the cluster's address in its environment; here a kubeconfig with the mounted token says
+        it.
+        """
+        found = self.named("Deployment", deployment)
+        namespace, pod = found["metadata"]["namespace"], found["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        mounts = {
+            mount["mountPath"]: self.folder / name / mount["name"] for mount in container["volumeMounts"]
+        }
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        for mount in container["volumeMounts"]:
+            files = await self._files(volumes[mount["name"]], namespace, pod)
+            _write(mounts[mount["mountPath"]], files)
+        arguments = [_moved(argument, mounts) for argument in container["args"]]
+        kubeconfig = self._kubeconfig(name, mounts[_TOKENS] / "token")
+        environment = {
+            each["name"]: namespace if "valueFrom" in each else each["value"] for each in container["env"]
+        }
+        process = Served(
+            name,
+            [*arguments, "--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1", *flags],
+            folder=self.folder,
+            environment=environment,
+        )
+        self.started.append(process)
+        return process
+
+    async def _files(self, volume: Object, namespace: str, pod: Object) -> dict[str, str]:
+        """What a volume holds, by name."""
+        files: dict[str, str] = {}
+        for source in (volume.get("projected") or {"sources": [volume]})["sources"]:
+            if "serviceAccountToken" in source:
+                wanted = source["serviceAccountToken"]
+                account, lives = pod["serviceAccountName"], wanted["expirationSeconds"]
+                files[wanted["path"]] = await self.token(namespace, account, seconds=lives)
+            elif "downwardAPI" in source:
+                for item in source["downwardAPI"]["items"]:
+                    assert item["fieldRef"]["fieldPath"] == "metadata.namespace"
+                    files[item["path"]] = namespace
+            elif source["configMap"]["name"] == "kube-root-ca.crt":
+                # A controller puts it into every namespace.
+                authority = self._cluster()["cluster"].get("certificate-authority-data", "")
+                files["ca.crt"] = base64.b64decode(authority).decode()
+            else:
+                name = source["configMap"]["name"]
+                path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+                files |= (await self.ask("GET", path))["data"]
+        return files
+
+    # ---- rights
+
+    def granted(self, account: str) -> set[Right]:
+        """All that the applied roles allow a ServiceAccount, with no regard to names and namespaces."""
+        roles = {(each["kind"], each["metadata"]["name"]): each for each in self.objects}
+        found: set[Right] = set()
+        for each in self.objects:
+            if each["kind"] not in ("ClusterRoleBinding", "RoleBinding"):
+                continue
+            if account in [subject["name"] for subject in each["subjects"]]:
+                found.update(_rights(roles[each["roleRef"]["kind"], each["roleRef"]["name"]]))
+        return found
+
+    def asked(self, account: str, namespace: str) -> Iterator[tuple[Right, Object]]:
+        """Every request that was made with the ServiceAccount's rights, and the audit event."""
+        user = f"system:serviceaccount:{namespace}:{account}"
+        assert self._audit_log is not None
+        for line in self._audit_log.read_text().splitlines():
+            event = json.loads(line)
+            if event["user"].get("username") != user:
+                continue
+            target = event.get("objectRef")
+            if target is None:
+                yield Right("", event["requestURI"].partition("?")[0], event["verb"]), event
+                continue
+            parts = (target["resource"], target.get("subresource", ""))
+            yield Right(target.get("apiGroup", ""), "/".join(filter(None, parts)), event["verb"]), event
+            further = (event.get("annotations") or {}).get(FURTHER, "")
+            for text in filter(None, further.split("; ")):
+                verb, resource = text.partition(":")[0].split(" ")[:2]
+                name, _, group = resource.partition(".")
+                yield Right(group, name, verb), event
+
+    def refusals(self, account: str, namespace: str) -> list[str]:
+        """What RBAC refused."""
+        return [
+            f"{right} at {event['requestURI']}"
+            for right, event in self.asked(account, namespace)
+            if event["responseStatus"]["code"] == 403
+        ]
+
+
+def _path(each: Object) -> str:
+    path, plural, namespaced = _KINDS[each["kind"]]
+    metadata = each["metadata"]
+    within = f"/namespaces/{metadata['namespace']}" if namespaced else ""
+    return f"{path}{within}/{plural}/{metadata['name']}"
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+def _moved(argument: str, mounts: Mapping[str, Path]) -> str:
+    """A path in a container as the path here."""
+    for mount, folder in mounts.items():
+        argument = argument.replace(mount, str(folder))
+    return argument
+
+
+def _rights(role: Object) -> Iterator[Right]:
+    for rule in role["rules"]:
+        for verb in rule["verbs"]:
+            for group in rule.get("apiGroups", ()):
+                for resource in rule["resources"]:
+                    yield Right(group, resource, verb)
+            for path in rule.get("nonResourceURLs", ()):
+                yield Right("", path, verb)
