@@ -19,6 +19,7 @@ import pytest
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 
+from .installed import Installation
 from .plane import ControlPlane, Run
 from .processes import Process, Scheduler
 
@@ -54,8 +55,8 @@ def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="package")
 def e2e_run(e2e_kubeconfig: Path) -> Iterator[Run]:
     """The run's namespace, ready for pods; it is gone afterwards."""
-    run = Run(kubeconfig=e2e_kubeconfig, embedded=VARIABLE not in os.environ, id=uuid.uuid4().hex[:8])
-    asyncio.run(_with_plane(run, make_namespace))
+    run = make_run(e2e_kubeconfig, embedded=VARIABLE not in os.environ)
+    asyncio.run(_with_plane(run, prepare))
     try:
         yield run
     finally:
@@ -70,7 +71,24 @@ async def _with_plane(run: Run, action: Callable[[ControlPlane], Any]) -> None:
         await transport.close()
 
 
-async def make_namespace(plane: ControlPlane) -> None:
+def make_run(kubeconfig: Path, *, embedded: bool) -> Run:
+    schedulers = kubeconfig.with_name("agent-scheduler.kubeconfig") if embedded else kubeconfig
+    return Run(kubeconfig=kubeconfig, embedded=embedded, id=uuid.uuid4().hex[:8], schedulers=schedulers)
+
+
+async def prepare(plane: ControlPlane) -> None:
+    """The run's namespace, and in a cluster of ours the rights of those who are under test."""
+    await _make_namespace(plane)
+    if not plane.run.embedded:
+        return
+    installation = Installation(plane.transport, plane.run.kubeconfig, plane.run.kubeconfig.parent)
+    await installation.apply("default")
+    # Those under test have other names than what the manifests install, and other leases with them.
+    await installation.allow_leases("agent-scheduler", plane.namespace)
+    await installation.kubeconfig_of("agent-scheduler", "agent-scheduler")
+
+
+async def _make_namespace(plane: ControlPlane) -> None:
     await plane.ask(
         "POST",
         "/api/v1/namespaces",
@@ -112,7 +130,7 @@ def scheduler(e2e_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         **BUDGETS,
     }
     folder = tmp_path_factory.mktemp("scheduler")
-    running = Scheduler("scheduler", folder=folder, kubeconfig=e2e_run.kubeconfig, config=config)
+    running = Scheduler("scheduler", folder=folder, kubeconfig=e2e_run.schedulers, config=config)
     try:
         asyncio.run(running.ready())
         yield running
@@ -152,7 +170,7 @@ def start(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> Iterator[Start]:
 
     def begin(name: str = "scheduler", *, config: dict[str, Any] | None = None, **more: Any) -> Scheduler:
         settings = {"profiles": [{"schedulerName": plane.scheduler_name}], **BUDGETS, **(config or {})}
-        more.setdefault("kubeconfig", e2e_run.kubeconfig)
+        more.setdefault("kubeconfig", e2e_run.schedulers)
         running = Scheduler(name, folder=tmp_path, config=settings, **more)
         started.append(running)
         return running

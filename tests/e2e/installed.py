@@ -108,6 +108,16 @@ class Installation:
         )
         self.objects.append(each)
 
+    async def allow_leases(self, account: str, namespace: str) -> None:
+        """What the Role about leases allows, in another namespace and whatever their names are."""
+        role = json.loads(json.dumps(self.named("Role", f"{account}-leader-election")))
+        binding = json.loads(json.dumps(self.named("RoleBinding", f"{account}-leader-election")))
+        for rule in role["rules"]:
+            rule.pop("resourceNames", None)
+        for each in (role, binding):
+            each["metadata"]["namespace"] = namespace
+            await self.add(each)
+
     async def remove(self) -> None:
         """Deletes all that was applied, what is in namespaces with them."""
         for each in reversed(self.objects):

@@ -42,9 +42,13 @@ _NO_KUBELET = [
 class Run:
     """One run of the suite against one control plane."""
 
+    #: An administrator's.
     kubeconfig: Path
     embedded: bool
     id: str
+    #: Of those who are under test: they have the rights that the manifests give the scheduler, and no others. The
+    #: administrator's where the cluster is not ours.
+    schedulers: Path
 
     @property
     def namespace(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,8 +21,8 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.objects.quantity import resource_value
 
-from .conftest import BUDGETS, VARIABLE, make_namespace
-from .plane import ControlPlane, Run
+from .conftest import BUDGETS, VARIABLE, make_run, prepare
+from .plane import ControlPlane
 from .processes import Process, Scheduler
 
 pytestmark = [
@@ -35,7 +34,6 @@ pytestmark = [
 ]
 
 Rule = dict[str, Any]
-_TOKEN = "e2e-token"
 #: Pods that cannot be bound are tried again soon, so that the tests do not wait for backoffs.
 _SOON = {"podInitialBackoffSeconds": 0.05, "podMaxBackoffSeconds": 1, "workerCount": 4}
 
@@ -52,7 +50,7 @@ class Faulty:
     def start(self, name: str = "scheduler", *, flags: Sequence[str] = ()) -> Scheduler:
         config = {"profiles": [{"schedulerName": self.plane.scheduler_name}], **_SOON, **BUDGETS}
         scheduler = Scheduler(
-            name, folder=self._folder, kubeconfig=self.plane.run.kubeconfig, config=config, flags=flags
+            name, folder=self._folder, kubeconfig=self.plane.run.schedulers, config=config, flags=flags
         )
         self.schedulers.append(scheduler)
         return scheduler
@@ -107,7 +105,7 @@ async def faulty(tmp_path: Path) -> AsyncIterator[Open]:
 async def faulty_cluster(folder: Path, rules: Sequence[Rule], seed: int) -> AsyncIterator[Faulty]:
     plan, kubeconfig = folder / "faults.json", folder / "kubeconfig"
     plan.write_text(json.dumps({"seed": seed, "rules": rules}))
-    served = ["--port", "0", "--nodes", "0", "--no-kubelets", "--tls", "--token", _TOKEN]
+    served = ["--port", "0", "--nodes", "0", "--no-kubelets", "--tls", "--authorization-mode", "RBAC"]
     cluster = Process(
         "cluster",
         ["cluster", *served, "--kubeconfig-out", str(kubeconfig), "--faults", str(plan)],
@@ -116,11 +114,11 @@ async def faulty_cluster(folder: Path, rules: Sequence[Rule], seed: int) -> Asyn
     faulty: Faulty | None = None
     try:
         await cluster.until(lambda: "cluster ready" in cluster.said(), "greeting")
-        run = Run(kubeconfig=kubeconfig, embedded=True, id=uuid.uuid4().hex[:8])
+        run = make_run(kubeconfig, embedded=True)
         transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig))
         try:
             plane = ControlPlane(transport, run, f"{run.id}-1")
-            await make_namespace(plane)
+            await prepare(plane)
             async with plane.pods, plane.events:
                 faulty = Faulty(cluster, plane, folder)
                 yield faulty

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 async def test_what_happened_during_an_outage_is_made_up_for(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    async with Proxy(plane.run.kubeconfig) as proxy:
+    async with Proxy(plane.run.schedulers) as proxy:
         scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
         await scheduler.ready()
         await plane.add_node("n", cpu="4")
@@ -46,7 +46,7 @@ async def test_what_happened_during_an_outage_is_made_up_for(
 async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    async with Proxy(plane.run.kubeconfig) as proxy:
+    async with Proxy(plane.run.schedulers) as proxy:
         scheduler = start(
             kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"),
             config={"clientConnection": {"qps": 40, "burst": 20}, "bindConcurrency": 8},
@@ -86,7 +86,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
 async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    async with Proxy(plane.run.kubeconfig) as proxy:
+    async with Proxy(plane.run.schedulers) as proxy:
         proxy.refuse()
         scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
         await scheduler.until(
@@ -110,7 +110,7 @@ async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
 async def test_a_scheduler_that_never_reached_the_api_server_ends_at_a_signal(
     plane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    async with Proxy(plane.run.kubeconfig) as proxy:
+    async with Proxy(plane.run.schedulers) as proxy:
         proxy.refuse()
         scheduler = start(kubeconfig=proxy.write_kubeconfig(tmp_path / "kubeconfig"))
         await scheduler.until(lambda: scheduler.get("/livez")[0] == 200, "answer")

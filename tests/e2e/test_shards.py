@@ -135,7 +135,7 @@ async def test_node0_goes_from_one_scheduler_to_the_other_as_in_the_designs_tabl
         plane = faulty.plane
 
         def start(name: str, **more: Any) -> Scheduler:
-            scheduler = Scheduler(name, folder=tmp_path, kubeconfig=plane.run.kubeconfig, **more)
+            scheduler = Scheduler(name, folder=tmp_path, kubeconfig=plane.run.schedulers, **more)
             faulty.schedulers.append(scheduler)
             return scheduler
 

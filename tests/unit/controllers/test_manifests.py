@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.config.sharding import load_sharding
 from agent_scheduler.controlling.flags import add_arguments, settings_of
 from tests.needed import kubectl
@@ -63,7 +64,8 @@ def deployed() -> Any:
     add_arguments(parser)
     arguments = list(CONTAINER["args"])
     assert arguments.pop(0) == "controllers"
-    return settings_of(parser.parse_args(arguments), namespace=lambda: DEPLOYMENT["metadata"]["namespace"])
+    own = OwnNamespace(DEPLOYMENT["metadata"]["namespace"], "the pod")
+    return settings_of(parser.parse_args(arguments), namespace=lambda: own)
 
 
 def test_the_deployments_command_line_is_accepted_and_serves_where_it_is_asked() -> None:
