@@ -136,7 +136,6 @@ class Connection(asyncio.Protocol):
         "idle_since",
         "retires_at",
         "served",
-        "streaming",
     )  # fmt: skip
 
     def __init__(
@@ -168,9 +167,8 @@ class Connection(asyncio.Protocol):
         self.deadline = self.idle_since = 0.0
         #: In the loop's time, set by the pool: from when on it serves no further exchange.
         self.retires_at = math.inf
-        #: Where the body of a 200 goes, and whether that is what comes now.
+        #: Where the body of a 200 goes as it comes.
         self._inflow: Inflow | None = None
-        self.streaming = False
         # Of the exchange under way; `send` sets them anew.
         self._head_only = False
         self._received = False
@@ -231,6 +229,11 @@ class Connection(asyncio.Protocol):
         if self.closed or self._transport is None or self._transport.is_closing():
             return False
         return self._poll is None or not self._poll.poll(0)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether it serves a watch, answered or not yet."""
+        return self._inflow is not None
 
     @property
     def busy(self) -> bool:
@@ -341,7 +344,6 @@ class Connection(asyncio.Protocol):
             self._parser = httptools.HttpResponseParser(self)
         elif self._inflow is not None and self._answer is not None and self._parser.get_status_code() == 200:
             answer, self._answer = self._answer, self._inflow
-            self.streaming = True
             if not answer.done():
                 answer.set_result(Response(200, b"", Headers(self._headers)))
 
@@ -351,7 +353,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._unframed = 0
-        if self.streaming and self._inflow is not None:
+        if self._inflow is not None and self._answer is self._inflow:
             self._inflow.feed(body)
             return
         self._held += len(body)

@@ -50,8 +50,8 @@ class Dialer:
                     server_hostname=address.server_hostname if address.tls is not None else None,
                 )
         except BaseException:
+            # The socket is the event loop's by now, and closed by it.
             self._avoided = peer
-            sock.close()
             raise
 
     async def _connected(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

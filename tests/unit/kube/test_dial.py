@@ -151,3 +151,40 @@ def test_a_request_that_is_given_up_does_not_arrive_later(
     """The kernel would go on sending it, for longer than a lease lasts."""
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         assert runner.run(given_up(how)) is None
+
+
+async def failing_beside_good_ones(authority: Authority) -> None:
+    """Handshakes that fail in every way, and requests on other connections all the while."""
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    async with (
+        saying([[OK]] * 500) as plain,
+        saying([[OK]], tls=server_tls(authority, "other.example")) as other,
+    ):
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            mute_url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+            good = Http1Transport(Endpoint(plain.url), pool_size=4)
+            bad = [
+                Http1Transport(Endpoint(url, trusting), connect_timeout=0.02)
+                for url in (mute_url, other.url, plain.url.replace("http:", "https:"))
+            ]
+
+            async def fail(transport: Http1Transport) -> None:
+                with pytest.raises(NotSent):
+                    await post(transport)
+
+            for _ in range(10):
+                failing = [asyncio.create_task(fail(transport)) for transport in bad]
+                assert set(await asyncio.gather(*(post(good) for _ in range(20)))) == {200}
+                await asyncio.gather(*failing)
+                assert set(await asyncio.gather(*(post(good) for _ in range(20)))) == {200}
+            for transport in (good, *bad):
+                await transport.close()
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connections_that_fail_do_not_touch_others(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    """A socket that is closed twice is by then another's."""
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(failing_beside_good_ones(Authority(tmp_path)))

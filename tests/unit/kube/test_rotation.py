@@ -134,6 +134,24 @@ async def test_a_busy_connection_of_the_old_certificate_is_not_used_again_and_a_
         await eventually(lambda: server.open == 1)
 
 
+async def test_a_watch_that_still_waits_for_its_answer_is_begun_anew_too(authority: Authority) -> None:
+    async with naming(authority) as server, client(server, authority) as made:
+        server.go_on.clear()
+
+        async def watch() -> None:
+            async with made.transport.stream("/watch", read_timeout=30):
+                raise AssertionError("answered")
+
+        watching = asyncio.create_task(watch())
+        await eventually(lambda: any(each.streaming for each in made.transport._pool._open))
+        authority.issue("new", stem="me")
+        fresh = asyncio.create_task(made.later(61))
+        with pytest.raises(OutcomeUnknown, match="certificates were replaced"):
+            await watching
+        server.go_on.set()
+        assert await fresh == "new"
+
+
 async def test_a_new_certificate_beside_the_old_key_is_not_used_and_told_of_once(
     authority: Authority,
 ) -> None:
