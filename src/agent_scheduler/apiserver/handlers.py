@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import orjson
 import yaml
 
-from . import deletion, discovery, metrics, openapi, reading, scale, subresources, tokens, writing
+from . import deletion, discovery, metrics, openapi, patching, reading, scale, subresources, tokens, writing
 from .auth import issuer_pages, policy
 from .auth.aggregation import gather
 from .auth.audit import Observer
@@ -299,7 +299,7 @@ class Api:
         if method == "PUT" and "update" in verbs:
             return writing.update(registry, served, namespace, name, subresource="", request=request)
         if method == "PATCH" and "patch" in verbs:
-            response = writing.patched(registry, served, namespace, name, subresource="", request=request)
+            response = patching.patched(registry, served, namespace, name, subresource="", request=request)
             if served.name == DEFINITIONS and response.status == 201:
                 self._establish(response)
             return response
@@ -332,7 +332,7 @@ class Api:
         if method == "PUT":
             return writing.update(registry, served, namespace, name, subresource=subresource, request=request)
         if method == "PATCH":
-            return writing.patched(
+            return patching.patched(
                 registry, served, namespace, name, subresource=subresource, request=request
             )
         raise method_not_allowed()
