@@ -132,14 +132,14 @@ class Allocations:
         claims: list[Json] = []
         given: list[Json] = []
         if (promise := reservation.promise) is not None:
-            allocation = orjson.loads(orjson.dumps(promise.allocation.status("")))
+            allocation = orjson.loads(orjson.dumps(promise.allocation.status("", reservation.at)))
             self._choose(process, _for(reservation.pod.uid), allocation)
             claims.append({"metadata": {"name": "of its own"}, "spec": promise.spec})
             given.append(allocation)
         for part in parts:
             assert part.allocation is not None, "chosen so"
             known = devices.claim(part.claim)
-            allocation = orjson.loads(orjson.dumps(part.allocation.status(part.uid)))
+            allocation = orjson.loads(orjson.dumps(part.allocation.status(part.uid, reservation.at)))
             self._choose(process, part.uid, allocation)
             if known is None:
                 self._wrong("S17", process, f"{part.claim[1]} is allocated and not there")

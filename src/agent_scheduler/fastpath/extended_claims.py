@@ -92,7 +92,8 @@ class ExtendedClaims:
         if not self._devices.keep_promise(key, promise.allocation, pod.uid):
             return f"resourceclaim {made.namespace}/{made.name} has been changed by somebody else"
         part = Part(key, made.uid, promise.allocation, promise.allocation.holding)
-        problem = await self._writer.write(Reservation(pod, reservation.node_name, (part,)), wanted=wanted)
+        one = Reservation(pod, reservation.node_name, (part,), at=reservation.at)
+        problem = await self._writer.write(one, wanted=wanted)
         return problem or await self._tell(pod, told(pod, made.name, promise.mappings), wanted)
 
     def bound(self, uid: str) -> None:

@@ -71,13 +71,22 @@ class FailureHandler:
         self.history = history
 
     def unschedulable(
-        self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float, nominated: str | None = None
+        self,
+        entry: Entry,
+        pod: PodInfo,
+        refusal: Refusal,
+        *,
+        started: float,
+        nominated: str | None = None,
+        again: bool = False,
     ) -> bool:
-        """Every node was refused, or there is none. `nominated` as for `Messenger.refused`.
+        """Every node was refused, or there is none. `nominated` as for `Messenger.refused`. `again`: the pod is tried
+        again after a backoff, whatever happens.
 
         Returns whether the pod still waits.
         """
-        place = self._queue.add_unschedulable(entry, unschedulable_plugins=refusal.plugins or {NO_NODES})
+        plugins = () if again else refusal.plugins or {NO_NODES}
+        place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
         self._observer.attempted(pod.scheduler_name, "unschedulable", started)
         if place is None:
             return False

@@ -21,7 +21,7 @@ from agent_scheduler.engine.decide import ClassViews
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
 from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.plugins.dynamic_resources import binding_timeouts
+from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
@@ -291,6 +291,7 @@ class FastPath:
             binder=self.binder,
             clock=timing.clock,
             room=None if self.lending is None else self.lending.has_room,
+            refill=devices.refill,
         )
         self._classes = PodClasses()
         kinds = [
@@ -334,7 +335,7 @@ class FastPath:
             self._picture.read_again("Pod")
         if bool(images) != bool(before):
             self._picture.read_again("Node")
-        self.cluster.devices.binding_timeouts = binding_timeouts(profiles)
+        take_timeouts(profiles, self.cluster.devices)
         self.cluster.owners.schedulers = reading(Reads.OWNERS)
         if self.cluster.owners.schedulers:
             self._picture.also(picture.owners(self.cluster))

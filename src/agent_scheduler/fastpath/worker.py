@@ -6,14 +6,16 @@ what the binder's check is for. When each has its turn is the matter of `worker_
 
 A cycle is synchronous, so the snapshot cannot change under it, and for the same reason one snapshot, brought up to
 date at the start of each cycle, serves all workers: a row that changed is copied and asked about once, not once a
-worker. Whatever a cycle raises is that pod's failure: the pod backs off as after an error, and the worker goes on.
+worker. What takes long, searches for devices, is done a portion at a time: the pod is then decided on by several
+cycles. Whatever a cycle raises is that pod's failure: the pod backs off as after an error, and the worker goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from math import inf
+from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.compiled import first_refusing
@@ -36,6 +38,28 @@ from .shard import Shard
 
 #: By profile, what is asked one after the other until one has a node; what the last says is told of a pod.
 Views = tuple[Mapping[str, ClassViews], ...]
+
+
+#: Seconds for which a pod that has a node already waits until it is known of all nodes whether they would do.
+_WITH_A_NODE: Final = 1.0
+
+
+class Decided(NamedTuple):
+    view: ClassView
+    decision: Placement | Refusal | Attempt
+    #: Whether searches were given up, so that nodes were refused that might do.
+    is_partial: bool = False
+
+
+class Unfinished(NamedTuple):
+    """A decision that another cycle has to go on with."""
+
+    worker: Worker
+    entry: Entry
+    began: float
+
+    def go_on(self) -> Unfinished | None:
+        return self.worker.cycle(self.entry, began=self.began)
 
 
 class WorkerObserver(Protocol):
@@ -100,33 +124,44 @@ class Worker:
         self._views = views
         self._candidates = candidates
 
-    def cycle(self, entry: Entry) -> None:
-        """Decide on one popped pod. What a plugin raises is reported, and the pod backs off."""
+    def cycle(self, entry: Entry, *, began: float | None = None) -> Unfinished | None:
+        """Decide on one popped pod. What a plugin raises is reported, and the pod backs off.
+
+        What it returns is still to be decided, by another cycle with the same `entry` and `began`.
+        """
         pod = self._cluster.pods.get(entry.uid)
         if pod is None or not self._cluster.waits(entry.uid) or entry.uid in self._cluster.ledger.placements:
             self._cluster.queue.done(entry.uid)
-            return
-        started = self._clock()
+            return None
+        cycle_began = self._clock()
+        started = cycle_began if began is None else began
         if pod.cls.error:
             self._failures.unreadable(entry, pod, started=started)
-            return
+            return None
         if self._shard is not None and (why := self._shard.unready):
             self._failures.without_shard(
                 entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
             )
-            return
+            return None
         try:
-            view, decision = self._decide(pod)
+            decided = self._decide(pod, cycle_began - started)
         except PodUnrankable as why:
             self._failures.error(entry, pod, str(why), started=started)
-            return
+            return None
         except Exception as error:
             self._observer.cycle_failed(self._index, pod, error)
             self._failures.error(entry, pod, f"{type(error).__name__}: {error}", started=started)
-            return
-        self._observer.decided(self._index, pod.scheduler_name, self._clock() - started)
+            return None
+        self._observer.decided(self._index, pod.scheduler_name, self._clock() - cycle_began)
+        if decided is None:
+            return Unfinished(self, entry, started)
+        self._carry_out(entry, pod, decided, started)
+        return None
+
+    def _carry_out(self, entry: Entry, pod: PodInfo, decided: Decided, started: float) -> None:
+        view, decision = decided.view, decided.decision
         if isinstance(decision, Refusal):
-            self._failures.unschedulable(entry, pod, decision, started=started)
+            self._failures.unschedulable(entry, pod, decision, started=started, again=decided.is_partial)
         elif isinstance(decision, Attempt):
             self._refuse(entry, pod, decision, started)
         else:
@@ -165,11 +200,17 @@ class Worker:
         if candidate is not None and preemption is not None:
             preemption.start(pod, candidate, waits=waits)
 
-    def _decide(self, pod: PodInfo) -> tuple[ClassView, Placement | Refusal | Attempt]:
+    def _decide(self, pod: PodInfo, spent: float) -> Decided | None:
+        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken."""
+        devices = self._cluster.devices
+        asks_devices = bool(pod.claims or pod.cls.extended)
+        if asks_devices:
+            # Of nodes that others than cycles have asked about.
+            devices.again()
+            if self._now is not None:
+                devices.now = self._now().timestamp()
         self._snapshot.refresh()
         columns = self._snapshot.columns
-        if pod.claims and self._now is not None:
-            self._cluster.devices.now = self._now().timestamp()
         cls = self._snapshot.handle.class_of(pod)
         preemption = self._preemption
         against = NO_RIVALS if preemption is None else preemption.nominations.against(pod)
@@ -188,12 +229,23 @@ class Worker:
                 taken=taken,
             )
             if not isinstance(decision, Refusal):
-                return view, decision
+                break
+        is_partial = asks_devices and devices.again()
+        placed = not isinstance(decision, Refusal)
+        if is_partial and spent < self._patience(pod, placed=placed):
+            return None
+        if placed or is_partial:
+            return Decided(view, decision, is_partial)
         if preemption is not None:
             claims = view.pod.claims
             said = self._deallocate(pod, claims) if claims is not None and self._deallocate else NO_CLAIMS
-            return view, self._preempt(preemption, pod, view, against, said)
-        return view, decision
+            return Decided(view, self._preempt(preemption, pod, view, against, said))
+        return Decided(view, decision)
+
+    def _patience(self, pod: PodInfo, *, placed: bool) -> float:
+        """Seconds for which searches for devices are gone on with, if there is a node already and if not."""
+        longest = self._cluster.devices.filter_timeout(pod.scheduler_name) or inf
+        return min(longest, _WITH_A_NODE) if placed else longest
 
     def _preempt(
         self,

@@ -5,6 +5,8 @@ one pod, all on the cluster as it is before the round; then the binder settles w
 is where conflicts come from in one process, apart from what watches bring while a result waits: among the pods of one
 round, of which there are as many as workers. One worker alone never races.
 
+Decisions that take more than one cycle are gone on with one at a time, one cycle between two turns.
+
 Several rounds make a turn of the event loop, and binds are sent when it ends: to go through the loop for each pod, and
 from one kind of work to another, costs as much as a quarter of all that is done for a plain one (docs/decisions/0014).
 To place all that wait would let watches, answers and pods of higher priority wait for too long.
@@ -14,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from .binder import Binder
 from .feed import Entry, Feed
-from .worker import Worker
+from .worker import Unfinished, Worker
 
 #: Pods that are decided on in one turn of the event loop, unless one round has more; and seconds after which no further
 #: round is begun.
@@ -38,8 +41,11 @@ class WorkerPool:
         binder: Binder,
         clock: Callable[[], float],
         room: Callable[[], bool] | None = None,
+        refill: Callable[[], None] = lambda: None,
     ) -> None:
-        """`room`: whether another pod may be decided on; if not given, what the binder says."""
+        """`room`: whether another pod may be decided on; if not given, what the binder says. `refill` is called when
+        what decisions may cost is theirs anew."""
+        self._refill = refill
         self._room = room or binder.has_room
         #: Whose turn it is. Pods that come one at a time go to one after the other.
         self._workers = itertools.cycle(workers)
@@ -48,13 +54,29 @@ class WorkerPool:
         self._feed = feed
         self._binder = binder
         self._clock = clock
+        #: Pods that are in flight, in the order in which they are gone on with.
+        self._unfinished: deque[Unfinished] = deque()
 
     async def run(self) -> None:
         """Until the queue is closed, or cancelled."""
-        while (entry := await self._feed.pop(self._room)) is not None:
-            self._turn(entry)
+        while True:
+            goes_on = bool(self._unfinished) and self._room()
+            entry = self._feed.next(self._room) if goes_on else await self._feed.pop(self._room)
+            if entry is not None:
+                self._refill()
+                self._turn(entry)
+            elif not goes_on:
+                return
+            if goes_on:
+                self._refill()
+                self._keep(self._unfinished.popleft().go_on())
+                self._binder.judge()
             self._binder.send()
             await asyncio.sleep(0)
+
+    def _keep(self, unfinished: Unfinished | None) -> None:
+        if unfinished is not None:
+            self._unfinished.append(unfinished)
 
     def _turn(self, first: Entry) -> None:
         ends = self._clock() + _SECONDS
@@ -72,7 +94,7 @@ class WorkerPool:
                 if place:
                     self._binder.judge()
                 return False
-            next(self._workers).cycle(entry)
+            self._keep(next(self._workers).cycle(entry))
             entry = None
         self._binder.judge()
         return True

@@ -118,6 +118,7 @@ async def test_the_claim_that_is_made_for_extended_resources_is_waited_for_too()
         await until(lambda: told(found, "BindingConditionsPending"))
         (claim,) = await found.claims()
         await until(lambda: waits(found, running, "p", claim))
+        assert (await found.claims())[claim]["status"]["allocation"]["allocationTimestamp"]
         assert await found.cluster.placed() == {}
         await report(found, claim, ATTACHED)
         await until(lambda: all_placed(found, 1))

@@ -17,6 +17,9 @@ from agent_scheduler.apiserver.device_attaching import Attaching, DeviceAttacher
 from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
 from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
 from agent_scheduler.apiserver.resource_claims import ResourceClaims as ClaimController
+from agent_scheduler.engine.dra import catalogue
+from agent_scheduler.engine.plugins.args import DynamicResourcesArgs
+from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.fastpath import calls, prebind
 from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
@@ -559,3 +562,62 @@ async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it()
             shown.set()
             await until(lambda: not running.fast_path.binder.in_flight)
             await found.audit()
+
+
+async def test_pods_are_decided_on_a_portion_at_a_time_where_devices_take_long_to_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No portion suffices for all nodes, so each decision takes several cycles, with those of others between them."""
+    monkeypatch.setattr(catalogue, "PORTION", 40)
+    nodes = [f"n{index:02}" for index in range(12)]
+    async with devices(*nodes) as found, scheduling(found.cluster.transport) as running:
+        await found.add_template()
+        for index in range(8):
+            await found.add_pod(f"p{index}", template="t")
+            await found.cluster.add_pod(f"plain{index}")
+        await until(lambda: all_placed(found, 16))
+        await found.audit()
+        await until(lambda: nothing_assumed(running))
+        assert sum(running.reports.counts[f"worker {index}"] for index in range(8)) > 16
+        assert running.reports.failures == [] and running.reports.problems == []
+        assert running.reports.attempts == {"scheduled": 16}
+
+
+async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
+    """Six requests for four devices each of sixteen kinds, all unlike: nobody lives to see the end of that search."""
+    args = {"DynamicResources": DynamicResourcesArgs(filter_timeout=0.05)}
+    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
+    async with (
+        devices("n1", per_node=40) as found,
+        scheduling(
+            found.cluster.transport, profiles=(profile,), initial_backoff=0.1, max_backoff=0.1
+        ) as running,
+    ):
+        requests = [
+            {
+                "name": f"r{index}",
+                "exactly": {"deviceClassName": DRIVER, "count": 4, "allocationMode": "ExactCount"},
+            }
+            for index in range(6)
+        ]
+        unlike = [{"distinctAttribute": f"{DRIVER}/model"}, {"distinctAttribute": f"{DRIVER}/numa"}]
+        requests[-1]["exactly"]["selectors"] = [
+            {"cel": {"expression": f"device.attributes['{DRIVER}'].index >= 0"}}
+        ]
+        body = {
+            "metadata": {"name": "hard"},
+            "spec": {
+                "devices": {
+                    "requests": requests,
+                    "constraints": [{**each, "requests": ["r5"]} for each in unlike],
+                }
+            },
+        }
+        await found.cluster.ask("POST", CLAIMS, body)
+        await found.add_pod("p", claim="hard")
+        told = await until(lambda: found.cluster.condition("p"))
+        assert told["message"].startswith("0/1 nodes are available: 1 timed out trying to allocate devices.")
+        await until(lambda: running.reports.attempts["unschedulable"] >= 3)
+        # Others go on meanwhile.
+        await found.cluster.add_pod("plain")
+        await until(lambda: all_placed(found, 1))

@@ -5,23 +5,37 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from agent_scheduler.fastpath.worker import Unfinished
 from agent_scheduler.fastpath.worker_pool import WorkerPool
 
 
 class World:
     """Workers, a feed and a binder that write down what was asked of them. A cycle takes `seconds`."""
 
-    def __init__(self, *, workers: int, pods: int, seconds: float = 0.0, room: int = 1000) -> None:
+    def __init__(
+        self,
+        *,
+        workers: int,
+        pods: int,
+        seconds: float = 0.0,
+        room: int = 1000,
+        long: dict[str, int] | None = None,
+        refills: bool = False,
+    ) -> None:
         self.now = 0.0
         self.seconds = seconds
         self.left = [f"p{number}" for number in range(pods)]
         self.room = room
         self.log: list[Any] = []
+        #: Pod -> cycles that it takes beyond the first.
+        self.long = long or {}
+        more: dict[str, Any] = {"refill": self.refill} if refills else {}
         self.pool = WorkerPool(
             [Worker(self, index) for index in range(workers)],  # type: ignore[misc]
             feed=self,  # type: ignore[arg-type]
             binder=self,  # type: ignore[arg-type]
             clock=lambda: self.now,
+            **more,
         )
 
     def has_room(self) -> bool:
@@ -40,15 +54,22 @@ class World:
         self.log.append("turn")
         return self.next(room)
 
+    def refill(self) -> None:
+        self.log.append("refill")
+
 
 class Worker:
     def __init__(self, world: World, index: int) -> None:
         self.world, self.index = world, index
 
-    def cycle(self, entry: str) -> None:
+    def cycle(self, entry: str, *, began: float | None = None) -> Unfinished | None:
         self.world.now += self.world.seconds
-        self.world.room -= 1
         self.world.log.append((self.index, entry))
+        if self.world.long.get(entry, 0):
+            self.world.long[entry] -= 1
+            return Unfinished(self, entry, 0.0)  # type: ignore[arg-type]
+        self.world.room -= 1
+        return None
 
 
 def told(world: World) -> list[Any]:
@@ -85,6 +106,23 @@ def test_a_turn_ends_where_the_binder_has_room_for_no_more() -> None:
     world = World(workers=2, pods=10, room=3)
     assert [len(turn) for turn in turns(told(world))] == [3, 0]
     assert len(world.left) == 7
+
+
+def test_what_takes_more_than_one_cycle_is_gone_on_with_between_the_turns_of_others() -> None:
+    world = World(workers=1, pods=20, long={"p0": 3, "p1": 1}, refills=True)
+    log = told(world)
+    assert [each[1] for each in log if isinstance(each, tuple)] == [
+        *(f"p{number}" for number in range(16)), *("p16", "p17", "p18", "p19"), "p0", "p1", "p0", "p0",
+    ]  # fmt: skip
+    # Each turn, and each cycle between two of them, has what it may cost anew.
+    assert log.count("refill") == 2 + 4
+    assert world.left == [] and log[-1] == "turn"
+
+
+def test_what_takes_more_than_one_cycle_waits_for_room_as_others_do() -> None:
+    world = World(workers=1, pods=3, room=2, long={"p0": 2})
+    log = told(world)
+    assert [each[1] for each in log if isinstance(each, tuple)] == ["p0", "p1", "p2"]
 
 
 def turns(log: list[Any]) -> list[list[Any]]:

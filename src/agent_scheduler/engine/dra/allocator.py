@@ -1,4 +1,4 @@
-"""Which devices the claims of a pod get on a node: complete, deterministic, and bounded in time.
+"""Which devices the claims of a pod get on a node: complete, deterministic, and a portion at a time.
 
 The rules are those of kube-scheduler's structured allocator, with these differences. Where an expression or a request
 for all devices makes that one give up the pod, this one refuses the node. Admin access to a device keeps no other claim
@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
 
 from ..nodeinfo import NodeInfo
 from ..volumes.reach import reaches
 from .allocation import Allocation, Config, Picked
+from .budget import Budget
 from .catalogue import Devices
 from .demand import Demand
 from .extended import met_by_devices
 from .plans import ClaimPlan, Failed, plan_of
-from .search import Choice, OutOfSteps, Search
+from .search import Choice, Search
 from .sites import Site, site_of
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -30,34 +33,40 @@ TIMED_OUT: Final = "timed out trying to allocate devices"
 LEFT_OVER: Final = "cannot schedule extended resource claim"
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 
-#: Devices that a search may try, each time that it does; some 20 ms.
-STEPS: Final = 10_000
-#: What each search may have of a budget that others have used up.
-_AT_LEAST: Final = 100
+#: What it costs to ask about a node at all.
+_VISIT: Final = 15
 #: `FirstAvailableDeviceRequestMaxSize`.
 _ALTERNATIVES: Final = 8
 
 
-class Refused(NamedTuple):
+class Refused(msgspec.Struct, frozen=True):
     """`reason` is in kube-scheduler's words."""
 
     reason: str
 
 
-class Budget:
-    """Steps that several searches have together, so that one hostile claim does not take its time on every node."""
+class Undecided(Refused, frozen=True):
+    """The budget was used up before there was an answer. `search` can be gone on with; None: it was not begun."""
 
-    __slots__ = ("left",)
+    search: Any = None
 
-    def __init__(self, steps: int = STEPS) -> None:
-        self.left = steps
+
+#: Of a node that there was no budget left for.
+NOT_ASKED: Final = Undecided(TIMED_OUT)
 
 
 def allocate(
-    demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | None = None
+    demand: Demand,
+    devices: Devices,
+    node: NodeInfo,
+    budget: Budget | None = None,
+    begun: Undecided = NOT_ASKED,
 ) -> tuple[Allocation, ...] | Refused:
     """An allocation for each of `demand.wanted`, in their order (and one more, at the end, for extended resources that
-    devices stand for on this node). Pure: it takes nothing, see `Devices.assume`."""
+    devices stand for on this node). Pure: it takes nothing, see `Devices.assume`. `begun`: what came of it before, if
+    nothing has changed since."""
+    budget = budget or Budget()
+    budget.left -= _VISIT
     plan = plan_of(demand, devices)
     if plan.problem:
         return Refused(plan.problem)
@@ -75,17 +84,16 @@ def allocate(
         if not claims:
             return ()
         site = site_of(devices, node)
-        limit = STEPS if budget is None else min(STEPS, max(budget.left, _AT_LEAST))
-        search = Search(claims, site, limit)
-        found = search.run()
+        search = begun.search or Search(claims, site)
+        before = search.steps
+        try:
+            found = search.run(max(budget.left, 0))
+        finally:
+            budget.left -= search.steps - before
     except Failed as failed:
         return Refused(str(failed))
-    except OutOfSteps:
-        if budget is not None:
-            budget.left -= limit
-        return Refused(TIMED_OUT)
-    if budget is not None:
-        budget.left -= search.steps
+    if found is None:
+        return Undecided(TIMED_OUT, search)
     if not found:
         return Refused(search.problem or _why(site))
     return tuple(

@@ -3,6 +3,8 @@
 Where devices were only taken since, by others, no search can find more than before: what was refused still is, and what
 was found is still what is found first, if nobody took of it. So a device that all nodes can have costs each of them a
 look and not a search.
+
+What a budget has cut short is no answer: the search is kept, and gone on with when the node is asked about again.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Any, NamedTuple
 
 from ..nodeinfo import NodeInfo
 from .allocation import Allocation
-from .allocator import CANNOT_ALLOCATE, Budget, Refused, allocate
+from .allocator import CANNOT_ALLOCATE, NOT_ASKED, Refused, Undecided, allocate
+from .budget import Budget
 from .catalogue import Devices
 from .demand import Demand
 from .plans import plan_of
@@ -29,7 +32,8 @@ class _Kept(NamedTuple):
 
 
 def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | None = None) -> Answer:
-    """`allocate`, asked again only if the answer may be another one."""
+    """`allocate`, asked again only if the answer may be another one. Without steps in the budget only what is known is
+    said."""
     plan = plan_of(demand, devices)
     stamp, loosened = devices.stamp(node.name), devices.loosened(node.name)
     kept: MutableMapping[Any, _Kept] = plan.answers
@@ -40,14 +44,19 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | No
             # None of these nodes has pools of its own, and no answer is about one of them alone.
             kept, key = plan.site_answers, site
             stamp, loosened = (0, stamp[1]), (0, loosened[1])
-    found = kept.get(key)
+    found, begun = kept.get(key), NOT_ASKED
     if found is not None and (key is not node.name or found.node is node or _alike(found.node, node)):
         if found.stamp == stamp:
-            return found.answer
-        if found.loosened == loosened and not plan.takes_all and _holds(found.answer, devices):
+            if isinstance(found.answer, Undecided):
+                begun = found.answer
+            else:
+                return found.answer
+        elif found.loosened == loosened and not plan.takes_all and _holds(found.answer, devices):
             kept[key] = found._replace(stamp=stamp)
             return found.answer
-    new = allocate(demand, devices, node, budget)
+    if budget is not None and budget.left <= 0:
+        return begun
+    new = allocate(demand, devices, node, budget, begun)
     kept[key] = _Kept(stamp, loosened, node, new)
     return new
 

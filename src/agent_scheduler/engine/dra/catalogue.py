@@ -16,6 +16,7 @@ import msgspec
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
+from .budget import ENDLESS, FILTER_TIMEOUT, PORTION, Budget
 from .checking import contradictions
 from .claimspec import ClaimSpec
 from .devices import PoolId
@@ -60,7 +61,12 @@ class Devices:
         self.version = 0
         #: Unix seconds, as whoever has a clock last said.
         self.now = 0.0
-        #: By profile; see `binding_timeout`.
+        #: What searches may cost, until whoever decides gives more; and the nodes for which it did not suffice, which
+        #: are to be asked about again: see `again`.
+        self.budget = Budget(ENDLESS)
+        self.undecided: set[str] = set()
+        #: By profile; see `filter_timeout` and `binding_timeout`.
+        self.filter_timeouts: Mapping[str, float] = {}
         self.binding_timeouts: Mapping[str, float] = {}
         self.classes: dict[str, DeviceClassInfo] = {}
         self.claims: dict[ClaimKey, ClaimInfo] = {}
@@ -125,6 +131,10 @@ class Devices:
         if claim is None or claim.binding is None:
             return False
         return bool(claim.binding.failure) or claim.binding.is_late(self.now, self.binding_timeout(profile))
+
+    def filter_timeout(self, profile: str) -> float:
+        """Seconds for which a pod's searches may be gone on with; 0 for no end."""
+        return self.filter_timeouts.get(profile, FILTER_TIMEOUT)
 
     def binding_timeout(self, profile: str) -> float:
         """Seconds that devices may take to become ready."""
@@ -397,6 +407,17 @@ class Devices:
         if (promised := self._withdraw(holder)) is not None:
             changed.append((promised, msgspec.structs.replace(promised, allocation=None, reserved_for=())))
         return changed
+
+    def refill(self) -> None:
+        """Searches may go on for one more portion."""
+        self.budget = Budget(PORTION)
+
+    def again(self) -> bool:
+        """Have the nodes asked about again that are undecided. Whether there are any."""
+        names, self.undecided = self.undecided, set()
+        if names:
+            self.changed(names)
+        return bool(names)
 
     def forget_node(self, name: str) -> None:
         """The node is gone: nothing is kept that was worked out for it."""

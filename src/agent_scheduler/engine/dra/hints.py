@@ -17,8 +17,9 @@ from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
 from ..queueing.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, own_pod
-from .allocator import Refused
+from .allocator import Refused, Undecided
 from .answers import answer
+from .budget import Budget
 from .catalogue import Devices
 from .demand import Demand, PodRef, demand, demand_of, missing
 from .devices import Device
@@ -117,7 +118,8 @@ class Hints:
         if old is not None and old.labels == new.labels and wanted.extended is None:
             # Its amounts have changed.
             return False
-        return not isinstance(answer(wanted, devices, new), Refused)
+        found = answer(wanted, devices, new, Budget())
+        return isinstance(found, Undecided) or not isinstance(found, Refused)
 
     # ---- whom an event can concern
 

@@ -21,6 +21,7 @@ from ..nodeinfo import NodeInfo
 from .allocation import Allocation, Holding
 from .allocator import Refused
 from .answers import answer
+from .budget import Budget
 from .catalogue import RESERVED_AT_MOST, Devices
 from .demand import Demand, PodClaim, PodRef, claims_of, to_allocate
 from .extended import claim_for
@@ -92,7 +93,7 @@ def reserve(
     """Take what the pod's claims need on the node. On a refusal nothing is taken. `at`: the time, as the API has it."""
     if demand.problem:
         return Refused(demand.problem)
-    found = answer(demand, devices, node)
+    found = answer(demand, devices, node, Budget())
     if isinstance(found, Refused):
         return found
     claims = claims_of(claims)

@@ -1,11 +1,12 @@
 """The search for devices: one request after the other, each device that can be had in turn, back when none is left.
 
-It is complete: it finds an allocation whenever there is one, unless it takes more steps than it may. Three things keep
-it short. Devices of one kind are tried once at each place. The devices of one request are taken in the order of the
-site, for their order means nothing. And what is left to be done is known to fail, wherever the same devices were taken
-before for the requests so far.
+It is complete: it finds an allocation whenever there is one. Four things keep it short. Devices that a request could
+never have, because others have them or their counters are used up, are put aside once for all. Devices of one kind are
+tried once at each place. The devices of one request are taken in the order of the site, for their order means nothing.
+And what is left to be done is known to fail, wherever the same devices were taken before for the requests so far.
 
-The search is a stack of generators, not a recursion: a pod may have more devices than Python has frames.
+The search is a stack of generators, not a recursion: a pod may have more devices than Python has frames. When it has
+taken as many steps as it may, it stops where it is, and can be gone on with for as long as nothing has changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any, Final, NamedTuple
 from .capacity import Consumption, consumption, fits
 from .devices import Attribute
 from .plans import Ask, ClaimPlan, Failed
-from .prospects import is_hopeless
 from .sites import Seat, Site
 
 #: `AllocationResultsMaxSize`.
@@ -24,11 +24,14 @@ DEVICES_AT_MOST: Final = 32
 #: Before a search has come so far, it is not worth while to ask if it can succeed, or to remember where it failed.
 _SHORT: Final = 50
 
-#: Passing a device by takes so much less time than trying it.
+#: Passing a device by takes so much less time than trying it, and to ask an expression so much more.
 _PASSED_A_STEP: Final = 16
+_EVALUATION: Final = 5
 
-#: Levels of the search; each yields the next one to be tried. None: everything has been found.
+#: Levels of the search; each yields the next one to be tried, or one of these. None: everything has been found.
 Level = Iterator[Any]
+_PAUSE: Final = object()
+_HOPELESS: Final = object()
 
 
 class _Known(NamedTuple):
@@ -37,8 +40,20 @@ class _Known(NamedTuple):
     wanted: tuple[Consumption, ...] | None
 
 
-class OutOfSteps(Exception):
-    """The search was given up."""
+class _OutOfSteps(Exception):
+    """There were not steps enough to begin."""
+
+
+class _Scan:
+    """The seats that a request might have, as far as they were looked for."""
+
+    __slots__ = ("found", "left")
+
+    def __init__(self, seats: Iterator[int]) -> None:
+        #: Those that are left to be looked at; None once all were.
+        self.left: Iterator[int] | None = seats
+        #: (index, what is wrong with asking about it).
+        self.found: list[tuple[int, Failed | None]] = []
 
 
 class Choice:
@@ -65,12 +80,15 @@ class Search:
         "_claims",
         "_counters",
         "_dead",
+        "_has_admin",
         "_index",
         "_limit",
         "_passed",
+        "_scans",
         "_seats",
         "_shares",
         "_site",
+        "_stack",
         "_taken",
         "_used",
         "_values",
@@ -80,14 +98,17 @@ class Search:
         "steps",
     )
 
-    def __init__(self, claims: Sequence[ClaimPlan], site: Site, limit: int) -> None:
+    def __init__(self, claims: Sequence[ClaimPlan], site: Site) -> None:
         self._claims = claims
         self._site = site
         self._seats = site.seats
-        self._limit = limit
+        self._limit = 0
         self.steps = 0
-        #: Devices that were passed by, because somebody has them or one like them did not do.
+        #: Devices that were passed by, which costs a part of a step.
         self._passed = 0
+        #: Empty until it has begun.
+        self._stack: list[Level] = []
+        self._scans: dict[Ask, _Scan] = {}
         #: Why a request for all devices could not be met though they are there; empty if that never happened.
         self.problem = ""
         #: By claim.
@@ -98,22 +119,32 @@ class Search:
         #: By claim and constraint: the values of its devices.
         self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
         #: (pool, counter) -> what the devices taken here use of it.
-        self._counters: dict[Hashable, int] = {}
+        self._counters: dict[Any, int] = {}
         #: Seat -> what is taken of a shared device here, one entry a use.
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
+        self._has_admin = any(ask.option.admin for claim in claims for asks in claim.requests for ask in asks)
         self._all: dict[Ask, list[int]] = {}
         self._dead: set[Hashable] = set()
         #: Whether it was asked already if this can lead anywhere.
         self._weighed = False
 
-    def run(self) -> bool:
-        """Whether everything could be had; it is then in `chosen`. Raises `Failed` and `OutOfSteps`."""
-        if (found := self._first()) is not None:
-            self.chosen[0].append(found)
-            return True
-        for claim in self._claims:
-            self._prepare(claim)
-        stack: list[Level] = [self._request(0, 0)]
+    def run(self, steps: int) -> bool | None:
+        """Whether everything could be had; it is then in `chosen`. Raises `Failed`.
+
+        None: that is still undecided after so many steps. Whoever calls again goes on.
+        """
+        self._limit = self.steps + steps
+        stack = self._stack
+        if not stack:
+            if (found := self._first()) is not None:
+                self.chosen[0].append(found)
+                return True
+            try:
+                for claim in self._claims:
+                    self._prepare(claim)
+            except _OutOfSteps:
+                return None
+            stack.append(self._request(0, 0))
         while stack:
             try:
                 level = next(stack[-1])
@@ -122,12 +153,27 @@ class Search:
                 continue
             if level is None:
                 return True
+            if level is _PAUSE:
+                return None
+            if level is _HOPELESS:
+                return False
             stack.append(level)
             if not self._weighed and self.steps > _SHORT:
                 self._weighed = True
-                if is_hopeless(self._claims, self._seats, self._wanted):
-                    return False
+                stack.append(self._weigh())
         return False
+
+    def _is_over(self) -> bool:
+        """Whether it has taken its steps."""
+        if self._passed >= _PASSED_A_STEP:
+            self.steps += self._passed // _PASSED_A_STEP
+            self._passed %= _PASSED_A_STEP
+        return self.steps > self._limit
+
+    def _selects(self, ask: Ask, seat: Seat) -> bool:
+        if ask.selectors and ask.selectors not in seat.facts.answers:
+            self.steps += _EVALUATION * len(ask.selectors)
+        return ask.selects(seat.facts)
 
     def _first(self) -> Choice | None:
         """What most pods ask for is one device, and the first that is free and selected is what a search would find.
@@ -141,17 +187,17 @@ class Search:
         option = ask.option
         if option.takes_all or option.number != 1 or option.admin or ask.applying:
             return None
-        for passed, seat in enumerate(self._seats):
-            if seat.facts.shared or passed > self._limit:
+        for index in self._site.open:
+            seat = self._seats[index]
+            self._passed += 1
+            if seat.facts.shared or self._is_over():
                 return None
-            if seat.name in seat.pool.exclusive or seat.name in seat.pool.shares:
-                continue
-            if not ask.selects(seat.facts):
+            if not self._selects(ask, seat):
                 continue
             device = seat.device
             if device.taints or device.consumes or self._wanted(ask, seat) is None:
                 return None
-            self.steps = 1
+            self.steps += 1
             return Choice(ask, seat, 0, 0, ())
         return None
 
@@ -180,11 +226,68 @@ class Search:
                 f"claim {claim.name}, request {ask.option.name}: asks for all devices, "
                 f"but resource pool {pool} is currently {state}"
             )
-        return [
-            index
-            for index, seat in enumerate(self._seats)
-            if ask.selects(seat.facts) and self._wanted(ask, seat) is not None
-        ]
+        found = []
+        for index, seat in enumerate(self._seats):
+            if self._is_over():
+                raise _OutOfSteps
+            self._passed += 1
+            if self._selects(ask, seat) and self._wanted(ask, seat) is not None:
+                found.append(index)
+        return found
+
+    def _scan_of(self, ask: Ask) -> _Scan:
+        scan = self._scans.get(ask)
+        if scan is None:
+            # Admin access takes nothing from those who have a device.
+            seats = range(len(self._seats)) if ask.option.admin else self._site.open
+            scan = self._scans[ask] = _Scan(iter(seats))
+        return scan
+
+    def _look_at_one(self, ask: Ask, scan: _Scan) -> None:
+        """Look at one more seat that a request might have."""
+        assert scan.left is not None, "there are more"
+        index = next(scan.left, None)
+        if index is None:
+            scan.left = None
+            return
+        self._passed += 1
+        seat = self._seats[index]
+        try:
+            if not self._selects(ask, seat):
+                return
+        except Failed as failed:
+            scan.found.append((index, failed))
+            return
+        if not seat.has_counters or not ask.tolerates(seat.device.taints) or self._wanted(ask, seat) is None:
+            return
+        scan.found.append((index, None))
+
+    def _weigh(self) -> Level:
+        """Whether it can succeed at all: asked of those that take long, for most of these have no chance."""
+        together = 0
+        for claim in self._claims:
+            for asks in claim.requests:
+                possible = False
+                for ask in asks:
+                    if ask.option.takes_all:
+                        possible = True
+                        continue
+                    scan = self._scan_of(ask)
+                    while scan.left is not None:
+                        if self._is_over():
+                            yield _PAUSE
+                        self._look_at_one(ask, scan)
+                    # Errors are for the search to meet.
+                    possible = possible or (
+                        len(scan.found) >= ask.option.number or any(error for _, error in scan.found)
+                    )
+                if not possible:
+                    yield _HOPELESS
+                if not any(ask.option.admin or ask.option.takes_all for ask in asks):
+                    together += min(ask.option.number for ask in asks)
+        seats = [self._seats[index] for index in self._site.open]
+        if together > len(seats) and not any(seat.facts.shared for seat in seats):
+            yield _HOPELESS
 
     # ---- levels
 
@@ -211,21 +314,33 @@ class Search:
             return
         if len(self.chosen[at]) + left > DEVICES_AT_MOST:
             return
-        seats = self._seats
+        scan, seats = self._scan_of(ask), self._seats
         failed: set[int] = set()
-        for index in range(start, len(seats)):
+        place = start
+        while True:
+            while place >= len(scan.found) and scan.left is not None:
+                if self._is_over():
+                    yield _PAUSE
+                self._look_at_one(ask, scan)
+            if place >= len(scan.found):
+                return
+            index, error = scan.found[place]
+            place += 1
             seat = seats[index]
             if seat.kind in failed or not self._is_free(at, ask, index, seat):
                 self._passed += 1
                 continue
-            self.steps += 1
-            if self.steps + self._passed // _PASSED_A_STEP > self._limit:
-                raise OutOfSteps
-            if not ask.selects(seat.facts):
+            if error is not None:
+                raise error
+            # Too few are left from here on; the others are looked at all the same, for the errors that they may have.
+            if scan.left is None and len(scan.found) - place < left - 1:
+                self._passed += 1
                 continue
-            # Too few are left from here on; the others are asked all the same, for the errors that they may have.
-            if index <= len(seats) - left and self._take(at, request, rank, ask, index):
-                yield self._take_some(at, request, rank, ask, left - 1, index + 1)
+            self.steps += 1
+            if self._is_over():
+                yield _PAUSE
+            if self._take(at, request, rank, ask, index):
+                yield self._take_some(at, request, rank, ask, left - 1, place)
                 self._give_back(at, index)
             if seat.kind >= 0:
                 failed.add(seat.kind)
@@ -257,6 +372,8 @@ class Search:
             self._used[at],
             len(self.chosen[at]),
             tuple(map(tuple, self._values[at])),
+            # What else is in use follows from the seats that are taken.
+            tuple(sorted(self._counters.items())) if self._has_admin else (),
             tuple((seat, tuple(uses)) for seat, uses in sorted(self._shares.items()) if uses),
         )
 

@@ -33,11 +33,28 @@ class Seat:
         self.id = DeviceId(*pool.id, device.name)
         self.kind = kind
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody might have it, as far as others leave it to him."""
+        pool, name = self.pool, self.name
+        return name not in pool.exclusive and (self.facts.shared or name not in pool.shares)
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether enough of its counters is left, or in use for it already by others who share it."""
+        pool = self.pool
+        if not self.device.consumes or (self.facts.shared and self.name in pool.shares):
+            return True
+        used, there = pool.counters_used, pool.counters
+        return all(
+            size + used.get(counter, 0) <= there.get(counter, 0) for counter, size in self.device.consumes
+        )
+
 
 class Site:
     """What a node sees. Nodes that see the same of pools that are nobody's own share one."""
 
-    __slots__ = ("__weakref__", "seats", "shared", "troubles")
+    __slots__ = ("__weakref__", "_open", "_open_at", "_pools", "seats", "shared", "troubles")
 
     def __init__(
         self, seats: tuple[Seat, ...], troubles: tuple[tuple[PoolId, str], ...], shared: bool
@@ -47,6 +64,18 @@ class Site:
         self.troubles = troubles
         #: Whether other nodes may have it, so that an answer about it is one about all of them.
         self.shared = shared
+        self._pools = tuple({seat.pool.id: seat.pool for seat in seats}.values())
+        self._open: tuple[int, ...] = ()
+        self._open_at: tuple[int, ...] | None = None
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """The seats that nobody has for himself, by their index. Kept until something is taken or given back."""
+        at = tuple([pool.changes for pool in self._pools])
+        if at != self._open_at:
+            self._open_at = at
+            self._open = tuple([index for index, seat in enumerate(self.seats) if seat.is_open])
+        return self._open
 
 
 class _Known(NamedTuple):

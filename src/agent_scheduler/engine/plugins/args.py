@@ -191,7 +191,7 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
-    #: How long a search for devices may take on one node.
+    #: How long a pod's searches for devices are gone on with; 0 for no end.
     filter_timeout: Duration = 10.0
     #: How long PreBind waits for devices to be made ready (`bindingConditions`).
     binding_timeout: Duration = 600.0

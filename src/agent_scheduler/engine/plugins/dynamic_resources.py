@@ -3,19 +3,23 @@
 What it promises for claims that have no allocation yet is kept by the binder, which takes the devices and has the
 claims written before the pod is bound. A node where alternatives of a request come early in its list ranks before one
 where they come late.
+
+Searches share a budget (`Devices.budget`). A node that it does not suffice for is refused for now, in kube-scheduler's
+words, and is among `Devices.undecided`, for whoever decides to ask again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ..columns import Bools, Columns, Ints, Rows
-from ..dra.allocator import STEPS, Budget, Refused
+from ..dra.allocator import Refused, Undecided
 from ..dra.answers import Answer, answer
+from ..dra.budget import Budget
 from ..dra.catalogue import Devices
 from ..dra.demand import Demand, PodRef, missing
 from ..dra.explaining import lacking
@@ -31,18 +35,25 @@ from .args import DynamicResourcesArgs
 
 NAME = "DynamicResources"
 
-#: Nodes that a hostile claim may cost all steps of a search, each time that all are asked.
-_HARD_NODES = 5
+#: What a single row may cost, however little is left.
+_ONE_ROW: Final = 500
 
 
 class State(NamedTuple):
     demand: Demand
     devices: Devices
 
-    def answer(self, nodes: Columns, row: int, budget: Budget | None = None) -> Answer:
+    def answer(self, nodes: Columns, row: int, budget: Budget) -> Answer:
         node = nodes.nodes[row]
         assert node is not None, "asked about rows with a node"
-        return answer(self.demand, self.devices, node, budget)
+        found = answer(self.demand, self.devices, node, budget)
+        if isinstance(found, Undecided):
+            self.devices.undecided.add(node.name)
+        return found
+
+    def answer_of_one(self, nodes: Columns, row: int) -> Answer:
+        budget = self.devices.budget
+        return self.answer(nodes, row, budget if budget.left >= _ONE_ROW else Budget(_ONE_ROW))
 
 
 class DynamicResources(Filter):
@@ -57,6 +68,11 @@ class DynamicResources(Filter):
         self._args = args or DynamicResourcesArgs()
         self._devices = devices
         self._hints = Hints(devices)
+
+    @property
+    def filter_timeout(self) -> float:
+        """Seconds for which a pod's searches may be gone on with; 0 for no end."""
+        return self._args.filter_timeout
 
     @property
     def binding_timeout(self) -> float:
@@ -86,8 +102,7 @@ class DynamicResources(Filter):
         return State(pod.claims, devices)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        budget = Budget(_HARD_NODES * STEPS)
-        present = nodes.present
+        budget, present = state.devices.budget, nodes.present
         return np.fromiter(
             (
                 bool(present[row]) and not isinstance(state.answer(nodes, row, budget), Refused)
@@ -98,11 +113,11 @@ class DynamicResources(Filter):
         )
 
     def feasible_row(self, state: State, nodes: Columns, row: int) -> bool:
-        return not isinstance(state.answer(nodes, row), Refused)
+        return not isinstance(state.answer_of_one(nodes, row), Refused)
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        budget = Budget(_HARD_NODES * STEPS)
-        answers = [state.answer(nodes, row, budget) for row in rows.tolist()]
+        known = Budget(0)
+        answers = [state.answer(nodes, row, known) for row in rows.tolist()]
         return Counter(each.reason for each in answers if isinstance(each, Refused))
 
     def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
@@ -111,7 +126,7 @@ class DynamicResources(Filter):
 
     def missing(self, state: State, nodes: Columns, row: int) -> str:
         node = nodes.nodes[row]
-        found = state.answer(nodes, row)
+        found = state.answer_of_one(nodes, row)
         if node is None or not isinstance(found, Refused):
             return ""
         return lacking(found, state.demand, state.devices, node)
@@ -120,14 +135,16 @@ class DynamicResources(Filter):
         return self._hints.events()
 
 
-def binding_timeouts(profiles: Mapping[str, Profile]) -> dict[str, float]:
-    """By profile; see `DynamicResources.binding_timeout`."""
-    return {
-        name: plugin.binding_timeout
+def take_timeouts(profiles: Mapping[str, Profile], devices: Devices) -> None:
+    """Have decisions go by what the profiles say."""
+    plugins = {
+        name: plugin
         for name, profile in profiles.items()
         for plugin in profile.filters
         if isinstance(plugin, DynamicResources)
     }
+    devices.filter_timeouts = {name: plugin.filter_timeout for name, plugin in plugins.items()}
+    devices.binding_timeouts = {name: plugin.binding_timeout for name, plugin in plugins.items()}
 
 
 class DynamicResourcesScore(Score):
@@ -153,5 +170,5 @@ class DynamicResourcesScore(Score):
     def score_row(self, state: State, nodes: Columns, row: int) -> int:
         if nodes.nodes[row] is None:
             return 0
-        found = state.answer(nodes, row)
+        found = state.answer_of_one(nodes, row)
         return 0 if isinstance(found, Refused) else sum(each.preference for each in found)

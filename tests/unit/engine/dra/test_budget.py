@@ -1,0 +1,212 @@
+"""What a budget cuts short is no refusal: large clusters with much in use, and claims that are hard to meet, a portion
+of steps at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Refused, Undecided, allocate
+from agent_scheduler.engine.dra.answers import answer
+from agent_scheduler.engine.dra.budget import PORTION, Budget
+from agent_scheduler.engine.dra.records import read_claim
+from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
+from tests.decisions.devices.validity import Cluster, Obj
+from tests.unit.engine.dra.objects import (
+    DRIVER,
+    N0,
+    allocated_to,
+    attributes,
+    books,
+    claim_of,
+    device,
+    exactly,
+    slice_of,
+    wanted,
+)
+
+#: Profiles of a GPU that is divided, by the memory that they take of 40.
+PROFILES = {"1g": 5, "2g": 10, "3g": 20, "4g": 20, "7g": 40}
+PLACES = {"1g": 7, "2g": 3, "3g": 2, "4g": 1, "7g": 1}
+
+
+def partitions(gpu: int) -> list[dict[str, Any]]:
+    """Fourteen devices, and five more that are as the smallest."""
+    return [
+        {
+            "name": f"gpu{gpu}-{profile}-{place}",
+            "attributes": {"profile": {"string": profile}, "gpu": {"int": gpu}},
+            "consumesCounters": [
+                {"counterSet": f"gpu{gpu}", "counters": {"mem": {"value": str(PROFILES[profile])}}}
+            ],
+        }
+        for profile, places in {**PLACES, "1g": PLACES["1g"] + 5}.items()
+        for place in range(places)
+    ]
+
+
+def node(name: str) -> Obj:
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    return {"metadata": {"name": name}, "status": {"allocatable": amounts, "capacity": amounts}}
+
+
+def pools(name: str, gpus: int) -> list[Obj]:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": f"gpu{gpu}", "counters": {"mem": {"value": "40"}}} for gpu in range(gpus)]
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool}
+    devices = [each for gpu in range(gpus) for each in partitions(gpu)]
+    return [
+        {"metadata": {"name": f"{name}-c"}, "spec": {**spec, "sharedCounters": counters}},
+        {"metadata": {"name": f"{name}-d"}, "spec": {**spec, "devices": devices}},
+    ]
+
+
+def full(name: str, gpus: int) -> Obj:
+    """Every GPU of the node is somebody's as a whole."""
+    results = [
+        {"request": "r", "driver": DRIVER, "pool": name, "device": f"gpu{gpu}-7g-0"} for gpu in range(gpus)
+    ]
+    return {
+        "metadata": {"name": f"used-{name}"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+
+
+def of_profile(profile: str, number: int = 1) -> dict[str, Any]:
+    expression = f"device.attributes['{DRIVER}'].profile == '{profile}'"
+    return {
+        "deviceClassName": "any",
+        "count": number,
+        "selectors": [{"cel": {"expression": expression}}],
+    }
+
+
+CLAIMS = {
+    "one": [{"name": "r", "exactly": of_profile("7g")}],
+    "several": [
+        {"name": "r0", "exactly": of_profile("3g", 2)},
+        {"name": "r1", "exactly": of_profile("1g", 4)},
+    ],
+    "alternatives": [
+        {
+            "name": "r",
+            "firstAvailable": [
+                {"name": profile, **of_profile(profile, number)}
+                for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
+            ],
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def crowded() -> DeviceEngine:
+    """480 full nodes of eight divided GPUs before twenty free ones."""
+    names = [f"full-{index:03}" for index in range(480)] + [f"zfree-{index}" for index in range(20)]
+    return DeviceEngine(
+        Cluster(
+            nodes=[node(name) for name in names],
+            classes=[{"metadata": {"name": "any"}, "spec": {}}],
+            slices=[each for name in names for each in pools(name, 8)],
+            allocated=[full(name, 8) for name in names if name.startswith("full")],
+        ),
+        (),
+    )
+
+
+@pytest.mark.parametrize("asked", CLAIMS)
+def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: DeviceEngine) -> None:
+    claim = {"metadata": {"name": asked}, "spec": {"devices": {"requests": CLAIMS[asked]}}}
+    crowded.devices.set_claim(read_claim(stored(claim, NAMESPACE)))
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{"name": "c"}],
+            "resourceClaims": [{"name": "c", "resourceClaimName": asked}],
+        },
+    }
+    nodes = in_portions(crowded, pod, at_most=12)
+    assert sorted(nodes) == sorted(f"zfree-{index}" for index in range(20))
+    (found,) = crowded.allocations(pod, nodes[0])
+    assert len(found.picked) == {"one": 1, "several": 6, "alternatives": 2}[asked]
+
+
+def in_portions(engine: DeviceEngine, pod: Obj, *, at_most: int) -> tuple[str, ...]:
+    """Where the pod can go, once it is decided of all nodes."""
+    for _ in range(at_most):
+        engine.devices.refill()
+        found = engine.where(pod)
+        assert engine.devices.budget.left > -PORTION
+        if not engine.devices.again():
+            return found.nodes
+    raise AssertionError(f"undecided after {at_most} portions: {found.message}")
+
+
+def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -> None:
+    """Eleven thousand in a pool before the one that does; each is of its own kind."""
+    many = [device(f"d{index:05}", attributes=attributes(index=index)) for index in range(11_000)]
+    last = f"device.attributes['{DRIVER}'].index == 10999"
+    claim = claim_of("c", exactly(selectors=[{"cel": {"expression": last}}]))
+    devices = books(slice_of("s", *many), claim)
+    portions = 1
+    while isinstance(found := answer(wanted(devices, "c"), devices, N0, Budget(PORTION)), Undecided):
+        portions += 1
+    assert not isinstance(found, Refused) and found[0].picked[0].id.device == "d10999"
+    assert 1 < portions < 20
+    # Known by now, of whichever claim that asks the same.
+    budget = Budget(PORTION)
+    assert not isinstance(allocate(wanted(devices, "c"), devices, N0, budget), Refused)
+    assert budget.left > PORTION - 1_000
+
+
+def hard() -> Any:
+    """Six times four devices that are all of them apart by an attribute with seven values."""
+    apart = [
+        device(f"d{index:02}", attributes=attributes(a=index, b=index % 7, c=index % 5))
+        for index in range(40)
+    ]
+    many = [exactly(f"r{index}", count=4) for index in range(6)]
+    apart_by = [{"distinctAttribute": f"{DRIVER}/b"}]
+    return books(slice_of("s", *apart), claim_of("hard", *many, constraints=apart_by))
+
+
+def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> None:
+    apart = [device(f"d{index:02}", attributes=attributes(a=index, b=index % 5)) for index in range(12)]
+    requests = [exactly(f"r{index}", count=2) for index in range(3)]
+    unlike = [{"distinctAttribute": f"{DRIVER}/b"}]
+    devices = books(slice_of("s", *apart), claim_of("c", *requests, constraints=unlike))
+    demand = wanted(devices, "c")
+    whole = Budget(10_000_000)
+    assert allocate(demand, devices, N0, whole) == Refused(CANNOT_ALLOCATE)
+    needed = 10_000_000 - whole.left
+    assert needed > 2_000
+    portions, spent = 0, 0
+    found: Any = Undecided(TIMED_OUT)
+    while isinstance(found, Undecided):
+        budget = Budget(500)
+        found = answer(demand, devices, N0, budget)
+        spent += 500 - budget.left
+        portions += 1
+    assert found == Refused(CANNOT_ALLOCATE)
+    assert portions >= needed // 500
+    # A visit is paid for each time.
+    assert needed <= spent <= needed + 20 * portions
+
+
+def test_what_was_cut_short_is_kept_by_nobody() -> None:
+    devices = hard()
+    demand = wanted(devices, "hard")
+    first = answer(demand, devices, N0, Budget(200))
+    assert isinstance(first, Undecided) and first.search is not None
+    taken = first.search.steps
+    # Without steps nothing is done, and nothing is said that was not known.
+    again = answer(demand, devices, N0, Budget(0))
+    assert isinstance(again, Undecided) and first.search.steps == taken
+    second = answer(demand, devices, N0, Budget(200))
+    assert isinstance(second, Undecided) and second.search is first.search and second.search.steps > taken
+    # What has changed since makes it a search for something else.
+    devices.set_claim(claim_of("other", status=allocated_to("d00")))
+    third = answer(demand, devices, N0, Budget(200))
+    assert isinstance(third, Undecided) and third.search is not first.search
