@@ -144,6 +144,16 @@ def test_a_spec_that_cannot_be_read_names_the_place(spec: dict[str, Any], place:
     assert place in read_pod(pod_json(**spec), PodClasses()).cls.error
 
 
+def test_host_ports_are_held_by_all_that_runs_on_and_by_no_ordinary_init_container() -> None:
+    init = [
+        container(ports=[{"hostPort": 81}], restartPolicy="Always"),
+        container(ports=[{"hostPort": 82}]),
+    ]
+    body = pod_json(containers=[container(ports=[{"hostPort": 80}])], initContainers=init)
+    ports = read_pod(body, PodClasses()).cls.host_ports
+    assert sorted(port for _, _, port in ports) == [80, 81]
+
+
 def test_what_can_be_read_of_a_pod_counts_whatever_else_is_wrong_with_it() -> None:
     body = pod_json(
         "a",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from .world import World, limit, rate, settings, shard
+from agent_scheduler.engine.shards.policies import Limits
+from agent_scheduler.engine.shards.settings import NodeLimitArgs
+
+from .world import GIB, World, limit, rate, settings, shard
 
 
 def many(world: World, count: int, used: int = 0, prefix: str = "n") -> None:
@@ -194,3 +197,15 @@ def test_volcanos_default_gives_an_idle_cluster_to_both_schedulers() -> None:
     )
     many(world, 5)
     assert dict(world.plan().counts) == {"volcano": 3, "agent": 2}
+
+
+def test_of_several_limits_the_closest_counts_whichever_comes_first() -> None:
+    one = NodeLimitArgs(min_nodes=2, max_nodes=9, max_percent=50, max_capacity={"cpu": "4"})
+    other = NodeLimitArgs(
+        min_nodes=1, max_nodes=5, max_percent=80, max_capacity={"cpu": "8", "memory": "1Gi"}
+    )
+    for first, second in ((one, other), (other, one)):
+        limits = Limits().and_also(first).and_also(second)
+        assert (limits.least, limits.most, limits.percent) == (2, 5, 50)
+        assert limits.budget == {"cpu": 4000, "memory": GIB}
+    assert Limits().and_also(NodeLimitArgs()) == Limits()
