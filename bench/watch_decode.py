@@ -105,7 +105,7 @@ def lines(pods: int) -> list[bytes]:
     return out
 
 
-_EMPTY_LIST = b'{"kind":"PodList","metadata":{"resourceVersion":"10"},"items":[]}'
+_EMPTY_LIST = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":[]}'
 
 
 class _Memory:
@@ -168,7 +168,7 @@ def serve(pods: int, pipe: Connection) -> None:
         while True:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.IncompleteReadError:
+            except (asyncio.IncompleteReadError, ConnectionError):
                 return
             if b"watch=1" not in head:
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(_EMPTY_LIST))

@@ -39,7 +39,9 @@ class Address:
     tunnel: Proxy | None = None
 
     def __str__(self) -> str:
-        return named(self.host, self.port)
+        there = named(self.host, self.port)
+        proxy = self.tunnel
+        return there if proxy is None else f"{there} through the proxy {named(proxy.host, proxy.port)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         self.closed = True
         if self._transport is None:
             return
-        if self._answer is not None and not self._transport.is_closing():
+        if self._answer is not None and not self.streaming and not self._transport.is_closing():
             sock = self._transport.get_extra_info("socket")
             if sock is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_UNSENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
 import traceback
 from collections.abc import AsyncIterator
@@ -246,6 +247,36 @@ async def test_a_proxy_that_opens_no_tunnel_means_not_sent_and_its_password_is_n
             await transport.close()
     said = "".join(traceback.format_exception(raised.value)) + repr(logs) + repr(endpoint)
     assert "heim" not in said and proxy.authorization.split()[1] not in said
+
+
+async def test_the_server_behind_a_proxy_has_to_prove_who_it_is(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    async with (
+        tunnelling(None) as proxy,
+        saying([[OK]], tls=server_tls(authority, "elsewhere.example")) as server,
+    ):
+        transport = Http1Transport(Endpoint(server.url, trusting, proxy=proxy.url))
+        with pytest.raises(NotSent, match=r"through the proxy 127.0.0.1:.*certificate verify failed"):
+            await post(transport)
+        await transport.close()
+        named = Http1Transport(
+            Endpoint(server.url, trusting, server_hostname="elsewhere.example", proxy=proxy.url)
+        )
+        assert await post(named) == 200
+        await named.close()
+
+
+async def test_a_proxy_that_is_not_there_is_named(tmp_path: Path) -> None:
+    trusting = ssl.create_default_context(cafile=str(Authority(tmp_path).file))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    endpoint = Endpoint("https://api.example", trusting, proxy=f"http://me:geheim@127.0.0.1:{port}")
+    transport = Http1Transport(endpoint)
+    with pytest.raises(NotSent, match=f"api.example:443 through the proxy 127.0.0.1:{port}") as raised:
+        await post(transport)
+    assert "geheim" not in "".join(traceback.format_exception(raised.value))
+    await transport.close()
 
 
 async def test_a_proxy_of_a_server_without_tls_is_sent_the_password_with_each_request() -> None:

@@ -255,6 +255,17 @@ async def test_a_connection_in_use_is_replaced_when_it_is_old(monkeypatch: pytes
         await transport.close()
 
 
+async def test_connections_that_are_opened_together_do_not_end_together() -> None:
+    async with saying([[OK]] * 2) as server:
+        transport = Http1Transport(Endpoint(server.url), max_age=300)
+        await asyncio.gather(*(post(transport) for _ in range(8)))
+        now = asyncio.get_running_loop().time()
+        ages = {round(each.retires_at - now) for each in transport._pool._open}
+        assert len(ages) > 4
+        assert all(205 <= age <= 300 for age in ages)
+        await transport.close()
+
+
 class _Clock:
     """A loop whose time is set."""
 
@@ -267,6 +278,23 @@ class _Clock:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loop, name)
+
+
+async def test_a_certificate_that_cannot_be_loaded_leaves_the_one_before_and_its_files_in_use(
+    authority: Authority,
+) -> None:
+    time = FakeTime()
+    tls = Tls(authority=authority.file, clock=lambda: time.now)
+    tls.identify(*authority.issue("old", stem="me"))
+    before = tls.context()
+    with pytest.raises(ssl.SSLError):
+        tls.identify(b"nonsense", b"nonsense")
+    assert tls.context() is before
+    time.now += 61
+    assert tls.context() is before
+    authority.issue("new", stem="me")
+    time.now += 61
+    assert tls.context() is not before
 
 
 # -- loading
