@@ -1,7 +1,7 @@
 """The ClusterRoles and ClusterRoleBindings that a server has from the start, as data.
 
-They are those of a real server (its bootstrap policy) that people, kubectl and schedulers use. The roles of kubelets,
-of kube-proxy, of certificates and of single controllers are left out: nobody here acts by them.
+They are those of a real server (its bootstrap policy) but for the roles of single controllers and the Roles in
+kube-system and kube-public: nobody here acts by them.
 
 A rule is written as verbs, groups, resources and, where there are any, names, each separated by spaces; `core` is the
 group without a name.
@@ -43,7 +43,8 @@ _ROLES: tuple[_Role, ...] = (
     # Of the distribution whose answers are this server's oracle: it lets everybody discover the issuer of tokens.
     _Role("system:openshift:public-info-viewer", urls="/.well-known /.well-known/*"),
     _Role(
-        "system:service-account-issuer-discovery", urls="/.well-known/openid-configuration /openid/v1/jwks"
+        "system:service-account-issuer-discovery",
+        urls="/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/",
     ),
     _Role(
         "system:monitoring",
@@ -148,7 +149,7 @@ _ROLES: tuple[_Role, ...] = (
         (
             _EVENTS,
             ("create", "coordination.k8s.io", "leases"),
-            ("get list update watch", "coordination.k8s.io", "leases", "kube-controller-manager"),
+            ("get update", "coordination.k8s.io", "leases", "kube-controller-manager"),
             ("create", "core", "secrets serviceaccounts"),
             ("delete", "core", "secrets"),
             ("get", "core", "configmaps namespaces secrets serviceaccounts"),
@@ -199,9 +200,101 @@ _ROLES: tuple[_Role, ...] = (
             ("get list patch update watch", "core", "persistentvolumeclaims"),
         ),
     ),
+    _Role(
+        "system:persistent-volume-provisioner",
+        (
+            ("create delete get list watch", "core", "persistentvolumes"),
+            ("get list update watch", "core", "persistentvolumeclaims"),
+            (_READ, "storage.k8s.io", "storageclasses"),
+            ("watch", "core", "events"),
+            _EVENTS,
+        ),
+    ),
+    _Role(
+        "system:heapster",
+        ((_READ, "core", "events namespaces nodes pods"), (_READ, "extensions", "deployments")),
+    ),
+    _Role("system:kube-aggregator", ((_READ, "core", "endpoints services"),)),
+    _Role("system:kube-dns", (("list watch", "core", "endpoints services"),)),
+    _Role(
+        "system:kubelet-api-admin",
+        (
+            (_READ, "core", "nodes"),
+            ("proxy", "core", "nodes"),
+            ("*", "core", "nodes/log nodes/metrics nodes/proxy nodes/stats"),
+            ("*", "core", "nodes/configz nodes/healthz nodes/pods"),
+        ),
+    ),
+    _Role(
+        "system:node",
+        (
+            _TOKEN_REVIEWS,
+            ("create", "authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews"),
+            (_READ, "core", "services"),
+            ("create get list watch", "core", "nodes"),
+            ("patch update", "core", "nodes/status"),
+            ("patch update", "core", "nodes"),
+            ("create patch update", "core", "events"),
+            (_READ, "core", "pods"),
+            ("create delete", "core", "pods"),
+            ("patch update", "core", "pods/status"),
+            ("create", "core", "pods/eviction"),
+            (_READ, "core", "configmaps secrets"),
+            ("get", "core", "persistentvolumeclaims persistentvolumes"),
+            ("get", "core", "endpoints"),
+            ("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
+            ("create delete get patch update", "coordination.k8s.io", "leases"),
+            ("get", "storage.k8s.io", "volumeattachments"),
+            ("create", "core", "serviceaccounts/token"),
+            ("get patch update", "core", "persistentvolumeclaims/status"),
+            (_READ, "storage.k8s.io", "csidrivers"),
+            ("create delete get patch update", "storage.k8s.io", "csinodes"),
+            (_READ, "node.k8s.io", "runtimeclasses"),
+            ("get", "resource.k8s.io", "resourceclaims"),
+            ("deletecollection", "resource.k8s.io", "resourceslices"),
+            ("get", "core", "serviceaccounts"),
+        ),
+    ),
+    _Role(
+        "system:node-bootstrapper",
+        (("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),),
+    ),
+    _Role(
+        "system:node-problem-detector",
+        (("get", "core", "nodes"), ("patch", "core", "nodes/status"), _EVENTS),
+    ),
+    _Role(
+        "system:node-proxier",
+        (
+            ("list watch", "core", "endpoints services"),
+            (_READ, "core", "nodes"),
+            _EVENTS,
+            ("list watch", "networking.k8s.io", "servicecidrs"),
+            ("list watch", "discovery.k8s.io", "endpointslices"),
+        ),
+    ),
+    *(
+        _Role(
+            f"system:certificates.k8s.io:certificatesigningrequests:{name}",
+            (("create", "certificates.k8s.io", f"certificatesigningrequests/{name}"),),
+        )
+        for name in ("nodeclient", "selfnodeclient")
+    ),
+    *(
+        _Role(
+            f"system:certificates.k8s.io:{name}-approver",
+            (("approve", "certificates.k8s.io", "signers", f"kubernetes.io/{name}"),),
+        )
+        for name in (
+            "kube-apiserver-client",
+            "kube-apiserver-client-kubelet",
+            "kubelet-serving",
+            "legacy-unknown",
+        )
+    ),
 )
 
-#: Role, and the users and groups that have it.
+#: Role, kind of subject, and the names of those who have it.
 _BOUND: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("cluster-admin", "Group", ("system:masters",)),
     ("system:discovery", "Group", ("system:authenticated",)),
@@ -211,6 +304,9 @@ _BOUND: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("system:monitoring", "Group", ("system:monitoring",)),
     ("system:service-account-issuer-discovery", "Group", ("system:serviceaccounts",)),
     ("system:kube-controller-manager", "User", ("system:kube-controller-manager",)),
+    ("system:node-proxier", "User", ("system:kube-proxy",)),
+    # Bound to nobody: a real server's node authorizer does what it was for.
+    ("system:node", "User", ()),
     ("system:kube-scheduler", "User", ("system:kube-scheduler",)),
     ("system:volume-scheduler", "User", ("system:kube-scheduler",)),
 )
@@ -223,14 +319,17 @@ def cluster_roles() -> list[dict[str, Any]]:
 
 def cluster_role_bindings() -> list[dict[str, Any]]:
     """The ClusterRoleBindings, ready to be created."""
-    return [
-        {
-            "metadata": _metadata(role),
-            "subjects": [{"kind": kind, "apiGroup": _GROUP, "name": name} for name in names],
-            "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role},
-        }
-        for role, kind, names in _BOUND
-    ]
+    return [_bound(*binding) for binding in _BOUND]
+
+
+def _bound(role: str, kind: str, names: tuple[str, ...]) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "metadata": _metadata(role),
+        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role},
+    }
+    if names:
+        made["subjects"] = [{"kind": kind, "apiGroup": _GROUP, "name": name} for name in names]
+    return made
 
 
 def _metadata(name: str) -> dict[str, Any]:
