@@ -12,7 +12,19 @@ from urllib.parse import unquote
 import orjson
 import yaml
 
-from . import deletion, discovery, metrics, openapi, patching, reading, scale, subresources, tokens, writing
+from . import (
+    deletion,
+    discovery,
+    metrics,
+    openapi,
+    patching,
+    pod_streams,
+    reading,
+    scale,
+    subresources,
+    tokens,
+    writing,
+)
 from .auth import issuer_pages, policy
 from .auth.aggregation import gather
 from .auth.audit import Observer
@@ -23,6 +35,7 @@ from .auth.rbac import CLUSTER_BINDINGS, CLUSTER_ROLES, Rbac
 from .builtin.coordination import SYSTEM_CLASSES
 from .collector import Collector
 from .errors import ApiError, method_not_allowed, not_found_path
+from .pod_streams import STREAMS
 from .registry import CLASSES, DEFINITIONS, NAMESPACES, Registry, Served
 from .requests import Request, Response, Stream, refusal
 from .resource import Object, Resource
@@ -316,6 +329,8 @@ class Api:
             if method != "POST":
                 raise method_not_allowed()
             return post(registry, served, namespace, name, request)
+        if served.name == subresources.PODS and subresource in STREAMS:
+            return pod_streams.respond(served, namespace, name, subresource, request)
         if served.name == NAMESPACES and subresource == "finalize":
             if method != "PUT":
                 raise method_not_allowed()

@@ -112,8 +112,9 @@ class ResponseHeads:
         head = self._made.get(key)
         if head is None:
             close = "" if keep else "Connection: close\r\n"
+            media = f"Content-Type: {content_type}\r\n" if content_type else ""
             head = self._made[key] = (
-                f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: {content_type}\r\n"
+                f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n{media}"
                 f"Cache-Control: no-cache, private\r\nDate: {self._date}\r\n{close}"
             ).encode()
         return head

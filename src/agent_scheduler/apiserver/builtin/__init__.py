@@ -5,7 +5,8 @@ Everything here is a pure function over plain JSON objects.
 
 Kinds of a real server that are not here: APIServices and webhooks (nothing is aggregated or called), HorizontalPod-
 Autoscalers, Ingresses, IPAddresses and ServiceCIDRs, CertificateSigningRequests, ComponentStatuses, admission
-policies. Below pods, exec, attach, log, portforward and proxy are missing, since nothing runs in a simulated pod.
+policies. Below pods, proxy is missing, and exec, attach, log and portforward only say that there is nothing to
+reach: nothing runs in a simulated pod.
 """
 
 from __future__ import annotations

@@ -95,3 +95,24 @@ def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():
     asked = {"spec": {"resourceAttributes": {"verb": "*", "resource": "*"}}}
     review = world.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)
     assert review["status"] == {"allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("stream", "code", "said"),
+    [
+        ("log", 204, b""),
+        ("exec", 400, b"pod p does not have a host assigned"),
+        ("attach", 400, b"host assigned"),
+    ],
+)
+def test_what_only_a_kubelet_knows_needs_a_node(server, stream, code, said):
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    server.made(PODS, {"metadata": {"name": "p"}, "spec": spec})
+    server.made(PODS, {"metadata": {"name": "bound"}, "spec": {**spec, "nodeName": "n"}})
+    server.grant("stream", [rule("get", f"pods/{stream}")], ANN)
+    answer = server.send("GET", f"{PODS}/p/{stream}", authorization="Bearer ann")
+    assert answer.status == code
+    assert said in answer.body
+    assert server.by("ann", "GET", f"{PODS}/bound/{stream}")[0] == 500
+    assert server.by("ann", "GET", f"{PODS}/none/{stream}")[0] == 404
+    assert server.by("ann", "POST", f"{PODS}/p/{stream}")[0] == 403
