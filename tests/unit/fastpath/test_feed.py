@@ -9,6 +9,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.fastpath.feed import Entry, Feed
 from tests.unit.engine.world import pod_json, read_pod
+from tests.virtual import virtual_time
 
 from .running import AGENT
 
@@ -38,6 +39,7 @@ class World:
         return None if entry is None else entry.pod.name
 
 
+@virtual_time
 async def test_a_pod_reaches_the_one_who_waits() -> None:
     world = World()
     await asyncio.sleep(0)
@@ -49,12 +51,13 @@ async def test_a_pod_reaches_the_one_who_waits() -> None:
     assert world.feed.next(lambda: True) is None
 
 
+@virtual_time
 async def test_a_pod_stays_in_the_queue_while_there_is_no_room_for_what_comes_of_it() -> None:
     world = World()
     world.has_room = False
     world.add("a")
     world.feed.wake()
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(60)
     assert not world.waiter.done()
     assert world.queue.pending().active == 1
     world.has_room = True
@@ -62,6 +65,7 @@ async def test_a_pod_stays_in_the_queue_while_there_is_no_room_for_what_comes_of
     assert await world.popped() == "a"
 
 
+@virtual_time
 async def test_a_pod_is_not_lost_with_one_who_is_cancelled_on_the_way_to_it() -> None:
     world = World()
     await asyncio.sleep(0)
@@ -74,6 +78,7 @@ async def test_a_pod_is_not_lost_with_one_who_is_cancelled_on_the_way_to_it() ->
     assert await world.popped() == "a"
 
 
+@virtual_time
 async def test_closing_the_queue_ends_the_wait() -> None:
     world = World()
     await asyncio.sleep(0)
