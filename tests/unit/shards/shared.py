@@ -15,7 +15,8 @@ from agent_scheduler.config import load_text
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.runtime import Runtime
-from tests.embedded import EmbeddedCluster, embedded_cluster
+from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.regressions.links import Tap
 
 CRD = Path(__file__).parents[3] / "config/crd/shard.volcano.sh_nodeshards.yaml"
 
@@ -73,6 +74,19 @@ class SharedCluster:
 
 def lists_shards(request: Request) -> bool:
     return request.method == "GET" and request.path == NODE_SHARDS and not request.flag("watch")
+
+
+async def has_looked_again(shared: SharedCluster, shard: str, tap: Tap) -> None:
+    """Returns when the shard's scheduler has acted on it once more from beginning to end."""
+    for number in range(2):
+        seen = tap.count(lists_shards)
+        await shared.cluster.ask(
+            "PATCH",
+            f"{NODE_SHARDS}/{shard}",
+            {"metadata": {"labels": {"looks": f"{seen}-{number}"}}},
+            content_type="application/merge-patch+json",
+        )
+        await until(lambda seen=seen: tap.count(lists_shards) > seen)
 
 
 def decides_on(runtime: Runtime, *nodes: str) -> bool:

@@ -10,7 +10,7 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import until
 from tests.regressions.links import Tap
 
-from .shared import SharedCluster, decides_on, lists_shards, scheduler, shared_cluster
+from .shared import SharedCluster, decides_on, has_looked_again, lists_shards, scheduler, shared_cluster
 
 
 async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() -> None:
@@ -344,10 +344,5 @@ async def test_what_is_told_already_is_not_told_again() -> None:
         await shared.desire("a", ["n0"])
         await until(lambda: decides_on(runtime, "n0"))
         written = tap.count(_status_writes)
-        for number in range(3):
-            seen = tap.count(lists_shards)
-            change = {"metadata": {"labels": {"number": str(number)}}}
-            merge = "application/merge-patch+json"
-            await shared.cluster.ask("PATCH", f"{NODE_SHARDS}/a", change, content_type=merge)
-            await until(lambda seen=seen: tap.count(lists_shards) > seen)
+        await has_looked_again(shared, "a", tap)
         assert tap.count(_status_writes) == written

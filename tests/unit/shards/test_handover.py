@@ -19,7 +19,7 @@ from tests.embedded import until
 from tests.regressions.links import Tap, watching_through_a_relay
 from tests.regressions.stages import HeldBinds, HeldResults
 
-from .shared import SharedCluster, decides_on, scheduler, shared_cluster
+from .shared import SharedCluster, decides_on, has_looked_again, scheduler, shared_cluster
 
 
 def path_of(runtime: Runtime) -> FastPath:
@@ -59,7 +59,8 @@ async def test_a_node_with_a_bind_on_the_wire_is_given_back_only_after_the_answe
 
 
 async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
+    tap = Tap()
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as a:
         await shared.desire("a", ["n0"])
         await until(lambda: decides_on(a, "n0"))
         asked = binds_in_doubt(a)
@@ -67,7 +68,7 @@ async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
         await until(lambda: asked)
         await shared.desire("a", [])
         await until(lambda: _removing(shared, "a", ["n0"]))
-        await asyncio.sleep(0.3)
+        await has_looked_again(shared, "a", tap)
         assert await shared.in_use("a") == "n0"
         # That the pod is gone says that nothing can come of the bind any more.
         await shared.cluster.ask("DELETE", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
