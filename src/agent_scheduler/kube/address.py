@@ -85,8 +85,19 @@ def _split(what: str, url: str) -> tuple[SplitResult, int]:
     return parts, port or _PORTS[parts.scheme]
 
 
-def parse_proxy(url: str, *, what: str = "proxy") -> Proxy:
-    """`http[s]://[USER[:PASSWORD]@]HOST[:PORT]`. Raises ValueError, which does not show the password."""
+def _trusting(cluster: ssl.SSLContext | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    for authority in cluster.get_ca_certs(binary_form=True) if cluster is not None else ():
+        context.load_verify_locations(cadata=authority)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def parse_proxy(url: str, *, what: str = "proxy", cluster: ssl.SSLContext | None = None) -> Proxy:
+    """`http[s]://[USER[:PASSWORD]@]HOST[:PORT]`. Raises ValueError, which does not show the password.
+
+    An https proxy is trusted if the system or the `cluster`'s context trusts it; client-go asks the latter alone.
+    """
     if not url.lower().startswith(("http://", "https://")):
         why = ": SOCKS is not supported" if url.startswith("socks") else ""
         raise ValueError(f"{what} must be an http:// or https:// URL, not {without_user(url)!r}{why}")
@@ -97,7 +108,7 @@ def parse_proxy(url: str, *, what: str = "proxy") -> Proxy:
     return Proxy(
         host=parts.hostname or "",
         port=port,
-        tls=ssl.create_default_context() if parts.scheme == "https" else None,
+        tls=_trusting(cluster) if parts.scheme == "https" else None,
         authorization=authorization,
     )
 
@@ -121,7 +132,7 @@ def target_of(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:
         shown = host if host.isascii() else host.encode("idna").decode()
     if port != _PORTS[parts.scheme]:
         shown = f"{shown}:{port}"
-    proxy = parse_proxy(endpoint.proxy) if endpoint.proxy else None
+    proxy = parse_proxy(endpoint.proxy, cluster=tls) if endpoint.proxy else None
     if parts.scheme == "https":
         assert tls is not None
         name = endpoint.server_hostname or host.rstrip(".")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
 
 from .authority import Authority, server_tls
-from .scripted import Answer, in_order, serving, status
+from .scripted import Answer, FakeTime, in_order, serving, status
 from .test_exec_plugin import V1
 
 
@@ -352,6 +353,31 @@ async def test_a_legacy_provider_that_cannot_renew_is_no_credentials(tmp_path: P
     user = {"auth-provider": {"name": "oidc", "config": {}}}
     with pytest.raises(NotSent, match=r"users\[u\].user.auth-provider"):
         await load_endpoint(kubeconfig=write(tmp_path, user=user)).headers()
+
+
+async def test_requests_go_on_with_the_token_of_a_legacy_provider_while_it_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, gate, time = iter(["one", "two"]), asyncio.Event(), FakeTime()
+
+    async def load_and_set(_loader: object, configuration: Any) -> None:
+        token = next(tokens)
+        if token == "two":
+            await gate.wait()
+        configuration.api_key["BearerToken"] = f"Bearer {token}"
+
+    monkeypatch.setattr("kubernetes_asyncio.config.kube_config.KubeConfigLoader.load_and_set", load_and_set)
+    user = {"auth-provider": {"name": "oidc", "config": {}}}
+    endpoint = load_endpoint(kubeconfig=write(tmp_path, user=user))
+    provider = endpoint.headers.__self__  # type: ignore[attr-defined]
+    provider._clock = lambda: time.now
+    assert await authorization(endpoint) == "Bearer one"
+    time.now += 61
+    for _ in range(3):
+        assert await authorization(endpoint) == "Bearer one"
+    gate.set()
+    await provider._renewal.ended()
+    assert await authorization(endpoint) == "Bearer two"
 
 
 def test_a_proxy_is_taken_over(tmp_path: Path) -> None:

@@ -196,13 +196,11 @@ async def tunnelling(tls: ssl.SSLContext | None) -> AsyncIterator[Tunnels]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def through(authority: Authority, monkeypatch: pytest.MonkeyPatch, *, secure: bool) -> None:
+async def through(authority: Authority, proxys: Authority, *, secure: bool) -> None:
     trusting = ssl.create_default_context(cafile=str(authority.file))
-    # The way to the proxy trusts what the system trusts.
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     stream = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n1\n\r\n0\r\n\r\n"
     async with (
-        tunnelling(server_tls(authority) if secure else None) as proxy,
+        tunnelling(server_tls(proxys) if secure else None) as proxy,
         saying([[OK], [OK]], [[stream]], tls=server_tls(authority)) as server,
     ):
         transport = Http1Transport(Endpoint(server.url, trusting, proxy=proxy.url))
@@ -221,11 +219,26 @@ async def through(authority: Authority, monkeypatch: pytest.MonkeyPatch, *, secu
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_requests_and_watches_go_through_a_tunnel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool, loop_factory: Any
-) -> None:
+def test_requests_and_watches_go_through_a_tunnel(tmp_path: Path, secure: bool, loop_factory: Any) -> None:
+    authority = Authority(tmp_path)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(through(Authority(tmp_path), monkeypatch, secure=secure))
+        runner.run(through(authority, authority, secure=secure))
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_proxy_with_tls_is_trusted_where_the_system_trusts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    for name in ("cluster", "system"):
+        (tmp_path / name).mkdir()
+    cluster, system = Authority(tmp_path / "cluster"), Authority(tmp_path / "system")
+    with asyncio.Runner() as runner:
+        if trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", str(system.file))
+            runner.run(through(cluster, system, secure=True))
+        else:
+            with pytest.raises(NotSent, match="certificate verify failed"):
+                runner.run(through(cluster, system, secure=True))
 
 
 @pytest.mark.parametrize("answer", ["407", b"HTTP/1.1 502 Bad Gateway\r\n\r\n", b"nonsense\r\n\r\n", b""])
