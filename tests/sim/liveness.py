@@ -13,6 +13,7 @@ L9  the configuration in effect is what the file says, and every worker works
 L10 claims are reserved for pods that are there, and allocated for somebody (`device_rest`)
 L11 every hand-over of nodes ends (`shard_rest`)
 L12 every node is where the controller of the shards plans it to be (`plan_rest`)
+L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
 
 Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
 come back are nobody's.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
+from contextvars import copy_context
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,7 @@ from agent_scheduler.config import Configuration, load_text, to_dict
 from .configuring import ALONE
 from .device_reading import without_extended
 from .device_rest import check_books, check_claims, is_gated
+from .loop import PROCESS
 from .plan_rest import check_planned, until_divided
 from .rules import Rules, cluster_of, readable, refusal, rules_of
 from .shard_rest import check_still, unsettled, until_handed_over
@@ -208,6 +211,8 @@ async def come_to_rest(world: World) -> None:
         _check_preemption(world, process)
         _check_configuration(world, process)
     _check_workers(world)
+    for process in world.processes:
+        await _check_itself(world, process)
     if world.shards is not None and owners is not None:
         check_still(world, world.shards, owners)
     if world.plans is not None:
@@ -292,6 +297,23 @@ def _check_metrics(world: World, process: Process) -> None:
         world.safety.violated("L5", f"{process.identity} says it knows {told:g} nodes; there are {nodes}")
     if assumed := seen['scheduler_cache_size{type="assumed_pods"}']:
         world.safety.violated("L5", f"{process.identity} says that {assumed:g} pods are assumed")
+
+
+async def _check_itself(world: World, process: Process) -> None:
+    fast_path = process.fast_path
+    if fast_path is None or process.transport is None or process.transport.closed or not fast_path.is_synced:
+        return
+    world.safety.checked["L13"] += 1
+    context = copy_context()
+    context.run(PROCESS.set, process.name)
+    report = await world.loop.create_task(fast_path.selfcheck.run(), context=context)
+    told = [
+        *(" ".join((each.where, each.kind, each.name, each.problem)) for each in report.differences),
+        *(f"unsettled {name}" for name in report.unsettled),
+        *(f"not listed {kind}: {why}" for kind, why in report.not_listed.items()),
+    ]
+    if told:
+        world.safety.violated("L13", f"{process.identity} checks itself and finds: {'; '.join(told[:5])}")
 
 
 def _check_reserved(world: World, process: Process) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -49,10 +49,9 @@ class ClassViews:
         self._outlines = Outlines(profile)
         self._views: OrderedDict[PodClass, ClassView] = OrderedDict()
 
-    @property
-    def latest(self) -> Iterator[PodClass]:
-        """The classes that there are views of, those that were asked for last first."""
-        return reversed(self._views)
+    def __contains__(self, pod: PodClass) -> bool:
+        """Whether there is a view of the class."""
+        return pod in self._views
 
     def of(self, pod: PodClass) -> ClassView:
         """The view of `pod`'s class, up to date with the snapshot."""

@@ -12,14 +12,16 @@ import msgspec
 import numpy as np
 
 from .classview import ClassView
-from .columns import NO_PORTS
+from .columns import NO_PORTS, Columns
 from .decide import ClassViews
 from .dra.catalogue import Devices
 from .ledger import Ledger
+from .nodeinfo import same_for_scheduling
 from .podclass import PodClass
 from .podinfo import PodInfo
 from .queueing.queue import SchedulingQueue
 from .queueing.views import Place
+from .ranking import REFUSED
 from .snapshot import Snapshot
 from .volumes.catalogue import Catalogue
 
@@ -108,11 +110,24 @@ def of_view(views: ClassViews, cls: PodClass, snapshot: Snapshot) -> Iterator[Di
     new = ClassView(views.profile, cls, snapshot)
     new.refresh(snapshot)
     one, other = kept.ranked(columns, ()), new.ranked(columns, ())
-    for row in np.flatnonzero(one != other).tolist():
-        node = columns.nodes[row]
-        if node is not None:
-            problem = f"profile {views.profile.scheduler_name}: kept {int(one[row])}, now {int(other[row])}"
-            yield Difference("view", "Node", node.name, problem)
+    who = f"profile {views.profile.scheduler_name}"
+    for row in np.flatnonzero((one == REFUSED) != (other == REFUSED)).tolist():
+        problem = (
+            "kept as refused, now it passes" if one[row] == REFUSED else "kept as passing, now it is refused"
+        )
+        yield from _of_node(columns, row, f"{who}: {problem}")
+    both = np.flatnonzero((one != REFUSED) & (other != REFUSED))
+    # Scores are for choosing: what all nodes have in common may be left out.
+    apart = one[both] - other[both]
+    values, counts = np.unique(apart, return_counts=True)
+    for row in both[apart != values[counts.argmax()]].tolist() if len(values) > 1 else ():
+        yield from _of_node(columns, row, f"{who}: score kept as {int(one[row])}, now {int(other[row])}")
+
+
+def _of_node(columns: Columns, row: int, problem: str) -> Iterator[Difference]:
+    node = columns.nodes[row]
+    if node is not None:
+        yield Difference("view", "Node", node.name, problem)
 
 
 def _broken(queue: SchedulingQueue[PodInfo]) -> list[str]:
@@ -127,7 +142,8 @@ def _lagging(ledger: Ledger, snapshot: Snapshot) -> Iterator[str]:
     snapshot.refresh()
     ours, theirs = snapshot.columns, ledger.columns
     for name, row in ledger.rows.items():
-        if ours.nodes[row] is not theirs.nodes[row]:
+        node, newest = ours.nodes[row], theirs.nodes[row]
+        if node is None or newest is None or not same_for_scheduling(node, newest):
             yield f"node {name}: has another version of the node"
         elif ours.version[row] != theirs.version[row]:
             yield f"node {name}: is at change {ours.version[row]}, the ledger at {theirs.version[row]}"

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from agent_scheduler.engine import selfcheck
 from agent_scheduler.engine.decide import ClassViews
+from agent_scheduler.engine.podclass import PodClass
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.engine.snapshot import Snapshot
@@ -42,8 +42,8 @@ _ROUNDS: Final = 4
 _ONE_BY_ONE: Final = 20
 #: Seconds for each request.
 _REQUEST_TIMEOUT: Final = 30.0
-#: Classes of pods of each profile, those that were decided on last, whose kept answers are compared: each costs as much
-#: as the first pod of a class does.
+#: Classes of pods of each profile, those of the pods seen last, whose kept answers are compared: each costs as much as
+#: the first pod of a class does.
 VIEWS_CHECKED: Final = 16
 #: Objects that are compared before other tasks get their turn.
 _PORTION: Final = 200
@@ -232,11 +232,29 @@ class SelfCheck:
         found += selfcheck.of_requests(cluster.ledger, cluster.queue, self._binder.in_flight + lent)
         checked["ClassView"] = 0
         for views in self._views():
-            for cls in list(islice(views.latest, VIEWS_CHECKED)):
+            found += await self._of_views(views, checked)
+        return found
+
+    async def _of_views(self, views: ClassViews, checked: dict[str, int]) -> list[Difference]:
+        """A class is what a pod is decided as now: a view of what it was before is asked by nobody."""
+        found: list[Difference] = []
+        seen: set[PodClass] = set()
+        for number, uid in enumerate(reversed(list(self._cluster.pods)), start=1):
+            if number % _PORTION == 0:
                 await asyncio.sleep(0)
-                self._snapshot.refresh()
-                found += selfcheck.of_view(views, cls, self._snapshot)
-                checked["ClassView"] += 1
+            pod = self._cluster.pods.get(uid)
+            if pod is None or pod.scheduler_name != views.profile.scheduler_name:
+                continue
+            cls = self._cluster.handle.class_of(pod)
+            if cls in seen or cls not in views:
+                continue
+            self._snapshot.refresh()
+            found += selfcheck.of_view(views, cls, self._snapshot)
+            seen.add(cls)
+            if len(seen) == VIEWS_CHECKED:
+                break
+            await asyncio.sleep(0)
+        checked["ClassView"] += len(seen)
         return found
 
 

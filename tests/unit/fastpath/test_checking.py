@@ -11,6 +11,7 @@ import pytest
 
 from agent_scheduler.apiserver.errors import ApiError
 from agent_scheduler.apiserver.requests import Disturbance, Request
+from agent_scheduler.engine.ranking import REFUSED
 from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.fastpath import checking
 from agent_scheduler.fastpath.checking import Report
@@ -173,18 +174,22 @@ async def test_books_that_differ_from_what_was_watched_are_found() -> None:
         ]
 
 
-async def test_kept_answers_that_are_not_what_plugins_say_now_are_found() -> None:
+@pytest.mark.parametrize("kept", ["score", "refusal"])
+async def test_kept_answers_that_are_not_what_plugins_say_now_are_found(kept: str) -> None:
     async with world() as (_, running):
         fast_path = running.fast_path
         (views,) = fast_path._workers[0].views
         cls = fast_path.cluster.pods[uid(fast_path, "bound")].cls
         ranked = views.of(cls).ranked(fast_path.snapshot.columns, ())
         row = fast_path.ledger.rows["n1"]
-        ranked[row] += 7
-        kept = int(ranked[row])
-        assert lines(await fast_path.selfcheck.run()) == [
-            f"view: Node n1: profile agent-scheduler: kept {kept}, now {kept - 7}"
-        ]
+        was = int(ranked[row])
+        ranked[row] = REFUSED if kept == "refusal" else was + 7
+        (line,) = lines(await fast_path.selfcheck.run())
+        if kept == "refusal":
+            assert line == "view: Node n1: profile agent-scheduler: kept as refused, now it passes"
+        else:
+            # Of two nodes either may be the one that is apart.
+            assert line.startswith("view: Node n") and ": score kept as " in line
 
 
 async def test_a_snapshot_that_lags_is_found() -> None:
