@@ -25,8 +25,8 @@ async def condition_of(cluster: EmbeddedCluster, name: str, **wanted: Any) -> di
 
 async def test_a_condition_names_the_generation_of_the_spec_that_it_was_found_of() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport):
-        await cluster.add_node("n1")
-        await cluster.add_pod("p", nodeSelector={"pool": "none"})
+        await cluster.add_node("n1", taints=[{"key": "full", "effect": "NoSchedule"}])
+        await cluster.add_pod("p")
         assert (await condition_of(cluster, "p", status="False"))["observedGeneration"] == 1
         toleration = {"spec": {"tolerations": [{"key": "t", "operator": "Exists"}]}}
         await cluster.ask("PATCH", f"{PODS}/p", toleration, content_type=MERGE)
