@@ -124,6 +124,9 @@ def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, 
         _scheduled(bytes(pieces.status), now),
     )
     fields = (*old.fields[:field], node, *old.fields[field + 1 :])
+    nominated = served.table.field_names.index("status.nominatedNodeName")
+    if fields[nominated]:
+        fields = (*fields[:nominated], "", *fields[nominated + 1 :])
     record = Record(old.key, old.namespace, old.name, old.uid, rv, data, labels, fields, old.owners, False)
     store.put(PODS, record, old)
 
@@ -219,7 +222,8 @@ def assign(pod: Object, *, node: str, now: str) -> None:
 
 
 def set_scheduled(status: Object, *, now: str) -> None:
-    """Set the condition PodScheduled, in place."""
+    """Set the condition PodScheduled, in place; what node the pod was to get is no longer said."""
+    status.pop("nominatedNodeName", None)
     _set_condition(status, {"type": "PodScheduled", "status": "True"}, now=now)
 
 

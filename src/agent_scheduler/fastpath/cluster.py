@@ -169,7 +169,7 @@ class Cluster:
                 return
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
-            self.queue.add(pod)
+            self.queue.add(self._as_it_waits(pod) if pod.nominated_node_name else pod)
         elif self._asks_us(pod):
             self._heed(pod)
         elif old is not None:
@@ -211,6 +211,16 @@ class Cluster:
         """A bind came to nothing: give the room back and tell those who may use it."""
         if self.ledger.forget(pod.uid) is not None:
             self.queue.assigned_pod_deleted(pod)
+            seen = self.pods.get(pod.uid)
+            if seen is not None and seen.nominated_node_name and not self.queue.nominator.node_of(pod.uid):
+                self.queue.nominate(seen, seen.nominated_node_name)
+
+    def _as_it_waits(self, pod: PodInfo) -> PodInfo:
+        """Without a nomination to the node where it is assumed: its room there is taken, and need not be kept."""
+        placement = self.ledger.placements.get(pod.uid)
+        if placement is None or placement.node_name != pod.nominated_node_name:
+            return pod
+        return replace(pod, nominated_node_name="")
 
     # ---- namespaces
 

@@ -47,6 +47,7 @@ from .at_once import AtOnce, raising
 from .claim_writer import BeginCall, ClaimWriter, Halted, PatchCall
 from .cluster import Cluster
 from .device_waits import DeviceWaits, WaitMessenger, WaitObserver
+from .expectations import Expectations
 from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
 from .resource_claims import ResourceClaims, pod_ref
 from .storage import Storage
@@ -123,6 +124,7 @@ class PreBind:
             claims, writer=self._writer, patch=patch, create=create, delete=delete
         )
         self._profile_of = profile_of
+        self._expectations = Expectations(cluster, patch, begin)
         self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=clock)
         self._waits = DeviceWaits(claims, messenger=messenger, observer=observer, clock=clock, now=now)
         self._now = now
@@ -270,11 +272,32 @@ class PreBind:
             return False
         return not self._names(pod) and not self._waits.concerns(claims)
 
-    def _hand_over(self, job: _Job, halted: Halted | None = None) -> None:
-        """What is not done without a task, or no longer."""
-        self._work.put_nowait(_Work(lambda: self._carry_out(job, halted), lambda: self._drop(job)))
+    def _hand_over(self, job: _Job, halted: Halted | None = None, *, told: bool = False) -> None:
+        """What is not done without a task, or no longer. `told`: where the pod is about to go."""
+        self._work.put_nowait(_Work(lambda: self._carry_out(job, halted, told), lambda: self._drop(job)))
 
     def _begun_at_once(self, job: _Job) -> bool:
+        pod = job.result.pod
+        body = self._expectations.body(pod, job.node_name)
+        if not body:
+            return self._claims_begun(job)
+        try:
+            return self._expectations.begin(pod, body, lambda: self._expected(job))
+        except Exception:
+            # Nothing was sent, here and below. The other way fails alike, and is there to report it.
+            return False
+
+    def _expected(self, job: _Job) -> None:
+        """It is told where the pod is about to go, as far as it could be. Called from the event loop."""
+        if self._at_once.runs and self._claims_begun(job):
+            return
+        if self._at_once.runs:
+            self._hand_over(job, told=True)
+        else:
+            self._drop(job)
+        self._at_once.over()
+
+    def _claims_begun(self, job: _Job) -> bool:
         claims = job.reserved.claims
         assert claims is not None, "`_only_reserves`"
         try:
@@ -282,7 +305,6 @@ class PreBind:
                 claims, wanted=lambda: self._is_wanted(job), ended=lambda halted: self._halted(job, halted)
             )
         except Exception:
-            # Nothing was sent. The other way fails alike, and is there to report it.
             return False
 
     def _halted(self, job: _Job, halted: Halted | None) -> None:
@@ -290,7 +312,7 @@ class PreBind:
         if not self._at_once.runs:
             self._drop(job)
         elif halted is not None:
-            self._hand_over(job, halted)
+            self._hand_over(job, halted, told=True)
         else:
             try:
                 self._written_for(job)
@@ -351,9 +373,11 @@ class PreBind:
             while not self._work.empty():
                 self._work.get_nowait().drop()
 
-    async def _carry_out(self, job: _Job, halted: Halted | None = None) -> None:
+    async def _carry_out(self, job: _Job, halted: Halted | None, told: bool) -> None:
         pod, claims = job.result.pod, job.reserved.claims
         try:
+            if not told:
+                await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
             problem = await self._write_all(job, halted)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"

@@ -1,0 +1,193 @@
+"""Where a pod is about to go is told while its claims are written, of such pods alone, and nominations are honoured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.fastpath import calls
+from agent_scheduler.kube.connection import Headers
+from agent_scheduler.kube.transport import Response, Transport
+from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.unit.kube.scripted import starting
+
+from .running import Running, scheduling
+from .test_resource_claims import devices
+from .test_volumes import storage
+
+MERGE = "application/merge-patch+json"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def nominated(cluster: EmbeddedCluster, name: str) -> str:
+    status: dict[str, Any] = (await cluster.pods())[name].get("status") or {}
+    return str(status.get("nominatedNodeName") or "")
+
+
+async def is_bound(cluster: EmbeddedCluster, name: str) -> bool:
+    return name in await cluster.placed()
+
+
+class Listening(Transport):
+    """Notes the writes in their order, and answers those that nominate with `answer`, if there is one."""
+
+    def __init__(self, inner: Transport, answer: int = 0) -> None:
+        self.inner, self.answer = inner, answer
+        self.writes: list[tuple[str, bytes]] = []
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        body = more.get("body") or b""
+        if method != "GET" and "/events" not in path:
+            self.writes.append((f"{method} {path.partition('/namespaces/')[2]}", body))
+        if self.answer and b"nominatedNodeName" in body:
+            body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":%d}' % self.answer
+            return Response(self.answer, body, Headers(()))
+        return await self.inner.request(method, path, **more)
+
+    def stream(self, path: str, *, read_timeout: float) -> Any:
+        return self.inner.stream(path, read_timeout=read_timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    def about(self, name: str) -> list[str]:
+        return [what for what, _ in self.writes if f"pods/{name}/" in what]
+
+
+async def test_while_a_claim_is_provisioned_its_pod_says_where_it_will_be() -> None:
+    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
+        cluster = world.cluster
+        await world.add_class("late")
+        await world.add_nodes("n1")
+        await world.add_claim("c")
+        await world.add_pod("p", "c")
+
+        async def told() -> bool:
+            return await nominated(cluster, "p") == "n1"
+
+        await until(told)
+        uid = (await cluster.pods())["p"]["metadata"]["uid"]
+        known = running.fast_path.cluster
+        await until(lambda: known.pods[uid].nominated_node_name == "n1")
+        # Its room is taken there as it is; nobody has to leave it once more.
+        assert not known.queue.nominator
+        assert not await is_bound(cluster, "p")
+        world.play()
+        await until(lambda: is_bound(cluster, "p"))
+        # As kube-apiserver does when it binds.
+        assert await nominated(cluster, "p") == ""
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["awaited", "begun"])
+async def test_one_write_before_all_others_tells_it_and_pods_without_claims_have_none(
+    begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if begun:
+        monkeypatch.setattr(calls, "start_of", starting)
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        transport = Listening(found.cluster.transport)
+        async with scheduling(transport) as running:
+            await found.add_pod("claims", claim="c")
+            await until(lambda: is_bound(found.cluster, "claims"))
+            await found.cluster.add_pod("plain")
+            await until(lambda: is_bound(found.cluster, "plain"))
+            await until(lambda: running.reports.attempts["scheduled"] == 2)
+    assert transport.about("claims") == [
+        "PATCH default/pods/claims/status",
+        "POST default/pods/claims/binding",
+    ]
+    assert transport.about("plain") == ["POST default/pods/plain/binding"]
+    first, *others = [what for what, _ in transport.writes if "claims" in what]
+    assert first == "PATCH default/pods/claims/status"
+    assert any("resourceclaims/c" in what for what in others)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["awaited", "begun"])
+async def test_what_comes_of_telling_it_changes_nothing(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if begun:
+        monkeypatch.setattr(calls, "start_of", starting)
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        transport = Listening(found.cluster.transport, answer=403)
+        async with scheduling(transport) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: is_bound(found.cluster, "p"))
+            await until(lambda: running.reports.attempts["scheduled"] == 1)
+            await found.audit()
+            assert running.reports.problems == []
+    assert sum(b"nominatedNodeName" in body for _, body in transport.writes) == 1
+
+
+async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_there() -> None:
+    """As kube-scheduler does: what was provisioned is provisioned for that node."""
+    async with devices("n1", "n2") as found:
+        await found.add_claim("c")
+        cluster = found.cluster
+        refusing = Refusing(cluster.transport)
+        async with scheduling(refusing, initial_backoff=0.05, max_backoff=0.05) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: running.reports.problems)
+            told = await nominated(cluster, "p")
+            assert told in ("n1", "n2")
+            known = running.fast_path.cluster
+            uid = (await cluster.pods())["p"]["metadata"]["uid"]
+            await until(lambda: known.queue.nominator.node_of(uid) == told)
+            refusing.lets = True
+            await until(lambda: is_bound(cluster, "p"))
+            assert (await cluster.placed())["p"] == told
+            await found.audit()
+
+
+class Refusing(Transport):
+    """Refuses writes of claims until it `lets` them."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner, self.lets = inner, False
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if method == "PATCH" and "/resourceclaims/" in path and not self.lets:
+            body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}'
+            return Response(403, body, Headers(()))
+        return await self.inner.request(method, path, **more)
+
+    def stream(self, path: str, *, read_timeout: float) -> Any:
+        return self.inner.stream(path, read_timeout=read_timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_a_node_that_others_nominate_a_pod_to_is_where_it_goes_if_it_fits() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("full", labels={"pool": "full"})
+        await cluster.add_node("empty")
+        await cluster.add_pod("first", cpu="2", nodeSelector={"pool": "full"})
+        await until(lambda: is_bound(cluster, "first"))
+        # The profile packs, so that by its own choice it would take the fuller node.
+        await cluster.add_pod("p", schedulingGates=[{"name": "hold"}])
+        told = {"status": {"nominatedNodeName": "empty"}}
+        await cluster.ask("PATCH", f"{PODS}/p/status", told, content_type=MERGE)
+        await _seen(running, "p", "empty")
+        await cluster.ask("PATCH", f"{PODS}/p", {"spec": {"schedulingGates": None}}, content_type=MERGE)
+        await until(lambda: is_bound(cluster, "p"))
+        assert (await cluster.placed())["p"] == "empty"
+        assert await nominated(cluster, "p") == ""
+
+
+async def test_room_on_a_node_that_others_nominate_a_pod_to_is_kept_from_its_equals() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1", cpu="2")
+        await cluster.add_pod("expected", cpu="2", schedulingGates=[{"name": "hold"}])
+        told = {"status": {"nominatedNodeName": "n1"}}
+        await cluster.ask("PATCH", f"{PODS}/expected/status", told, content_type=MERGE)
+        await _seen(running, "expected", "n1")
+        await cluster.add_pod("other", cpu="1")
+        await until(lambda: running.reports.attempts["unschedulable"] >= 1)
+        assert not await is_bound(cluster, "other")
+
+
+async def _seen(running: Running, name: str, node: str) -> None:
+    pods = running.fast_path.cluster.pods
+    await until(lambda: any(pod.name == name and pod.nominated_node_name == node for pod in pods.values()))
