@@ -29,6 +29,10 @@ _NAME = "metadata.name"
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
+class NoRequest(Exception):
+    """A path by which nothing is asked for."""
+
+
 class Attributes(NamedTuple):
     """A question to an authorizer, without the user. With an empty `resource` and `of_resource` unset, it is about a
     path.
@@ -56,7 +60,7 @@ def of_path(verb: str, path: str) -> Attributes:
 
 
 def attributes_of(method: str, path: str, parameters: Mapping[str, str]) -> Attributes:
-    """What a request with this method, encoded path and query asks for. Raises 500 for a path with a verb alone."""
+    """What a request with this method, encoded path and query asks for. Raises `NoRequest`."""
     found = _by_path(method, path)
     if not found.of_resource or found.name or found.verb not in ("get", "delete"):
         return found
@@ -80,11 +84,7 @@ def _by_path(method: str, path: str) -> Attributes:
     verb = _VERBS.get(method, "")
     if rest[0] in _IN_PATH:
         if len(rest) < 2:
-            raise ApiError(
-                500,
-                "InternalError",
-                f"Internal error occurred: unable to determine kind and namespace from url, {path}",
-            )
+            raise NoRequest
         verb, rest = rest[0], rest[1:]
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 1:

@@ -13,12 +13,13 @@ from ..errors import ApiError
 from ..registry import Registry
 from ..requests import Request, Response, Stream, refusal
 from .account_tokens import AccountTokens, Issuer
-from .attributes import Attributes, attributes_of
+from .attributes import Attributes, NoRequest, attributes_of
 from .audit import Asked, Observer
 from .authentication import Authenticator, warns_of_space
 from .identity import NOBODY, User
 from .impersonation import Impersonator, wanted_user
 from .options import Options
+from .quoting import quote
 from .rbac import AlwaysAllow, Authorizer, Rbac
 from .refusals import forbidden, unauthorized
 
@@ -70,6 +71,18 @@ def access_of(registry: Registry, options: Options) -> Access:
     return Access(authorizer, issuer, registry.now, authenticator)
 
 
+def _uri(request: Request) -> str:
+    return f"{request.path}?{request.query}" if request.query else request.path
+
+
+def _no_request(uri: str) -> Response:
+    why = f"failed to create RequestInfo: unable to determine kind and namespace from url, {uri}"
+    text = f"Internal Server Error: {quote(uri)}: {why}\n"
+    for letter, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(letter, shown)
+    return Response(500, text.encode(), "text/plain; charset=utf-8")
+
+
 class Gate:
     """Lets requests through to the verbs, as the user that they are made by."""
 
@@ -101,6 +114,8 @@ class Gate:
             result = answer(request)
         except ApiError as error:
             result = refusal(error)
+        except NoRequest:
+            result = _no_request(_uri(request))
         if user is NOBODY and warns_of_space(request.authorization) and isinstance(result, Response):
             result.headers = (*result.headers, _SPACE)
         if self._observer is not None:
@@ -111,7 +126,7 @@ class Gate:
                 impersonated=impersonated,
                 attributes=attributes,
                 further=tuple(self._access.further),
-                uri=f"{request.path}?{request.query}" if request.query else request.path,
+                uri=_uri(request),
                 code=code,
                 watches=watches,
                 allowed=allowed,

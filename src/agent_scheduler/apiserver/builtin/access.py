@@ -85,7 +85,8 @@ def _check_role(role: Object, old: Object | None, *, namespaced: bool) -> list[C
             why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             causes.append(required(at, why))
         for index, selector in enumerate(selectors):
-            causes += check_label_selector(selector, f"{at}[{index}]")
+            if problems := check_label_selector(selector, f"{at}[{index}]"):
+                causes += [*problems, invalid(f"{at}[{index}]", None, "invalid label selector.")]
     return causes
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.auth.attributes import attributes_of
-from agent_scheduler.apiserver.errors import ApiError
+from agent_scheduler.apiserver.auth.attributes import NoRequest, attributes_of
 from agent_scheduler.apiserver.requests import Request
+
+from .people import Guarded
 
 
 def asked(request: str) -> str:
@@ -79,5 +80,11 @@ def test_a_list_is_by_name_if_its_selector_lets_one_name_through(query, name, ve
 
 
 def test_a_path_that_ends_with_a_verb_is_no_request():
-    with pytest.raises(ApiError, match="unable to determine kind and namespace from url, /api/v1/watch"):
+    with pytest.raises(NoRequest):
         asked("GET /api/v1/watch")
+    answer = Guarded().send("GET", "/api/v1/watch?a=<b>")
+    assert answer.status == 500
+    assert answer.body == (
+        b'Internal Server Error: "/api/v1/watch?a=&lt;b&gt;": failed to create RequestInfo: '
+        b"unable to determine kind and namespace from url, /api/v1/watch?a=&lt;b&gt;\n"
+    )
