@@ -21,7 +21,7 @@ class Kind:
     """`where` it strikes: bind, write, any request, list, watch, cluster or process.
 
     `number` is its place in docs/reliability.md; `where` "shards" is of worlds that have some, "plans" of those where a
-    controller plans them.
+    controller plans them, "wire" of those where processes speak HTTP.
     """
 
     number: int
@@ -103,6 +103,13 @@ KINDS: dict[str, Kind] = {
     ),
     "shard_written": Kind(44, "shards", "409: a NodeShard was written by others just before"),
     "owner_gone": Kind(45, "shards", "a scheduler ends or stands still, and comes back late or never"),
+    # Bytes.
+    "rotated": Kind(56, "wire", "the token is replaced, and the old one refused, with connections open"),
+    "mangled": Kind(
+        57,
+        "wire",
+        "answers in single bytes, behind interim ones, cut, stalled, twice, in garbage; connections closed when idle",
+    ),
     # Plans of shards.
     "plan_changed": Kind(
         46,
@@ -163,6 +170,8 @@ class Plan:
 
 #: What can go wrong only where nodes are shared.
 OF_SHARDS = tuple(name for name, kind in KINDS.items() if kind.where == "shards")
+#: What can go wrong only where a process speaks HTTP.
+OF_WIRE = tuple(name for name, kind in KINDS.items() if kind.where == "wire")
 #: And where a controller plans who has which.
 OF_PLANS = tuple(name for name, kind in KINDS.items() if kind.where == "plans")
 
@@ -191,6 +200,9 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 
 
+_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_WIRE))
+
+
 def draw(
     rng: random.Random,
     *,
@@ -198,6 +210,7 @@ def draw(
     likely: Collection[str] = (),
     shards: bool = False,
     plans: bool = False,
+    wired: bool = False,
 ) -> list[str]:
     """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
 
@@ -209,9 +222,11 @@ def draw(
         found = set(rng.choice(THEMES))
     else:
         wanted = rng.choice((0.0, 0.1, 0.2, 0.35, 0.6))
-        found = {name for name in KINDS if name not in (*OF_SHARDS, *OF_PLANS) and rng.random() < wanted}
+        found = {name for name in KINDS if name not in _ELSEWHERE and rng.random() < wanted}
     if found:
         found.update(name for name in likely if rng.random() < 0.5)
+    if wired:
+        found.update(name for name in OF_WIRE if rng.random() < 0.7)
     if shards:
         found.update(name for name in OF_SHARDS if rng.random() < 0.7)
     if plans:

@@ -24,12 +24,16 @@ from typing import Any
 #: The process that a task belongs to, for `freeze`; inherited by what it starts. Empty: the world itself.
 PROCESS: ContextVar[str] = ContextVar("simulated_process", default="")
 
+#: Turns in which time has not gone on, after which it never will.
+_MOST_TURNS = 200_000
+
 #: When a world begins, in seconds of its monotonic clock.
 START = 1000.0
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and no timer is set: whatever is awaited can never happen. Says who waits for what."""
+    """Whatever is awaited can never happen: nothing is ready and no timer is set, or timers are set for the time that
+    it is, for ever. Says who waits for what."""
 
 
 class SimTask(asyncio.Task[Any]):
@@ -66,6 +70,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._frozen: dict[str, float] = {}
         self._held: list[asyncio.Handle] = []
         self.turns = 0
+        #: The last turn before which time went on, and the time since.
+        self._moved = (0, START)
         #: What callbacks raised with nobody to tell, and tasks that failed and were never awaited.
         self.complaints: list[str] = []
         self.set_task_factory(self._make_task)
@@ -120,6 +126,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         self.turns += 1
+        if self._time != self._moved[1]:
+            self._moved = self.turns, self._time
+        elif self.turns - self._moved[0] > _MOST_TURNS:
+            raise Deadlock("time stands still\n" + "\n".join(self.waiting()))
         ready = self._ready
         if ready and self._turn:
             self._time += self._rng.random() * self._turn

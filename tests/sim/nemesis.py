@@ -50,6 +50,7 @@ class Nemesis:
             self.reload,
             self.unlistable,
             self.server_restarted,
+            self.rotated,
         )
         # What strikes all processes at once is to leave them some time in between.
         whole = (self.unlistable, self.server_restarted)
@@ -312,6 +313,12 @@ class Nemesis:
         for process in world.processes:
             if process.transport is not None:
                 process.transport.drop_streams()
+
+    def rotated(self) -> None:
+        """The old token is refused from now on, on connections that were opened with it, too."""
+        number = int(self._world.token.rpartition("-")[2]) + 1
+        self._world.token = f"token-{number}"
+        self._world.trace("", f"the token is {self._world.token}")
 
     # -- by what means
 

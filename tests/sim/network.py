@@ -34,6 +34,7 @@ from .troubles import Troubles, verb_of
 
 if TYPE_CHECKING:
     from .processes import Process
+    from .wire import Wire
     from .world import World
 
 _GONE = {
@@ -75,6 +76,8 @@ class SimTransport(Troubles):
         #: Raised by `drop_streams`: streams of an earlier number have ended.
         self._generation = 0
         self._wakes: list[asyncio.Event] = []
+        #: Where the process speaks HTTP on connections in memory, which end here.
+        self.wire: Wire | None = None
         #: What the watches have brought.
         self.deliveries = Deliveries()
         self.streams = 0
@@ -83,6 +86,19 @@ class SimTransport(Troubles):
         self._started: dict[
             asyncio.Future[Response], tuple[Callable[[asyncio.Future[Response]], None], asyncio.TimerHandle]
         ] = {}
+
+    @property
+    def name(self) -> str:
+        return self._process.name
+
+    @property
+    def watches(self) -> int:
+        """Those that the process has open."""
+        return self.streams if self.wire is None else len(self.wire.open)
+
+    def cannot_connect(self) -> bool:
+        """Asked once a connection."""
+        return self.closed or self._cut_off()
 
     # -- requests
 
@@ -114,11 +130,11 @@ class SimTransport(Troubles):
         sent = False
         try:
             async with asyncio.timeout(timeout):
-                if late := self._credentials_late():
+                if late := self.credentials_late():
                     await asyncio.sleep(late)
                 if not allowed():
                     raise NotSent(f"{method} {path}: it is no longer allowed")
-                answer = self._send(method, path, body, content_type, timeout)
+                answer = self.send(method, path, body, content_type, timeout)
                 sent = True
                 return await answer
         except TimeoutError:
@@ -142,7 +158,7 @@ class SimTransport(Troubles):
         if self._rng.random() < 0.4:
             return False
         try:
-            answer = self._send(method, path, body, content_type, timeout)
+            answer = self.send(method, path, body, content_type, timeout)
         except NotSent:
             return False
         self.under_way += 1
@@ -165,7 +181,7 @@ class SimTransport(Troubles):
         self._started[answer] = over, patience
         return True
 
-    def _send(
+    def send(
         self, method: str, path: str, body: bytes | None, content_type: str, timeout: float
     ) -> asyncio.Future[Response]:
         """The request is on its way. Raises NotSent."""
@@ -225,12 +241,12 @@ class SimTransport(Troubles):
             raise NotSent(f"watch {path}: no connection")
         world.requests += 1
         await asyncio.sleep(self._rng.uniform(0.0005, 0.01))
-        if self._strikes("failed"):
+        if self.strikes("failed"):
             raise StreamRefused(refusal(503, {"kind": "Status", "code": 503, "reason": "ServiceUnavailable"}))
-        if self._strikes("gone_on_connect", 3.0):
+        if self.strikes("gone_on_connect", 3.0):
             world.trace(name, f"watch {path} is answered 410")
             raise StreamRefused(refusal(410, _GONE))
-        if self._strikes("not_the_server", 0.3):
+        if self.strikes("not_the_server", 0.3):
             says = self._rng.choice((*IN_ITS_PLACE, *ON_ITS_WAY))
             world.trace(name, f"watch {path} is answered by another: {says}")
             if (answer := strange(says)).status != 200:
@@ -278,31 +294,31 @@ class SimTransport(Troubles):
                 except TimeoutError:
                     raise OutcomeUnknown(f"watch {target}: nothing came for {read_timeout:g} s") from None
                 await asyncio.sleep(rng.uniform(0.0001, 0.003) + max(late, self._lag(target)))
-                if self._strikes("storm", 2.0):
+                if self.strikes("storm", 2.0):
                     return
                 continue
             data = b"".join(lines)
-            if self._strikes("held_back", 0.5):
+            if self.strikes("held_back", 0.5):
                 late = rng.uniform(0.05, 4.0)
                 self._world.plan.lasts(self._world.loop.time() + 2 * late)
                 self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
             elif late and self._world.loop.time() >= self._world.plan.ends:
                 late = 0.0
-            if self._strikes("duplicate"):
+            if self.strikes("duplicate"):
                 data += b"".join(rng.choices(past, k=3)) if past and rng.random() < 0.5 else data
-            if self._strikes("garbage"):
+            if self.strikes("garbage"):
                 data = rng.choice(_GARBAGE) + data if rng.random() < 0.5 else data + rng.choice(_GARBAGE)
             past = (past + lines)[-20:]
-            if self._strikes("cut"):
+            if self.strikes("cut"):
                 self._world.trace(self._process.name, f"watch {target} is cut")
                 yield data[: rng.randrange(len(data) + 1)]
                 if rng.random() < 0.5:
                     raise OutcomeUnknown(f"watch {target}: the connection was reset")
                 return
-            if self._strikes("gone_in_stream", 0.5):
+            if self.strikes("gone_in_stream", 0.5):
                 yield json.dumps({"type": "ERROR", "object": _GONE}).encode() + b"\n"
                 return
-            if self._strikes("stall", 0.3):
+            if self.strikes("stall", 0.3):
                 self._world.trace(self._process.name, f"watch {target} stalls")
                 self._world.plan.lasts(self._world.loop.time() + read_timeout)
                 await asyncio.sleep(read_timeout)

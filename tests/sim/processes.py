@@ -24,6 +24,7 @@ from .loop import PROCESS, START
 from .network import SimTransport
 from .rules import Rules, rules_of
 from .states import samples
+from .wire import Wire
 
 if TYPE_CHECKING:
     from .world import World
@@ -198,9 +199,9 @@ class Process(ABC):
         elif not task.cancelled() and not (self.elects and task.result() == 1):
             world.safety.violated("L4", f"{self.identity} ended by itself with {task.result()}")
         transport.closed = True
-        if transport.streams or (transport.under_way and not task.cancelled()):
+        if transport.watches or (transport.under_way and not task.cancelled()):
             world.safety.violated(
-                "L4", f"{self.identity} left {transport.streams} streams, {transport.under_way} requests"
+                "L4", f"{self.identity} left {transport.watches} streams, {transport.under_way} requests"
             )
 
     # -- what can be done to it
@@ -266,10 +267,14 @@ class Scheduler(Process):
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
         world = self.world
         source = world.file.source(self.scheduler)
+        wire: Wire | None = None
+        assert self.transport is not None, "it is being started"
+        if world.wired:
+            wire = self.transport.wire = Wire(world, self, self.transport)
         runtime = self.runtime = _Runtime(
             source.start(),
             source=source if world.plan.enabled("reload") else None,
-            transport=self.transport,
+            transport=self.transport if wire is None else wire.transport,
             timing=timing,
             identity=self.identity,
             abort=lambda _code: self.kill("aborted itself"),

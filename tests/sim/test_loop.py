@@ -119,3 +119,16 @@ def test_what_a_callback_raises_is_kept() -> None:
         await asyncio.sleep(1)
 
     assert "ZeroDivisionError" in run(main())[1].complaints[0]
+
+
+def test_timers_that_are_set_for_now_without_end_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.sim.loop._MOST_TURNS", 100)
+    loop = SimLoop(1)
+
+    def again() -> None:
+        loop.call_at(loop.time(), again)
+
+    again()
+    with pytest.raises(Deadlock, match="time stands still"):
+        loop.run_until_complete(asyncio.sleep(1))
+    loop.close()

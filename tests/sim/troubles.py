@@ -52,16 +52,16 @@ class Troubles(ABC):
     def drop_streams(self) -> None:
         """All watches of this process end now, without an error."""
 
-    def _credentials_late(self) -> float:
+    def credentials_late(self) -> float:
         """Seconds until there are some."""
-        if not self._strikes("slow_credentials", 0.3):
+        if not self.strikes("slow_credentials", 0.3):
             return 0.0
         late = self._rng.choice((0.05, 1.0, 6.0, 20.0)) * self._rng.uniform(0.5, 1.5)
         self._world.plan.lasts(self._world.loop.time() + late)
         self._world.trace(self._process.name, f"has credentials in {late:.3f} s")
         return late
 
-    def _strikes(self, name: str, share: float = 1.0) -> bool:
+    def strikes(self, name: str, share: float = 1.0) -> bool:
         return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
 
     def _cut_off(self) -> bool:
@@ -69,7 +69,7 @@ class Troubles(ABC):
         now = self._world.loop.time()
         if now < self._outage_ends or now < self._world.server_back:
             return True
-        if not self._strikes("no_connection"):
+        if not self.strikes("no_connection"):
             return False
         if self._rng.random() < 0.1:
             self._outage_ends = now + self._rng.uniform(0.5, 30.0)
@@ -90,7 +90,7 @@ class Troubles(ABC):
             return fate
         if verb == "lease" and self._world.plan.enabled("lease"):
             for name in ("failed", "lost_before", "lost_after", "slow"):
-                if self._strikes("lease", 12.0):
+                if self.strikes("lease", 12.0):
                     return name
         names = ["throttled", "not_the_server", "failed", "lost_before", "lost_after", "slow"]
         if verb == "bind":
@@ -111,7 +111,7 @@ class Troubles(ABC):
         if verb == "shard":
             # There are few of them.
             share = 3.0
-        return next((name for name in names if self._strikes(name, shares.get(name, share))), "")
+        return next((name for name in names if self.strikes(name, shares.get(name, share))), "")
 
     def _latencies(self, fate: str, timeout: float) -> tuple[float, float]:
         before, after = self._rng.uniform(0.0002, 0.004), self._rng.uniform(0.0002, 0.004)
@@ -139,7 +139,7 @@ class Troubles(ABC):
         now, kind = self._world.loop.time(), path.partition("?")[0]
         if now < self._lags_until:
             return self._lags_by if self._lagging in ("", kind) else 0.0
-        if not self._strikes("lagging", 0.2):
+        if not self.strikes("lagging", 0.2):
             return 0.0
         self._lags_by, self._lags_until = self._rng.uniform(1.0, 30.0), now + self._rng.uniform(5.0, 40.0)
         self._lagging = self._rng.choice(("", kind))
@@ -155,7 +155,7 @@ class Troubles(ABC):
             return query
         if behind := self._lag(path):
             past = self._world.version_at(self._world.loop.time() - behind)
-        elif self._strikes("stale_list", 3.0):
+        elif self.strikes("stale_list", 3.0):
             past = self._world.store.rv - self._rng.randrange(1, 40)
         else:
             return query

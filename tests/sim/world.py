@@ -33,7 +33,7 @@ from .configuring import File, ask_for_more
 from .device_cluster import DeviceCluster
 from .device_nemesis import DeviceNemesis
 from .evictions import Evictions
-from .faults import Plan, draw
+from .faults import OF_WIRE, Plan, draw
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .loop import START, Deadlock, SimLoop
@@ -59,6 +59,8 @@ _RATES = (0.01, 0.03, 0.1, 0.25)
 #: The same where nodes are shared: whoever has died there is nobody for a quarter of a minute, until its lease ends.
 _SHARED_FAULTS_FOR = (20.0, 40.0, 80.0)
 _SHARED_RATES = (0.002, 0.005, 0.02, 0.05)
+#: How many worlds have processes that speak HTTP.
+_WIRED = 0.2
 #: No world is alive longer than that, in its own seconds.
 _LIFE = 20_000.0
 #: What one turn of the loop takes at most, in seconds.
@@ -75,6 +77,12 @@ class Options:
     pods: int | None = None
     nodes: int | None = None
     keep_trace: bool = False
+
+    @property
+    def wired(self) -> bool:
+        """Whether schedulers speak HTTP."""
+        drawn = random.Random(f"{self.seed} wire").random() < _WIRED
+        return drawn or any(name in OF_WIRE for name in self.faults or ())
 
     def command(self) -> str:
         parts = [f"python -m tests.sim --seed {self.seed}"]
@@ -117,12 +125,16 @@ class World:
         rng = random.Random(f"{options.seed} shape")
         self.scenario = options.scenario or rng.choice(sorted(DRAWN))
         self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
+        #: Whether schedulers speak HTTP, on connections in memory, and the token that the server takes.
+        self.wired = options.wired
+        self.token = "token-0"
         names = draw(
             random.Random(f"{options.seed} faults"),
             only=options.faults or (),
             likely=self.shape.likely,
             shards=self.shape.shards is not None,
             plans=self.shape.plans is not None,
+            wired=self.wired,
         )
         if options.faults == ():
             names = []

@@ -253,7 +253,8 @@ class ConnectionPool:
         """Closes what was idle for too long. The idle are in order of age, so the first tells when to look again."""
         self._sweeper = None
         now = self._loop.time()
-        while self._idle and now - self._idle[0].idle_since >= self._keepalive:
+        # By the sum for which the timer was set: a difference may be rounded to less, and this would run for ever.
+        while self._idle and self._idle[0].idle_since + self._keepalive <= now:
             self._drop(self._idle.popleft())
         if self._idle:
             self._sweeper = self._loop.call_at(self._idle[0].idle_since + self._keepalive, self._sweep)
