@@ -175,9 +175,6 @@ OF_WIRE = tuple(name for name, kind in KINDS.items() if kind.where == "wire")
 #: And where a controller plans who has which.
 OF_PLANS = tuple(name for name, kind in KINDS.items() if kind.where == "plans")
 
-#: What no world draws, and only those have that ask for it.
-ASKED_FOR = ("not_the_server",)
-
 #: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
 THEMES: tuple[tuple[str, ...], ...] = (
     ("lost_after", "lost_before", "slow", "held_back", "unfair"),
@@ -233,4 +230,4 @@ def draw(
         found.update(name for name in OF_PLANS if rng.random() < 0.7)
         # Nobody but the controller, and who meddles with it, moves nodes.
         found.discard("shards_changed")
-    return [name for name in KINDS if name in found and name not in ASKED_FOR]
+    return [name for name in KINDS if name in found]

@@ -14,9 +14,16 @@ def test_some_worlds_of_each_run_speak_http() -> None:
 
 @pytest.mark.parametrize("scenario", ["churn", "replicas", "devices"])
 def test_a_world_breaks_no_promise_whatever_befalls_its_bytes(scenario: str) -> None:
-    verdict = run(Options(seed=0, scenario=scenario, faults=("mangled", "rotated", "lost_after")))
-    assert verdict.violations == []
-    assert verdict.fired["mangled"] and verdict.fired["rotated"]
+    faults = ("mangled", "lost_after", "slow_credentials")
+    verdicts = [run(Options(seed=seed, scenario=scenario, faults=faults)) for seed in range(3)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 3
+    assert sum(verdict.fired["mangled"] for verdict in verdicts)
+
+
+def test_a_token_that_is_replaced_is_no_trouble() -> None:
+    verdicts = [run(Options(seed=seed, scenario="churn", faults=("rotated", "crash"))) for seed in range(6)]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 6
+    assert sum(verdict.states["old token refused"] for verdict in verdicts)
 
 
 def test_connections_that_are_idle_for_exactly_long_enough_are_closed() -> None:
