@@ -7,7 +7,7 @@ everything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import ApiError
 from ..registry import Registry
@@ -41,12 +41,13 @@ class Access:
     now: Callable[[], str]
     #: None: the server asks nobody who they are.
     authenticator: Authenticator | None = None
-    #: What the request under way has asked for, beyond what its method and path say.
-    further: list[Attributes] = field(default_factory=list)
+    #: What the request under way has asked for, beyond what its method and path say; None where nobody is told.
+    further: list[Attributes] | None = None
 
     def allows(self, user: User, asked: Attributes) -> bool:
         """Whether this user may do this, too."""
-        self.further.append(asked)
+        if self.further is not None:
+            self.further.append(asked)
         return self.authorizer.authorize(user, asked).allowed
 
     def require(self, user: User, asked: Attributes) -> None:
@@ -99,7 +100,8 @@ class Gate:
         attributes = Attributes("")
         user = impersonated = None
         allowed, reason = None, ""
-        self._access.further.clear()
+        further: list[Attributes] = []
+        self._access.further = further if self._observer is not None else None
         result: Answer
         try:
             attributes = attributes_of(request.method, request.path, request.parameters)
@@ -116,8 +118,10 @@ class Gate:
             result = refusal(error)
         except NoRequest:
             result = _no_request(_uri(request))
+        self._access.further = None
         if user is NOBODY and warns_of_space(request.authorization) and isinstance(result, Response):
-            result.headers = (*result.headers, _SPACE)
+            # Answers may be shared.
+            result = Response(result.status, result.body, result.content_type, (*result.headers, _SPACE))
         if self._observer is not None:
             watches = isinstance(result, Stream)
             code = 200 if isinstance(result, Stream) else result.status
@@ -125,7 +129,7 @@ class Gate:
                 user=user,
                 impersonated=impersonated,
                 attributes=attributes,
-                further=tuple(self._access.further),
+                further=tuple(further),
                 uri=_uri(request),
                 code=code,
                 watches=watches,

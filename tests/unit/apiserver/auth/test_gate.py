@@ -86,6 +86,13 @@ def test_without_rbac_who_is_known_may_do_everything():
     assert roles["items"] == []
 
 
+def test_what_nobody_is_told_of_is_not_kept():
+    for world in (World(), World(auth=Options(rbac=True, tokens={"t": ADMIN}))):
+        body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": {"name": "mine"}}
+        assert world.send("PUT", f"{LEASES}/mine", body, authorization="Bearer t").status == 201
+        assert world.api.registry.access.further is None
+
+
 def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():
     world = World()
     review = world.ok(
