@@ -23,10 +23,12 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from agent_scheduler.kube.errors import Failure, FailureClass, classify, classify_error
+from agent_scheduler.kube.answers import Asked, Verb
+from agent_scheduler.kube.driver import Send, send_once
+from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.recorder import ObjectReference
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Response, Transport, TransportError
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import micro_time_text
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +38,7 @@ JITTER = 1.2
 #: Seconds that cancelled work gets for its clean-up even if the lease has run out already.
 _LATE_GRACE = 0.5
 #: A role's words for the requests that are made.
-_VERBS = {"GET": "get", "POST": "create", "PUT": "update"}
+_VERBS = {"GET": Verb.GET, "POST": Verb.CREATE, "PUT": Verb.UPDATE}
 
 
 def boottime() -> float:
@@ -336,16 +338,15 @@ class LeaderElector:
         if self._held:
             # An answer after the deadline would be of no use, and waiting for it would delay the stopping.
             limit = min(limit, max(0.001, self._started + self._config.renew_deadline - self._timing.clock()))
-        try:
-            response = await self._transport.request(
-                method, path, body=None if body is None else msgspec.json.encode(body), timeout=limit
-            )
-        except TransportError as error:
-            answer: dict[str, Any] | Failure = classify_error(error)
-        else:
-            answer = _lease_of(response)
-        self._report(_VERBS[method], answer if isinstance(answer, Failure) else None)
-        return answer
+        verb = _VERBS[method]
+        content = None if body is None else msgspec.json.encode(body)
+        send = Send(method, path, Asked(verb, "leases", self._config.name), content)
+        failure, response = await send_once(self._transport, send, timeout=limit)
+        self._report(verb.value, failure)
+        if failure is not None:
+            return failure
+        assert response is not None, "neither an answer nor a failure"
+        return msgspec.json.decode(response.body, type=dict[str, Any])
 
     def _report(self, verb: str, failure: Failure | None) -> None:
         """Warns of a refusal once, not at every retry: without the right role a replica looks like a standby."""
@@ -387,13 +388,3 @@ class LeaderElector:
             if isinstance(answer, Failure):
                 return
             self._observe(answer, at=self._timing.clock())
-
-
-def _lease_of(response: Response) -> dict[str, Any] | Failure:
-    failure = classify(response)
-    if failure is not None:
-        return failure
-    try:
-        return msgspec.json.decode(response.body, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        return Failure(FailureClass.UNKNOWN, response.status, message=f"not a Lease: {error}")

@@ -36,7 +36,8 @@ class Leases:
     def write(self, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
         self.version += 1
         meta = {"name": "agent-scheduler", "namespace": "kube-system", "resourceVersion": str(self.version)}
-        self.lease = {"kind": "Lease", "metadata": meta | metadata, "spec": spec}
+        version = "coordination.k8s.io/v1"
+        self.lease = {"kind": "Lease", "apiVersion": version, "metadata": meta | metadata, "spec": spec}
         self.holders.append(spec.get("holderIdentity", ""))
         return self.lease
 
@@ -273,7 +274,18 @@ async def test_a_leader_that_lost_the_server_stops_before_anyone_may_follow() ->
         assert leases.spec["holderIdentity"] == "me"
 
 
-@pytest.mark.parametrize("answer", [status(500), status(503), status(429), status(403), Answer(200, b"junk")])
+#: What is not the API server's, and renews nothing.
+LIES = [
+    Answer(200, b"junk"),
+    Answer(200, b"{}"),
+    Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
+    Answer(200, b'{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"another"}}'),
+    Answer(404, b"default backend - 404"),
+    Answer(409, b"<html>"),
+]
+
+
+@pytest.mark.parametrize("answer", [status(500), status(503), status(429), status(403), *LIES])
 async def test_any_answer_but_success_lets_the_deadline_come(answer: Answer) -> None:
     leases = Leases()
     async with leading(leases) as led:
