@@ -33,12 +33,17 @@ class Attempt(NamedTuple):
 
 
 def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Iterator[Attempt]:
-    """What preemption comes to from each node that it may begin at; nothing where the pod fits."""
+    """What preemption comes to from each node that it may begin at; nothing where the pod fits. Of a pod whose nodes
+    cannot be ranked, why."""
     pod = engine.waiting(pending)
     engine.snapshot.refresh()
     view = engine.views.of(engine.snapshot.handle.class_of(pod))
     columns = engine.snapshot.columns
-    decision = decide(view, columns, candidates=columns.size)
+    try:
+        decision = decide(view, columns, candidates=columns.size)
+    except PodUnrankable as why:
+        yield Attempt(str(why), None)
+        return
     if isinstance(decision, Placement):
         return
     selection = Selection(
@@ -60,10 +65,7 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
 
 def message(engine: Engine, pending: Obj) -> str | None:
     """The whole message about a pod, None where it fits."""
-    try:
-        first = next(attempts(engine, pending), None)
-    except PodUnrankable as why:
-        return str(why)
+    first = next(attempts(engine, pending), None)
     return None if first is None else first.message
 
 

@@ -54,7 +54,7 @@ REASONS = (
 def decided() -> list[Decision]:
     """What becomes of a few thousand such clusters, from a seed of their own."""
     chance = random.Random(4)
-    drawn = (cluster(chance.randbytes) for _ in range(3000))
+    drawn = (cluster(chance.randbytes) for _ in range(3500))
     return [decide(each.pending, each.world) for each in drawn]
 
 
