@@ -141,18 +141,25 @@ class Impersonator:
         if not mode.name:
             return self._become(mode, requester, wanted)
         who = (mode.name, _key(requester), _key(wanted))
-        for key in ((*who, asked), who):
-            known = self._passed.get(key)
-            if known is not None and known[0] > self._clock():
-                return known[1]
-            if key is not who:
-                self._ask(mode, requester, asked._replace(verb=f"impersonate-on:{mode.name}:{asked.verb}"))
-        found = self._become(mode, requester, wanted)
+        found = self._remembered((*who, asked))
+        if found is not None:
+            return found
+        self._ask(mode, requester, asked._replace(verb=f"impersonate-on:{mode.name}:{asked.verb}"))
+        found = self._remembered(who)
+        if found is None:
+            found = self._become(mode, requester, wanted)
+            self._remember(who, found)
+        self._remember((*who, asked), found)
+        return found
+
+    def _remembered(self, key: object) -> User | None:
+        known = self._passed.get(key)
+        return known[1] if known is not None and known[0] > self._clock() else None
+
+    def _remember(self, key: object, found: User) -> None:
         if len(self._passed) >= _MOST_REMEMBERED:
             self._passed.clear()
-        until = self._clock() + _REMEMBERED
-        self._passed[who] = self._passed[(*who, asked)] = (until, found)
-        return found
+        self._passed[key] = (self._clock() + _REMEMBERED, found)
 
     def _ask(self, mode: _Mode, requester: User, asked: Attributes) -> None:
         decision = self._authorizer.authorize(requester, asked)

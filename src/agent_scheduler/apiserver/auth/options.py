@@ -39,6 +39,6 @@ class Options:
         return cls(tokens={token: ADMIN}, anonymous=OPEN_PATHS)
 
 
-#: Everybody may do everything, and nobody is asked.
 def open_to_all() -> Options:
+    """Everybody may do everything, and nobody is asked."""
     return Options(asks=False)

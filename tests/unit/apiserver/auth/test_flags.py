@@ -94,3 +94,22 @@ def test_a_key_file_has_an_rsa_key(tmp_path: Path):
 def test_what_cannot_be_followed_is_named(flags: tuple[str, ...], said: str):
     with pytest.raises(FlagError, match=said):
         read(*flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--authorization-mode", "ABAC"), "agent-scheduler cluster: --authorization-mode: must be one of"),
+        (
+            ("--audit-log-path", "/none/there"),
+            "agent-scheduler cluster: --audit-log-path /none/there: cannot be written",
+        ),
+    ],
+)
+def test_the_command_ends_with_one_error(
+    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+):
+    parser = argparse.ArgumentParser()
+    cluster.add_arguments(parser)
+    assert cluster.main(parser.parse_args(["--port", "0", *flags])) == 1
+    assert said in capsys.readouterr().err

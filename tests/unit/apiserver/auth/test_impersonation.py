@@ -78,6 +78,23 @@ def test_what_was_let_through_is_for_ten_seconds(server):
     assert as_(server, ("user", "bob"))[0] == 403
 
 
+def test_so_is_another_request_as_somebody_who_was_let_through(server):
+    on = rule("impersonate-on:user-info:list", "pods")
+    server.grant("on", [ON_REVIEWS, on], ANN)
+    server.grant("be", [constrained("user-info", "users")], ANN)
+    bob = [("impersonate-user", "bob")]
+    assert as_(server, ("user", "bob"))[0] == 201
+    server.now += 5
+    assert 'User "bob" cannot list' in server.by("ann", "GET", PODS, headers=bob)[1]["message"]
+    for name in ("on", "be"):
+        server.by("admin", "DELETE", f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}")
+    server.now += 6
+    assert as_(server, ("user", "bob"))[0] == 403
+    assert 'User "bob" cannot list' in server.by("ann", "GET", PODS, headers=bob)[1]["message"]
+    server.now += 5
+    assert 'User "ann" cannot impersonate-on' in server.by("ann", "GET", PODS, headers=bob)[1]["message"]
+
+
 @pytest.mark.parametrize(
     ("headers", "said"),
     [
