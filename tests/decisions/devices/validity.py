@@ -117,15 +117,20 @@ def _of_claim(cluster: Cluster, node: Obj, claim: Obj, allocation: Obj) -> Itera
     for constraint in spec.get("constraints") or ():
         yield from _of_constraint(constraint, results, here)
     selector = allocation.get("nodeSelector")
-    if selector is not None and not any(
-        plain_term(term, dict(node)) for term in selector["nodeSelectorTerms"]
-    ):
+    if not _selects(selector, node):
         yield "the claim cannot be used on its node"
+    bound = [_id(each) for each in results if (here.get(_id(each)) or {}).get("bindsToNode")]
     for other in cluster.nodes:
-        if selector is None or any(plain_term(term, dict(other)) for term in selector["nodeSelectorTerms"]):
+        if bound and other is not node and _selects(selector, other):
+            yield f"the claim may be used on {other['metadata']['name']}, and {bound} bind it to its node"
+        if _selects(selector, other):
             missing = {_id(result) for result in results} - cluster.devices(other).keys()
             if missing:
                 yield f"the claim may be used on {other['metadata']['name']}, where {sorted(missing)} are not"
+
+
+def _selects(selector: Obj | None, node: Obj) -> bool:
+    return selector is None or any(plain_term(term, dict(node)) for term in selector["nodeSelectorTerms"])
 
 
 def _options(request: Obj) -> dict[str, Obj]:
@@ -185,7 +190,9 @@ def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
     if asked.keys() - published.keys():
         return False
     for name, capacity in published.items():
-        taken = quantity(asked.get(name, capacity["value"])).value
+        taken = consumed_of(capacity, asked.get(name))
+        if taken is None:
+            return False
         if device.get("allowMultipleAllocations") and not option.get("adminAccess"):
             taken += sum(
                 quantity((result.get("consumedCapacity") or {}).get(name, "0")).value
@@ -196,6 +203,25 @@ def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
         if taken > quantity(capacity["value"]).value:
             return False
     return True
+
+
+def consumed_of(capacity: Obj, asked: object | None) -> Fraction | None:
+    """What a request for so much of a capacity takes of it (`requestPolicy`); None if it allows no such request."""
+    policy = capacity.get("requestPolicy") or {}
+    if asked is None:
+        return quantity(policy.get("default", capacity["value"])).value
+    wanted = quantity(asked).value
+    if values := policy.get("validValues"):
+        return min((size for each in values if (size := quantity(each).value) >= wanted), default=None)
+    bounds = policy.get("validRange")
+    if bounds is None:
+        return wanted
+    least = quantity(bounds["min"]).value
+    found = max(wanted, least)
+    if step := bounds.get("step"):
+        size = quantity(step).value
+        found = least + -((least - found) // size) * size
+    return None if "max" in bounds and found > quantity(bounds["max"]).value else found
 
 
 def _unfinished(cluster: Cluster, node: Obj) -> bool:
@@ -233,15 +259,16 @@ def _tolerates(toleration: Obj, taint: Obj) -> bool:
 def _of_capacity(name: str, device: Obj, option: Obj, result: Obj) -> Iterator[str]:
     published = device.get("capacity") or {}
     for key, asked in ((option.get("capacity") or {}).get("requests") or {}).items():
-        if key not in published or quantity(asked).value > quantity(published[key]["value"]).value:
+        taken = consumed_of(published[key], asked) if key in published else None
+        if taken is None or taken > quantity(published[key]["value"]).value:
             yield f"{name}: {_id(result)} has no {asked} of {key}"
     if bool(device.get("allowMultipleAllocations")) != ("shareID" in result):
         yield f"{name}: {_id(result)} is shared, or not, against what it allows"
     consumed = result.get("consumedCapacity") or {}
     for key, size in consumed.items():
         asked = ((option.get("capacity") or {}).get("requests") or {}).get(key)
-        if asked is not None and quantity(size).value < quantity(asked).value:
-            yield f"{name}: {size} of {key} instead of {asked}"
+        if key in published and quantity(size).value != consumed_of(published[key], asked):
+            yield f"{name}: {size} of {key} for a request of {asked}"
     if device.get("allowMultipleAllocations") and consumed.keys() != published.keys():
         yield f"{name}: says nothing of some capacities of {_id(result)}"
 
@@ -306,11 +333,15 @@ def too_much(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterato
             )
             if used > quantity(capacity["value"]).value:
                 yield f"{key}: {used} of {name} is used"
-    yield from overdrawn(cluster, {_id(result) for result in taking}, {_id(result) for result in new})
+    admin = [_id(result) for result in new if result.get("adminAccess")]
+    yield from overdrawn(cluster, {_id(result) for result in taking}, {_id(result) for result in new}, admin)
 
 
-def overdrawn(cluster: Cluster, used: set[DeviceId], new: set[DeviceId]) -> Iterator[str]:
-    """Counters of which the devices in use take more than there is, of pools that `new` devices are of."""
+def overdrawn(
+    cluster: Cluster, used: set[DeviceId], new: set[DeviceId], admin: Sequence[DeviceId] = ()
+) -> Iterator[str]:
+    """Counters of which the devices in use take more than there is, of pools that `new` devices are of. `admin`: those
+    of them that admin access is given to, for which as much has to be left, though it takes nothing from others."""
     for key, specs in cluster.newest.items():
         if not any(each[:2] == key for each in new):
             continue
@@ -322,10 +353,10 @@ def overdrawn(cluster: Cluster, used: set[DeviceId], new: set[DeviceId]) -> Iter
         }
         for spec in specs:
             for device in spec.get("devices") or ():
-                if (*key, device["name"]) in used:
-                    for consumption in device.get("consumesCounters") or ():
-                        for name, counter in consumption["counters"].items():
-                            there[consumption["counterSet"], name] -= quantity(counter["value"]).value
+                uses = ((*key, device["name"]) in used) + admin.count((*key, device["name"]))
+                for consumption in device.get("consumesCounters") or ():
+                    for name, counter in consumption["counters"].items():
+                        there[consumption["counterSet"], name] -= uses * quantity(counter["value"]).value
         for counter_name, left in there.items():
             if left < 0:
                 yield f"{key}: {counter_name} is overdrawn by {-left}"

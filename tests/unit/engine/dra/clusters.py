@@ -1,7 +1,8 @@
 """Small random clusters with devices and claims, and the search that tries everything.
 
-Two nodes, at most five devices that either can have, at most two claims of three requests together. Selectors never
-ask for what is not there, so that no answer is an error.
+Two nodes, two drivers whose pools may have the same name, at most five devices that either node can have, at most two
+claims of three requests together. Selectors never ask for what is not there, so that no answer is an error. A part of
+them is about counters alone, with much in use, and a part about capacity: what they ask for is seldom drawn otherwise.
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.decisions.devices.validity import Cluster, Obj, problems, too_much
+from tests.decisions.devices.validity import Cluster, Obj, consumed_of, problems, too_much
 
 DRIVER = "d.example.com"
+OTHER = "e.example.com"
+#: What amounts of a capacity may be asked for.
+POLICIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"requestPolicy": {"default": "1", "validValues": ["1", "3"]}},
+    {"requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "2"}}},
+    {"requestPolicy": {"default": "3", "validRange": {"min": "1", "step": "2"}}},
+)
 NODES = (
     {"metadata": {"name": "n0", "labels": {"zone": "a"}}, "status": {"allocatable": {"pods": "10"}}},
     {"metadata": {"name": "n1", "labels": {"zone": "b"}}, "status": {"allocatable": {"pods": "10"}}},
@@ -53,42 +62,70 @@ _places: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 
 @st.composite
-def _device(draw: st.DrawFn, name: str, own_place: bool, counters: bool) -> Obj:
+def _device(draw: st.DrawFn, name: str, own_place: bool, counters: bool, about: str) -> Obj:
     device: dict[str, Any] = {"name": name, "attributes": {}}
+    if about == "counters":
+        device["consumesCounters"] = _draws(draw)
+        return device
+    if about == "capacity":
+        device["capacity"] = _capacity(draw)
+        device["allowMultipleAllocations"] = draw(st.integers(0, 3)) > 0
+        return device
     if draw(st.booleans()):
         device["attributes"]["kind"] = {"string": draw(st.sampled_from("ab"))}
     if draw(st.booleans()):
         device["attributes"]["numa"] = {"int": draw(st.integers(0, 1))}
     if draw(st.booleans()):
-        device["capacity"] = {"m": {"value": str(draw(st.integers(1, 3)))}}
+        device["capacity"] = _capacity(draw)
         device["allowMultipleAllocations"] = draw(st.booleans())
     if draw(st.integers(0, 4)) == 0:
         device["taints"] = [{"key": "t", "effect": "NoSchedule"}]
     if counters and draw(st.booleans()):
-        device["consumesCounters"] = [
-            {"counterSet": "set", "counters": {"k": {"value": str(draw(st.integers(1, 2)))}}}
-        ]
+        device["consumesCounters"] = _draws(draw)
+    if draw(st.integers(0, 3)) == 0:
+        device["bindingConditions"] = ["Attached"]
+        device["bindingFailureConditions"] = ["Failed"]
+        device["bindsToNode"] = draw(st.booleans())
     if own_place:
         device.update(draw(_places))
     return device
 
 
+def _draws(draw: st.DrawFn) -> list[Obj]:
+    return [{"counterSet": "set", "counters": {"k": {"value": str(draw(st.integers(1, 2)))}}}]
+
+
+def _capacity(draw: st.DrawFn) -> Obj:
+    policy = draw(st.sampled_from(POLICIES))
+    # No default is more than there is.
+    size = {"value": str(draw(st.integers(3 if policy else 1, 4))), **policy}
+    return {draw(st.sampled_from(("m", "m", f"{DRIVER}/m"))): size}
+
+
 @st.composite
-def _pool(draw: st.DrawFn, number: int) -> list[Obj]:
-    counters, own_places = draw(st.booleans()), draw(st.integers(0, 3)) == 0
+def _pool(draw: st.DrawFn, number: int, about: str) -> list[Obj]:
+    counters = about == "counters" or (not about and draw(st.booleans()))
+    own_places = not about and draw(st.integers(0, 3)) == 0
     place: dict[str, Any] = {"perDeviceNodeSelection": True} if own_places else draw(_places)
+    most = 3 if about == "counters" else 2
     count = draw(st.integers(1, 2)) + counters
-    pool = {"name": f"pool{number}", "generation": 1, "resourceSliceCount": count}
+    # A pool is told by its driver and its name.
+    driver, name = (
+        (OTHER, f"pool{draw(st.integers(0, 1))}")
+        if number and draw(st.booleans())
+        else (DRIVER, f"pool{number}")
+    )
+    pool = {"name": name, "generation": 1, "resourceSliceCount": count}
     if draw(st.integers(0, 6)) == 0:
         pool["resourceSliceCount"] = count + 1
     slices: list[dict[str, Any]] = [
         {
-            "driver": DRIVER,
+            "driver": driver,
             "pool": pool,
             **place,
             "devices": [
-                draw(_device(f"dev{index}-{each}", own_places, counters))
-                for each in range(draw(st.integers(0, 2)))
+                draw(_device(f"dev{index}-{each}", own_places, counters, about))
+                for each in range(draw(st.integers(0, most)))
             ],
         }
         for index in range(count)
@@ -96,7 +133,7 @@ def _pool(draw: st.DrawFn, number: int) -> list[Obj]:
     if counters:
         slices[0]["devices"] = []
         slices[0]["sharedCounters"] = [
-            {"name": "set", "counters": {"k": {"value": str(draw(st.integers(1, 3)))}}}
+            {"name": "set", "counters": {"k": {"value": str(draw(st.integers(1, 2 + most)))}}}
         ]
     return [
         {"metadata": {"name": f"slice{number}-{index}"}, "spec": each} for index, each in enumerate(slices)
@@ -104,7 +141,14 @@ def _pool(draw: st.DrawFn, number: int) -> list[Obj]:
 
 
 @st.composite
-def _option(draw: st.DrawFn, exact: bool) -> dict[str, Any]:
+def _option(draw: st.DrawFn, exact: bool, about: str) -> dict[str, Any]:
+    if about:
+        plain: dict[str, Any] = {"deviceClassName": "any", "count": draw(st.integers(1, 2))}
+        if about == "counters" and exact and draw(st.integers(0, 3)) == 0:
+            plain["adminAccess"] = True
+        if about == "capacity" and draw(st.integers(0, 3)):
+            plain["capacity"] = {"requests": _asked(draw)}
+        return plain
     option: dict[str, Any] = {"deviceClassName": draw(st.sampled_from(("any", "a")))}
     if draw(st.booleans()):
         option["selectors"] = [selector(draw(st.sampled_from(SELECTORS)))]
@@ -115,26 +159,30 @@ def _option(draw: st.DrawFn, exact: bool) -> dict[str, Any]:
     if draw(st.booleans()):
         option["tolerations"] = [{"operator": "Exists"}]
     if draw(st.integers(0, 3)) == 0:
-        option["capacity"] = {"requests": {"m": str(draw(st.integers(1, 3)))}}
+        option["capacity"] = {"requests": _asked(draw)}
     if exact and draw(st.integers(0, 4)) == 0:
         option["adminAccess"] = True
     return option
 
 
+def _asked(draw: st.DrawFn) -> Obj:
+    return {draw(st.sampled_from(("m", "m", f"{DRIVER}/m"))): str(draw(st.integers(1, 3)))}
+
+
 @st.composite
-def _claim(draw: st.DrawFn, name: str, requests: int) -> Obj:
+def _claim(draw: st.DrawFn, name: str, requests: int, about: str) -> Obj:
     found: list[Obj] = []
     names: list[str] = []
     for index in range(requests):
         names.append(f"r{index}")
         if draw(st.integers(0, 2)):
-            found.append({"name": f"r{index}", "exactly": draw(_option(True))})
+            found.append({"name": f"r{index}", "exactly": draw(_option(True, about))})
         else:
-            options = [{"name": f"o{each}", **draw(_option(False))} for each in range(2)]
+            options = [{"name": f"o{each}", **draw(_option(False, about))} for each in range(2)]
             names += [f"r{index}/{each['name']}" for each in options]
             found.append({"name": f"r{index}", "firstAvailable": options})
     devices: dict[str, Any] = {"requests": found}
-    if draw(st.booleans()):
+    if not about and draw(st.booleans()):
         kind = draw(st.sampled_from(("matchAttribute", "distinctAttribute")))
         constraint: dict[str, Any] = {kind: f"{DRIVER}/{draw(st.sampled_from(('numa', 'kind')))}"}
         if draw(st.booleans()):
@@ -145,22 +193,37 @@ def _claim(draw: st.DrawFn, name: str, requests: int) -> Obj:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Drawn:
-    slices = [each for number in range(draw(st.integers(1, 2))) for each in draw(_pool(number))]
+    about = draw(st.sampled_from(("", "counters", "capacity")))
+    slices = [each for number in range(draw(st.integers(1, 2))) for each in draw(_pool(number, about))]
+    claims = tuple(
+        draw(_claim(f"c{number}", draw(st.integers(1, 2)), about))
+        for number in range(draw(st.integers(1, 2)))
+    )
+    if _asks_for_admin_access(claims):
+        # What that costs of a shared device's counters depends on who of the pod's requests comes first.
+        for each in (device for one in slices for device in one["spec"]["devices"]):
+            if each.get("allowMultipleAllocations"):
+                each.pop("consumesCounters", None)
     classes = (
         {"metadata": {"name": "any"}, "spec": {}},
         {"metadata": {"name": "a"}, "spec": {"selectors": [selector(SELECTORS[0])]}},
     )
     free = Cluster(NODES, classes, slices)
     devices = {key: each for node in NODES for key, each in free.devices(node).items()}
-    used = [key for key in sorted(devices) if draw(st.integers(0, 4)) == 0]
+    used = [key for key in sorted(devices) if draw(st.integers(0, 1 if about else 4)) == 0]
     allocated = [_allocated(number, key, devices[key]) for number, key in enumerate(used)]
     # What others have is never more than there is.
     while any(too_much(free, NODES[0], [each["status"]["allocation"] for each in allocated])):
         allocated.pop()
-    claims = tuple(
-        draw(_claim(f"c{number}", draw(st.integers(1, 2)))) for number in range(draw(st.integers(1, 2)))
-    )
     return Drawn(Cluster(NODES, classes, slices, tuple(allocated)), claims)
+
+
+def _asks_for_admin_access(claims: Sequence[Obj]) -> bool:
+    return any(
+        (request.get("exactly") or {}).get("adminAccess")
+        for claim in claims
+        for request in claim["spec"]["devices"]["requests"]
+    )
 
 
 def _allocated(number: int, key: tuple[str, str, str], device: Obj) -> Obj:
@@ -184,10 +247,14 @@ def _result(name: str, key: tuple[str, str, str], device: Obj, option: Obj) -> O
     if device.get("allowMultipleAllocations"):
         result["shareID"] = "some"
         asked = (option.get("capacity") or {}).get("requests") or {}
-        result["consumedCapacity"] = {
-            capacity: asked.get(capacity, each["value"])
+        taken = {
+            capacity: consumed_of(each, asked.get(capacity))
             for capacity, each in (device.get("capacity") or {}).items()
         }
+        result["consumedCapacity"] = {name: str(size) for name, size in taken.items() if size is not None}
+    for kind in ("bindingConditions", "bindingFailureConditions"):
+        if device.get(kind):
+            result[kind] = device[kind]
     return result
 
 
