@@ -48,7 +48,7 @@ async def test_what_is_written_is_utc(west_of_greenwich: None) -> None:
             "spec"
         ]
         events = (await cluster.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events"))["items"]
-        assert {each["reason"] for each in events} == {"Scheduled", "FailedScheduling"}
+        assert {each["reason"] for each in events} == {"Scheduled", "FailedScheduling", "LeaderElection"}
         written = [condition["lastTransitionTime"], lease["acquireTime"], lease["renewTime"]]
         written += [each["eventTime"] for each in events]
         for text in written:

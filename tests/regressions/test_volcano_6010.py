@@ -56,7 +56,9 @@ async def test_a_deleted_pod_that_lost_its_nodes_is_not_retried() -> None:
         assert running.reports.counts["event recorded"] == 0
 
 
-async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_dropped_by_the_servers_answer() -> None:
+async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_not_reported_and_dropped_when_it_tells() -> (
+    None
+):
     async with (
         embedded_cluster() as cluster,
         watching_through_a_relay(cluster) as (transport, relay),
@@ -71,6 +73,8 @@ async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_dropped_by_the_s
         held.release()
         await until(lambda: running.reports.outcomes["gone"])
         assert millicores(running.fast_path.ledger, "n1") == 0
+        relay.restore()
+        await until(lambda: not running.fast_path.cluster.pods)
         assert sum(running.fast_path.queue.pending()) == 0
         await running.stop()
         assert running.reports.counts["status written"] == 0
