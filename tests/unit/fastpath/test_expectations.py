@@ -18,6 +18,11 @@ from .test_volumes import storage
 
 MERGE = "application/merge-patch+json"
 PODS = "/api/v1/namespaces/default/pods"
+FORBIDDEN = Response(
+    403,
+    b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}',
+    Headers(()),
+)
 
 
 async def nominated(cluster: EmbeddedCluster, name: str) -> str:
@@ -30,19 +35,18 @@ async def is_bound(cluster: EmbeddedCluster, name: str) -> bool:
 
 
 class Listening(Transport):
-    """Notes the writes in their order, and answers those that nominate with `answer`, if there is one."""
+    """Notes the writes in their order, and lets nobody be nominated where it `forbids` that."""
 
-    def __init__(self, inner: Transport, answer: int = 0) -> None:
-        self.inner, self.answer = inner, answer
+    def __init__(self, inner: Transport, *, forbids: bool = False) -> None:
+        self.inner, self.forbids = inner, forbids
         self.writes: list[tuple[str, bytes]] = []
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         body = more.get("body") or b""
         if method != "GET" and "/events" not in path:
             self.writes.append((f"{method} {path.partition('/namespaces/')[2]}", body))
-        if self.answer and b"nominatedNodeName" in body:
-            body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":%d}' % self.answer
-            return Response(self.answer, body, Headers(()))
+        if self.forbids and b"nominatedNodeName" in body:
+            return FORBIDDEN
         return await self.inner.request(method, path, **more)
 
     def stream(self, path: str, *, read_timeout: float) -> Any:
@@ -110,7 +114,7 @@ async def test_what_comes_of_telling_it_changes_nothing(begun: bool, monkeypatch
         monkeypatch.setattr(calls, "start_of", starting)
     async with devices("n1") as found:
         await found.add_claim("c")
-        transport = Listening(found.cluster.transport, answer=403)
+        transport = Listening(found.cluster.transport, forbids=True)
         async with scheduling(transport) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: is_bound(found.cluster, "p"))
@@ -148,8 +152,7 @@ class Refusing(Transport):
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if method == "PATCH" and "/resourceclaims/" in path and not self.lets:
-            body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}'
-            return Response(403, body, Headers(()))
+            return FORBIDDEN
         return await self.inner.request(method, path, **more)
 
     def stream(self, path: str, *, read_timeout: float) -> Any:
