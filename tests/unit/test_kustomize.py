@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kustomize import CONFIG, by_kubectl, plainly, render, unusable
+from tests.needed import kubectl, skip_where
 
 
 def sorted_texts(objects: list[dict[str, Any]]) -> list[str]:
@@ -18,8 +19,8 @@ def sorted_texts(objects: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("installed", ["default", "controllers", "crd", "all"])
 def test_both_ways_give_the_same_objects(installed: str, tmp_path: Path) -> None:
-    if unusable():
-        pytest.skip(unusable())
+    kubectl()
+    skip_where(unusable())
     shutil.copytree(CONFIG, tmp_path / "config")
     folder = tmp_path / "config" / ("default" if installed == "all" else installed)
     if installed == "all":

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from agent_scheduler.config.schema import Serving
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.http import HttpServer, ServingError, Sources
+from tests.needed import ipv6_loopback
 
 from .test_http import ApiServer, transport
 
@@ -26,7 +27,6 @@ async def answers(host: str, port: int) -> bool:
         return False
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
 @pytest.mark.parametrize(
     ("address", "families"),
     [
@@ -37,6 +37,7 @@ async def answers(host: str, port: int) -> bool:
     ],
 )
 async def test_all_addresses_are_those_of_both_families(address: str, families: set[str]) -> None:
+    ipv6_loopback()
     server = HttpServer(SOURCES, address=address, port=0)
     port = await server.start()
     try:
