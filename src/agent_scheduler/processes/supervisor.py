@@ -120,6 +120,8 @@ class Supervisor:
         self._asking = Asking(self.children.say, members=lambda: sorted(self.children.running))
         #: Children whose picture is whole, and those that were told to begin.
         self._synced: set[int] = set()
+        #: Set once a child's has been.
+        self._can_list = asyncio.Event()
         self._begun: set[int] = set()
         #: What keeps a child from knowing the cluster as it is, as it said last.
         self._problems: dict[int, str] = {}
@@ -213,6 +215,8 @@ class Supervisor:
         if not leases.names:
             await self._work(transport)
             return
+        # Whoever cannot list the cluster is not to keep others from leading.
+        await self._can_list.wait()
         writing = FencedTransport(transport, lambda: leases.held)
         await lead(
             leases,
@@ -341,6 +345,7 @@ class Supervisor:
             case Synced():
                 self._log.info("child synced", child=child)
                 self._synced.add(child)
+                self._can_list.set()
                 self._begin(child)
             case Alive(problem):
                 self._problems[child] = problem

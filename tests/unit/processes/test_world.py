@@ -239,20 +239,50 @@ async def test_children_may_write_no_longer_than_the_leases_are_held(monkeypatch
     assert [until for until, held in said if until > held] == []
 
 
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
+
+
+class Refusals:
+    """Of lists of pods: all but the first so many."""
+
+    def __init__(self, *, but: int) -> None:
+        self._left = but
+        self.count = 0
+
+    def __call__(self, request: Request) -> Disturbance | None:
+        if request.path != "/api/v1/pods" or "watch" in request.query:
+            return None
+        if self._left:
+            self._left -= 1
+            return None
+        self.count += 1
+        return Disturbance(error=ApiError(403, "Forbidden", "no"))
+
+
 async def test_the_leases_are_given_back_when_no_child_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_NOBODY_BEGINS", 0.5)
-
-    def refused(request: Request) -> Disturbance | None:
-        return Disturbance(error=ApiError(403, "Forbidden", "no")) if request.path == "/api/v1/pods" else None
-
-    async with embedded_cluster(disturb=refused) as cluster:
+    # Each child lists them at its start, and not again when it is to take over.
+    async with embedded_cluster(disturb=Refusals(but=2)) as cluster:
         await nodes(cluster, 2)
         made = World(cluster)
         made.make(2, ELECT)
         assert await asyncio.wait_for(made.supervisor.run(signals=False), 30) == 1
-        lease = await cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/one")
+        lease = await cluster.ask("GET", LEASE)
         assert not lease["spec"].get("holderIdentity")
         assert lease["spec"]["leaseTransitions"] == 0
+
+
+async def test_who_cannot_list_the_cluster_takes_no_lease() -> None:
+    refusals = Refusals(but=0)
+    async with embedded_cluster(disturb=refusals) as cluster:
+        made = World(cluster)
+        made.make(2, ELECT)
+        ending = asyncio.create_task(made.supervisor.run(signals=False))
+        # A lease that is free is taken with the first requests; by then each child has tried three times.
+        await until(lambda: refusals.count >= 6)
+        assert (await cluster.call("GET", LEASE)).status == 404
+        made.supervisor.stop()
+        assert await asyncio.wait_for(ending, 30) == 0
 
 
 async def test_a_standby_waits_with_synced_children_and_takes_over() -> None:
