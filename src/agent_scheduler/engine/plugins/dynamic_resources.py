@@ -102,15 +102,18 @@ class DynamicResources(Filter):
         return State(pod.claims, devices)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        budget, present = state.devices.budget, nodes.present
-        return np.fromiter(
-            (
-                bool(present[row]) and not isinstance(state.answer(nodes, row, budget), Refused)
-                for row in rows.tolist()
-            ),
-            dtype=np.bool_,
-            count=rows.shape[0],
-        )
+        budget, undecided = state.devices.budget, state.devices.undecided
+        found = np.zeros(rows.shape[0], dtype=np.bool_)
+        for place, row in enumerate(rows.tolist()):
+            node = nodes.nodes[row]
+            if node is None:
+                continue
+            if budget.left <= 0:
+                # Also of those that are known: they cost nothing when it is asked again.
+                undecided.add(node.name)
+            else:
+                found[place] = not isinstance(state.answer(nodes, row, budget), Refused)
+        return found
 
     def feasible_row(self, state: State, nodes: Columns, row: int) -> bool:
         return not isinstance(state.answer_of_one(nodes, row), Refused)
