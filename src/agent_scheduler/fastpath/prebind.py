@@ -4,10 +4,11 @@
                    └─> refused: next one        └─> else a task: write ──> wait ──> all there: the bind
                                                                             └─> failed: nothing stays reserved
 
-A node is reserved on the books as they are, in the same step that assumes the pod. What has to be written is written a
-request at a time, outside the places that binds have. Reserving claims for a pod is two requests that mostly succeed,
-for which no task is made; what is not begun so, or fails, becomes a task. What was written for volumes stays when an
-attempt fails; reservations of resource claims are taken back.
+A node is reserved on the books as they are, in the same step that assumes the pod. What has to be written, first of all
+where the pod is about to go (`expectations`), is written a request at a time, outside the places that binds have.
+Reserving claims for a pod is a few requests that mostly succeed, for which no task is made; what is not begun so, or
+fails, becomes a task. What was written for volumes stays when an attempt fails; reservations of resource claims are
+taken back.
 
 Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is told; a
 pod is bound only when the watch has shown its volume claims to be bound, the API server has its resource claims
