@@ -159,6 +159,10 @@ def test_a_bad_node_shape_is_refused_by_flag(shape: NodeShape, said: str) -> Non
         (("--node-memory", "1Zi"), "--node-memory: invalid quantity"),
         (("--devices-per-node", "-1"), "--devices-per-node: must be at least 0, not -1"),
         (("--devices-per-node", "1", "--device-nodes", "-1"), "--device-nodes: must be at least 0, not -1"),
+        (
+            ("--devices-per-node", "1", "--device-attach-seconds", "-1"),
+            "--device-attach-seconds: must be at least 0, not -1.0",
+        ),
         (("--controllers", "*,-nobody"), "--controllers: there is no controller -nobody; there are: "),
         (("--port", "0", "--load", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
         (
