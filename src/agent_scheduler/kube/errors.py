@@ -151,7 +151,9 @@ def from_middlebox(response: Response) -> Failure:
 def has_json(response: Response) -> bool:
     """Whether the headers do not say that the body is something else."""
     given = response.headers.get("Content-Type")
-    return given is None or given.partition(";")[0].strip().lower() == "application/json"
+    if given is None or given == "application/json":
+        return True
+    return given.partition(";")[0].strip().lower() == "application/json"
 
 
 def _status_in(response: Response) -> Status | None:
