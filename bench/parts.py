@@ -111,25 +111,25 @@ def _run(arguments: Sequence[str]) -> tuple[str, str, int]:
     """Standard output, the last of standard error, and the exit code."""
     with tempfile.TemporaryFile("w+") as out:
         # In a session of its own: Ctrl-C reaches it once, from here, and so it ends its own children in order.
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, *arguments],
             cwd=ROOT,
             stdout=out,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-        )
-        try:
-            said = _passed_on(process.stderr)
-            process.wait()
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                try:
-                    process.wait(timeout=_GRACE)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+        ) as process:
+            try:
+                said = _passed_on(process.stderr)
+                process.wait()
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGINT)
+                    try:
+                        process.wait(timeout=_GRACE)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+                        process.wait()
         out.seek(0)
         return out.read().strip(), said, process.returncode
 
