@@ -14,6 +14,7 @@ L10 claims are reserved for pods that are there, and allocated for somebody (`de
 L11 every hand-over of nodes ends (`shard_rest`)
 L12 every node is where the controller of the shards plans it to be (`plan_rest`)
 L13 a scheduler that compares what it knows with the cluster finds no difference, whether it leads or not
+L14 who leads while a kind cannot be listed decides all the same (`takeovers`)
 
 Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
 come back are nobody's.
@@ -190,11 +191,12 @@ async def come_to_rest(world: World) -> None:
     # Conditions and events have budgets of their own, and series are told every half minute.
     await asyncio.sleep(40.0)
     await _rest(world)
-    # A condition whose write was refused for good is written again with the next attempt: after the flush.
+    # A condition whose write was refused for good is written again with the next attempt: after the flush. So is the
+    # end of a nomination that the watch shows when the pod has been refused already.
     deadline = world.loop.time() + _FLUSHED
-    while world.plan.fired["denied"] and world.loop.time() < deadline:
+    while world.plan.fired and world.loop.time() < deadline:
         if all(
-            (is_gated(world, pod) or _says_why(pod)) and not pod["status"].get("nominatedNodeName")
+            is_gated(world, pod) or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
             for pod in waiting(world)
         ):
             break
@@ -340,7 +342,7 @@ def _check_claims(world: World) -> None:
                 "L8", f"{gone} had to leave {claim.node} for {claim.name}, which still waits"
             )
     for pod in waiting(world):
-        if node := pod["status"].get("nominatedNodeName"):
+        if (node := pod["status"].get("nominatedNodeName")) and not is_gated(world, pod):
             world.safety.violated("L8", f"{pod['metadata']['name']} is nominated to {node} for nothing")
 
 
@@ -349,8 +351,10 @@ def _check_preemption(world: World, process: Process) -> None:
         return
     world.safety.checked["L8"] += 1
     preemption = fast_path.preemption
+    gated = {pod["metadata"]["uid"] for pod in waiting(world) if is_gated(world, pod)}
     left = {
-        "nominations": fast_path.queue.nominator._node_of,
+        # Who waits behind a gate keeps what it was told until that opens.
+        "nominations": fast_path.queue.nominator._node_of.keys() - gated,
         "gate": preemption._gate.shut_for,
         "leaving": preemption._unseen(),
         "under way": preemption._under_way,

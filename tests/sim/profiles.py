@@ -20,8 +20,14 @@ _KEPT = {**dict.fromkeys(DRAWN, 9), "sharded": 20, "planned": 10}
 _NEW = {**dict.fromkeys(DRAWN, 4), "sharded": 8, "planned": 4}
 #: Scenario -> faults that lead there together to what few worlds reach, and how many worlds have them alone.
 _RARE: dict[str, tuple[int, tuple[str, ...]]] = {
-    "churn": (3, ("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied")),
-    "mixed": (3, ("bound_elsewhere", "pod_deleted", "unfair", "stall", "lost_after", "throttled")),
+    "churn": (
+        3,
+        ("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "sigterm", "stall"),
+    ),
+    "mixed": (
+        3,
+        ("bound_elsewhere", "pod_deleted", "unfair", "stall", "sigterm", "lost_after", "gone_in_stream"),
+    ),
     "preempting": (6, ("preemptor", "room_taken", "crash", "denied", "held_back", "bound_elsewhere")),
     "devices": (6, ("claim_taken", "claim_changed", "pool_changed", "class_changed", "crash", "lost_after")),
     "planned": (3, ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after")),

@@ -1,6 +1,6 @@
 """Whether who holds the lease works, while a kind of objects cannot be listed.
 
-L13 a leader that lost the right to list a kind which safety can do without decides on pods all the same, or gives the
+L14 a leader that lost the right to list a kind which safety can do without decides on pods all the same, or gives the
     lease back: nobody holds it for long and does nothing
 """
 
@@ -35,10 +35,10 @@ async def watch(world: World, kind: str, until: float) -> None:
             led = now - since.setdefault(process.identity, now)
             if led < _WORKS_WITHIN or world.stopped_for(process.name) != stopped[process.name]:
                 continue
-            world.safety.checked["L13"] += 1
+            world.safety.checked["L14"] += 1
             if not _works(world, process):
                 world.safety.violated(
-                    "L13", f"{process.identity} has led for {led:.0f} s and decides nothing"
+                    "L14", f"{process.identity} has led for {led:.0f} s and decides nothing"
                 )
         await asyncio.sleep(_EVERY)
 
