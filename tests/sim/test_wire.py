@@ -28,4 +28,4 @@ def test_a_token_that_is_replaced_is_no_trouble() -> None:
 
 def test_connections_that_are_idle_for_exactly_long_enough_are_closed() -> None:
     """A pool that looks when they are, and finds by a rounding that they are not yet, looks again at once for ever."""
-    assert run(Options(seed=0, scenario="replicas", faults=("mangled",))).violations == []
+    assert run(Options(seed=1, scenario="replicas", faults=("mangled",))).violations == []

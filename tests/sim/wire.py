@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the server lets pass on a request at most, beyond which every client has given up.
 _PATIENCE = 30.0
+#: Seconds after which a token is read anew, as client-go does.
+_READ_AGAIN = 60.0
 #: What befalls an answer.
 _MISHAPS = ("interim", "drip", "cut", "reset", "stall", "twice", "garbage", "closed", "closed when idle")
 
@@ -43,7 +45,8 @@ class Wire:
         self.world = world
         self.way = way
         self.rng = random.Random(f"{world.seed} wire of {process.identity}")
-        self._token = world.token
+        #: As read last, and when that is done again at the latest.
+        self._token, self._read_again = world.token, world.loop.time() + _READ_AGAIN
         #: Those that the client has not closed.
         self.open: set[_Connection] = set()
         self.transport = Http1Transport(
@@ -53,13 +56,15 @@ class Wire:
         )
 
     async def _headers(self) -> Mapping[str, str]:
+        if self.world.loop.time() >= self._read_again:
+            self._refused()
         token = self._token
         if late := self.way.credentials_late():
             await asyncio.sleep(late)
         return {"Authorization": f"Bearer {token}"}
 
     def _refused(self) -> None:
-        self._token = self.world.token
+        self._token, self._read_again = self.world.token, self.world.loop.time() + _READ_AGAIN
 
     async def _dial(self, _address: Address, protocol: asyncio.Protocol) -> None:
         await asyncio.sleep(self.rng.uniform(0.0002, 0.005))
