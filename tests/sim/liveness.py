@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container
 from contextvars import copy_context
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
 
     from .processes import Process
+    from .shard_map import ShardMap
     from .world import World
 
 PODS, NODES = ("", "pods"), ("", "nodes")
@@ -54,6 +55,8 @@ BOUND_WITHIN = 60.0
 #: Seconds in which those are evicted who have to be: the longest rest after a failure, a backoff, and their end.
 PREEMPTED_WITHIN = 60.0 * 1.5 + 30.0
 _REST = 30.0
+#: How often nodes are divided anew after the faults, at most, because pods were bound where they had come to.
+_ROUNDS = 5
 #: Seconds until every pod that waits has been tried again: the pool's flush, and what follows it.
 _FLUSHED = 345.0
 #: Requests of all processes in a rest of `_REST` seconds, besides the lease's; and each pod that waits.
@@ -167,16 +170,28 @@ async def _until_none(
     return True
 
 
+def _moving(world: World, shards: ShardMap) -> list[str]:
+    """Nodes and pods that change how full nodes are, and so where these belong, as long as they move or are bound."""
+    return [*unsettled(shards), *(pod["metadata"]["name"] for pod, _ in late(world))]
+
+
 async def come_to_rest(world: World) -> None:
     """Wait until all that fits is bound; then watch the rest."""
-    owners, planned = None, 0
-    if world.plans is not None and world.shards is not None:
+    owners, planned = None, -1
+    # Who is bound when the nodes have been handed over changes where these belong, once more.
+    for _ in range(_ROUNDS if world.plans is not None else 0):
+        if world.plan_writes == planned or world.plans is None or world.shards is None:
+            break
         shards = world.shards
-        # Who moves, or is bound, changes how full nodes are, and so where they belong.
-        moving = lambda: [*unsettled(shards), *(pod["metadata"]["name"] for pod, _ in late(world))]  # noqa: E731
-        if not await until_divided(world, world.plans, moving):
+        if not await until_divided(world, world.plans, partial(_moving, world, shards)):
             return
         planned = world.plan_writes
+        if await until_handed_over(world, shards) is None or not await _until_none(
+            world, late, BOUND_WITHIN, "L1"
+        ):
+            return
+        # The controller looks at how full nodes are every few seconds.
+        await asyncio.sleep(10.0)
     if world.shards is not None:
         owners = await until_handed_over(world, world.shards)
         if owners is None:
