@@ -68,8 +68,9 @@ FAULTS = {
             "fault": {"error": {"status": 422}},
         },
         {
+            # The nomination's, and that of what the pod gets of its claim.
             "match": {"resource": "pods/status", "verbs": ["patch"], "name": "extended"},
-            "count": 1,
+            "count": 2,
             "fault": {"lose": {}},
         },
     ],
