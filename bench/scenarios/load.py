@@ -66,12 +66,16 @@ async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[object]], *, 
         for item in left:
             await do(item)
 
+    first: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(parallel):
                 tasks.create_task(one())
     except* Exception as errors:
-        raise first_of(errors) from None
+        # Raised below: before Python 3.11.4 what is raised in here comes out in a group again.
+        first = first_of(errors)
+    if first is not None:
+        raise first
 
 
 async def create_all(transport: Transport, path: str, bodies: Iterable[bytes], *, ignore: int = 0) -> None:
@@ -127,6 +131,7 @@ class Load:
             creators = self.batch.arrival.creators  # type: ignore[union-attr]
             await for_each(range(self.batch.count), self.create, parallel=creators)
             return
+        first: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 queue: asyncio.Queue[int] = asyncio.Queue()
@@ -136,7 +141,9 @@ class Load:
                 for _ in range(min(OPEN_LOOP_REQUESTS, self.batch.count)):
                     queue.put_nowait(-1)
         except* RequestFailed as errors:
-            raise first_of(errors) from None
+            first = first_of(errors)
+        if first is not None:
+            raise first
 
     async def _release(self, due: Sequence[float], queue: asyncio.Queue[int]) -> None:
         """Hands each number over when its time has come."""

@@ -63,10 +63,14 @@ async def create_nodes(transport: Transport, nodes: Sequence[NodeSpec], *, paral
     async def send(body: bytes) -> None:
         await ask(transport, "POST", "/api/v1/nodes", body=body)
 
+    first: BaseException | None = None
     try:
         await _for_each((node_object(node) for node in nodes), send, parallel=parallel)
     except* RequestFailed as failures:
-        raise first_of(failures) from None
+        # Raised below: before Python 3.11.4 what is raised in here comes out in a group again.
+        first = first_of(failures)
+    if first is not None:
+        raise first
 
 
 class PodLoad:
