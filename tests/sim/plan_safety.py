@@ -83,7 +83,8 @@ class PlanSafety:
         self._judge_kind(actor, event)
         if event.type == "DELETED":
             self._by_hand.pop(name, None)
-            self._judge_deletion(actor, view(event.record))
+            # One that was sent before the process lost its right or its life went by what was said until then.
+            self._judge_deletion(actor, view(event.record), since=actor.began if may else 0.0)
         elif not may:
             # It was sent before the process lost its right or its life, and whoever follows cannot know of it before
             # it is seen.
@@ -133,7 +134,7 @@ class PlanSafety:
         if had is not None and gained and had.desired - has.desired:
             self._world.states.reached("nodes of a shard exchanged at once")
 
-    def _judge_deletion(self, actor: Controller, was: View) -> None:
+    def _judge_deletion(self, actor: Controller, was: View, *, since: float) -> None:
         safety = self._world.safety
         self._world.states.reached("shard retired")
         if was.desired:
@@ -144,5 +145,5 @@ class PlanSafety:
             safety.violated("S23", f"{actor.identity} deletes {was.name}, which uses {sorted(was.in_use)}")
         if was.in_use:
             self._world.states.reached("shard of a dead scheduler retired")
-        if all(was.name in said.plan.names for said in self._plans.may_go_by(actor.began)):
+        if all(was.name in said.plan.names for said in self._plans.may_go_by(since)):
             safety.violated("S24", f"{actor.identity} deletes {was.name}, which is configured")
