@@ -25,6 +25,8 @@ from agent_scheduler.kube.dial import Dial
 
 #: Of `max_age`, at most so much is taken off at random, so that connections made together do not end together.
 _AGE_JITTER = 0.3
+#: Seconds that `close` waits for the loop to tell of connections that were aborted.
+_CLOSING = 1.0
 
 
 class NoConnection(Exception):
@@ -264,7 +266,11 @@ class ConnectionPool:
             self._emptied.set()
 
     async def close(self) -> None:
-        """Closes all connections, ends all exchanges and all waiting, and returns when no connection is left."""
+        """Closes all connections, ends all exchanges and all waiting.
+
+        Returns when the loop has told of the end of each connection, and in any case after a second: what was aborted
+        is closed, and a process that is to end must not stay for want of a call.
+        """
         self._closed = True
         for timer in (self._sweeper, self._alarm):
             if timer is not None:
@@ -280,4 +286,6 @@ class ConnectionPool:
             connection.fail("the client is closing")
         self._emptied.clear()
         self._note_emptied()
-        await self._emptied.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                await self._emptied.wait()

@@ -45,6 +45,8 @@ class Wire(asyncio.Transport):
         if not self._closed:
             self._closed = True
             self._network.open -= 1
+            if self._network.silent:
+                return
             self._loop.call_soon(self._protocol.connection_lost, None)
 
     close = abort
@@ -55,6 +57,8 @@ class Network:
         self.answer = answer
         self.written: list[tuple[float, bytes]] = []
         self.opened = self.open = 0
+        #: Nobody is told of connections that end.
+        self.silent = False
 
     async def dial(self, address: Address, protocol: asyncio.Protocol) -> None:
         assert str(address) == "api.example:80"
@@ -157,5 +161,20 @@ def test_a_process_that_was_stopped_amid_a_write_does_not_send_it_when_it_goes_o
         assert now() > until
         assert network.written == []
         await client.close()
+
+    simulated(main())
+
+
+def test_the_end_waits_a_second_for_the_loop_to_tell_of_an_aborted_connection() -> None:
+    """It may never tell, and a process that is to end would stay."""
+
+    async def main() -> None:
+        network = Network()
+        client = network.client()
+        assert (await client.request("GET", "/x", timeout=5)).status == 200
+        network.silent = True
+        began = asyncio.get_running_loop().time()
+        await client.close()
+        assert 0.5 < asyncio.get_running_loop().time() - began < 5
 
     simulated(main())
