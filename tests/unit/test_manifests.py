@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import yaml
 
 from agent_scheduler.config import add_run_arguments, load, load_text
 from agent_scheduler.shards.holders import lease_name
+from tests.kustomize import by_kubectl
 from tests.needed import kubectl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,10 +80,7 @@ def test_kustomize_builds_it(component: str | None, tmp_path: Path) -> None:
     if component is not None:
         with (default / "kustomization.yaml").open("a") as file:
             file.write(f"\ncomponents: [../components/{component}]\n")
-    built = subprocess.run(
-        ["kubectl", "kustomize", str(default)], capture_output=True, text=True, check=True, timeout=60
-    )
-    kinds = {document["kind"] for document in yaml.safe_load_all(built.stdout)}
+    kinds = {document["kind"] for document in by_kubectl(default)}
     assert "Deployment" in kinds
     expected = {None: "ConfigMap", "network-policy": "NetworkPolicy", "priority-and-fairness": "FlowSchema"}
     assert expected[component] in kinds
@@ -98,15 +95,8 @@ def test_kustomize_leaves_the_names_in_roles_as_they_are_written(installed: str)
         rules = [rule for each in found if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
         return sorted(rule["resourceNames"] for rule in rules if "resourceNames" in rule)
 
-    built = subprocess.run(
-        ["kubectl", "kustomize", str(CONFIG / installed)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
     written = [each for path in (CONFIG / installed).glob("rbac*.yaml") for each in documents(path)]
-    assert names([*yaml.safe_load_all(built.stdout)]) == names(written) != []
+    assert names(by_kubectl(CONFIG / installed)) == names(written) != []
 
 
 # ---- the configuration

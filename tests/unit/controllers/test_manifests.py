@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import yaml
 from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.config.sharding import load_sharding
 from agent_scheduler.controlling.flags import add_arguments, settings_of
+from tests.kustomize import by_kubectl
 from tests.needed import kubectl
 from tests.sharded import ROOT
 
@@ -115,9 +115,7 @@ async def test_the_shipped_configuration_leaves_no_ready_node_without_a_shard() 
 
 def test_kustomize_builds_it() -> None:
     kubectl()
-    built = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    found = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built.stdout)}
+    found = {(each["kind"], each["metadata"]["name"]) for each in by_kubectl(FOLDER)}
     # To remove the controller must not remove what schedulers have claimed.
     assert ("CustomResourceDefinition", "nodeshards.shard.volcano.sh") not in found
     assert ("ConfigMap", "agent-scheduler-sharding") in found
