@@ -11,7 +11,7 @@ The API server checks UID, deletion, an existing node and gates, never capacity 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -117,18 +117,13 @@ _decode_pod = msgspec.json.Decoder(_Pod).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def binding(
-    namespace: str, name: str, uid: str, node: str, *, annotations: Mapping[str, str] | None = None
-) -> bytes:
+def binding(namespace: str, name: str, uid: str, node: str) -> bytes:
     """The `v1.Binding`. Its UID is a precondition: the server refuses (409) if the name has another pod by now."""
-    metadata: dict[str, object] = {"namespace": namespace, "name": name, "uid": uid}
-    if annotations:
-        metadata["annotations"] = dict(annotations)
     return _encode(
         {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": metadata,
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
     )
@@ -176,7 +171,6 @@ async def bind(
     name: str,
     uid: str,
     node: str,
-    annotations: Mapping[str, str] | None = None,
     begun: Begun | None = None,
     doubt: Doubt | None = None,
     allowed: Callable[[], bool] = lambda: True,
@@ -205,7 +199,7 @@ async def bind(
         "POST",
         f"{path}/binding",
         Asked(Verb.BIND, "pods", name, uid),
-        binding(namespace, name, uid, node, annotations=annotations),
+        binding(namespace, name, uid, node),
     )
     get = Send("GET", path, Asked(Verb.GET, "pods", name, uid))
     attempt = _Bind(post, get, uid=uid, node=node, doubt=doubt, policy=policy, clock=timing.clock)

@@ -65,7 +65,6 @@ class LeaseConfig:
     renew_deadline: float = 10.0
     retry_period: float = 2.0
     request_timeout: float = 5.0
-    release_on_stop: bool = True
     #: What said that it is this namespace; for people who wonder why.
     namespace_from: str = ""
 
@@ -192,7 +191,7 @@ class LeaderElector:
             finally:
                 renewing.cancel()
                 await asyncio.wait({renewing})
-            if self._held and self._config.release_on_stop:
+            if self._held:
                 await self._release()
             self._held = False
         if ended:

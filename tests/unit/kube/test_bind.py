@@ -96,11 +96,11 @@ async def test_created_is_bound() -> None:
 
 
 async def test_the_binding_names_pod_uid_and_node() -> None:
-    _, requests, _ = await bound([CREATED], annotations={"k": "v"})
+    _, requests, _ = await bound([CREATED])
     assert requests[0].json == {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"namespace": "t", "name": "p", "uid": "u", "annotations": {"k": "v"}},
+        "metadata": {"namespace": "t", "name": "p", "uid": "u"},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
     }
 
@@ -271,6 +271,21 @@ async def test_a_doubt_that_we_may_not_settle_keeps_the_capacity() -> None:
     result, requests, _ = await bound([Reset()], [status(403, "Forbidden")])
     assert result.outcome is BindOutcome.UNKNOWN
     assert methods(requests) == ["POST", "GET"]
+    # Asking again is of no use: it comes to this once nothing can be carried out any more.
+    assert result.doubt is not None and result.doubt.then is not None
+    assert result.doubt.then.outcome is BindOutcome.UNAVAILABLE
+
+
+async def test_a_lost_bind_of_a_pod_that_is_being_deleted_can_no_longer_be_carried_out() -> None:
+    result, _, _ = await bound([Reset()], [pod(deleting=True)])
+    assert result.outcome is BindOutcome.DELETING and result.outcome.frees_capacity
+
+
+async def test_a_lost_bind_of_a_pod_that_is_gated_may_still_be_carried_out() -> None:
+    result, _, time = await bound([Reset()], [pod(gates=["g"])])
+    assert result.outcome is BindOutcome.UNKNOWN
+    assert result.doubt is not None and result.doubt.settles > time.now
+    assert result.doubt.then is not None and result.doubt.then.outcome is BindOutcome.GATED
 
 
 async def test_a_bind_that_is_throttled_until_the_deadline_was_surely_not_carried_out() -> None:
@@ -421,6 +436,23 @@ async def test_waiting_for_the_budget_does_not_count_towards_the_deadline() -> N
     assert result.attempts == 2
 
 
+async def test_the_deadline_counts_from_the_first_request_on() -> None:
+    """A first request that took long leaves less time for those after it."""
+    time = FakeTime()
+
+    def slow(request: Request) -> Action:
+        if time.now < 1050:
+            time.now += 50
+        return status(429)
+
+    async with connected(slow) as (_, transport):
+        result = await bind(
+            transport, namespace="t", name="p", uid="u", node="n1", policy=POLICY, timing=time.timing
+        )
+    assert result.outcome is BindOutcome.UNAVAILABLE
+    assert time.slept == [1, 2, 4]
+
+
 RECORDED_CASES = {
     "bind": (BindOutcome.BOUND, None),
     "bind twice same node: 409": (BindOutcome.BOUND, pod(node="n1")),
@@ -450,6 +482,20 @@ async def test_a_bind_that_may_not_be_sent_is_not_sent() -> None:
         whom = {"namespace": "t", "name": "p", "uid": "u", "node": "n1"}
         assert not begin(starting(transport), ended=told.append, allowed=lambda: False, **whom)
         assert (server.requests, told) == ([], [])
+
+
+async def test_a_bind_that_may_no_longer_be_sent_after_it_waited_for_the_budget_is_not_sent() -> None:
+    """A node may leave our shard meanwhile."""
+    time = FakeTime()
+    budget = Budget(qps=0.01, burst=1, timing=time.timing)
+    async with budget.request():
+        pass
+    before = time.now
+    result, requests, _ = await bound(
+        [CREATED], time=time, budget=budget, allowed=lambda: time.now < before + 50
+    )
+    assert time.now > before + 50
+    assert (result.outcome, result.attempts, requests) == (BindOutcome.UNAVAILABLE, 0, [])
 
 
 async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> None:

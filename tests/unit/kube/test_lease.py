@@ -199,7 +199,9 @@ async def test_a_candidate_waits_until_the_lease_did_not_change_for_its_whole_du
         assert leases.spec["leaseTransitions"] == 4
 
 
-async def test_a_lease_that_is_being_renewed_is_never_taken() -> None:
+@pytest.mark.parametrize("clock", ["goes", "stands still"])
+async def test_a_lease_that_is_being_renewed_is_never_taken(clock: str) -> None:
+    """Whatever the holder's clock says."""
     leases = Leases(holderIdentity="other", leaseDurationSeconds=15)
     reads = 0
 
@@ -208,7 +210,8 @@ async def test_a_lease_that_is_being_renewed_is_never_taken() -> None:
         if request.method == "GET":
             reads += 1
             if reads % 6 == 0:
-                leases.write({"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": str(reads)})
+                renewed = str(reads) if clock == "goes" else "2001-01-01T00:00:00.000000Z"
+                leases.write({"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": renewed})
 
     leases.fault = renewing
     async with electing(leases) as (elector, time, _):
@@ -226,10 +229,24 @@ async def test_times_in_the_lease_and_wall_clocks_mean_nothing() -> None:
         assert led.time.now >= 1015
 
 
-async def test_the_longer_of_both_durations_is_waited_for() -> None:
-    leases = Leases(holderIdentity="other", leaseDurationSeconds=60)
+@pytest.mark.parametrize(("stated", "waited"), [(60, 60), (5, 15)])
+async def test_the_longer_of_both_durations_is_waited_for(stated: int, waited: int) -> None:
+    leases = Leases(holderIdentity="other", leaseDurationSeconds=stated)
     async with leading(leases) as led:
-        assert led.time.now >= 1060
+        assert led.time.now >= 1000 + waited
+
+
+async def test_who_takes_a_lease_says_since_when_it_has_it() -> None:
+    """People, and client-go's tools, read from it how long this holder has led."""
+    leases = Leases(holderIdentity="", acquireTime="2001-01-01T00:00:00.000000Z", leaseTransitions=3)
+    async with leading(leases) as led:
+        acquired = leases.spec["acquireTime"]
+        assert acquired > "2001-01-02" and leases.spec["leaseTransitions"] == 4
+        writes = len(leases.holders)
+        await eventually(lambda: len(leases.holders) > writes + 2)
+        assert led.elector.leading
+        # A renewal is no change of the holder.
+        assert (leases.spec["acquireTime"], leases.spec["leaseTransitions"]) == (acquired, 4)
 
 
 @pytest.mark.parametrize("holder", ["", "me"])
@@ -272,6 +289,18 @@ async def test_a_leader_that_lost_the_server_stops_before_anyone_may_follow() ->
         # The last renewal that succeeded may have started up to a period later than the moment we looked.
         assert led.work.stopped_at <= renewed_at + 2 + CONFIG.renew_deadline < renewed_at + 15
         assert leases.spec["holderIdentity"] == "me"
+
+
+async def test_the_work_is_stopped_when_the_deadline_comes_and_not_at_the_next_attempt() -> None:
+    leases = Leases()
+    config = replace(CONFIG, renew_deadline=8.5, retry_period=6.0)
+    async with leading(leases, config=config) as led:
+        writes = len(leases.holders)
+        leases.fault = lambda _request: status(500, "InternalError")
+        assert await asyncio.wait_for(led.task, 5) is False
+        assert len(leases.holders) <= writes + 1, "at most one renewal was under way"
+        # The last that succeeded began when the leader did, or a period later.
+        assert led.work.stopped_at in (1000 + 8.5, 1000 + 6 + 8.5)
 
 
 #: What is not the API server's, and renews nothing.
@@ -457,7 +486,7 @@ async def test_two_candidates_never_lead_at_the_same_time() -> None:
     async with connected(leases) as (_, transport):
 
         async def candidate(identity: str) -> None:
-            config = LeaseConfig("kube-system", "agent-scheduler", identity, release_on_stop=False)
+            config = LeaseConfig("kube-system", "agent-scheduler", identity)
 
             async def lead() -> None:
                 terms.append(identity)
@@ -550,6 +579,25 @@ async def test_a_refused_request_is_one_warning_that_says_what_and_where(
             "agent-scheduler",
             namespace_from,
         )
+
+
+async def test_what_each_verb_is_refused_is_told_of_each() -> None:
+    """A role may lack several of them, and is mended all the sooner."""
+    leases = Leases(holderIdentity="", leaseDurationSeconds=1)
+    puts = 0
+
+    def fault(request: Request) -> Action | None:
+        nonlocal puts
+        puts += request.method == "PUT"
+        return status(403, "Forbidden") if request.method == "PUT" or puts >= 2 else None
+
+    leases.fault = fault
+    with capture_logs() as lines:
+        async with electing(leases) as (elector, time, _), running(elector.run(Work(lambda: time.now))):
+            before = time.now
+            await eventually(lambda: puts >= 2 and time.now > before + 30)
+    told = [line["verb"] for line in lines if line["event"] == "lease_request_failed"]
+    assert told == ["update", "get"]
 
 
 async def test_what_is_ordinary_about_a_lease_is_no_warning() -> None:

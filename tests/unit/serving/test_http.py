@@ -335,6 +335,8 @@ class ApiServer:
     def __init__(self) -> None:
         self.posts: list[tuple[str, dict[str, Any]]] = []
         self.broken: Exception | Response | None = None
+        #: What an access review says of who may.
+        self.verdict: dict[str, Any] = {}
 
     async def request(self, method: str, path: str, *, body: bytes, timeout: float) -> Response:  # noqa: ASYNC109
         review = json.loads(body)
@@ -358,7 +360,10 @@ class ApiServer:
             assert spec["extra"] == {"a": ["b"]}
             attributes = spec["nonResourceAttributes"]
             assert attributes["verb"] == "get"
-            status = {"allowed": spec["user"] == "monitoring" and attributes["path"] == "/metrics"}
+            status = {
+                "allowed": spec["user"] == "monitoring" and attributes["path"] == "/metrics",
+                **self.verdict,
+            }
         return Response(201, json.dumps({**review, "status": status}).encode(), {})
 
 
@@ -440,6 +445,11 @@ async def test_what_cannot_be_asked_is_refused_and_not_remembered(
 async def test_an_answer_that_does_not_say_yes_is_a_no(api: ApiServer, body: bytes) -> None:
     api.broken = Response(201, body, {})
     assert await KubeAuthorizer(transport(api)).access("prometheus", "/metrics") is Access.UNAUTHENTICATED
+
+
+async def test_what_one_authorizer_denies_is_refused_whatever_others_allow(api: ApiServer) -> None:
+    api.verdict = {"allowed": True, "denied": True}
+    assert await KubeAuthorizer(transport(api)).access("prometheus", "/metrics") is Access.FORBIDDEN
 
 
 async def test_a_yes_is_kept_a_minute_and_a_no_ten_seconds(api: ApiServer) -> None:

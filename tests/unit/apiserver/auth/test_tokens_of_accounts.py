@@ -92,6 +92,15 @@ def test_a_token_bound_to_a_pod_ends_with_it_and_tells_where_it_runs(server):
     assert status(server, token) == 401
 
 
+def test_a_token_bound_to_a_pod_is_not_that_of_its_namesake(server):
+    server.account("robot")
+    server.made(PODS, a_pod("robot"))
+    token = server.token("robot", boundObjectRef={"apiVersion": "v1", "kind": "Pod", "name": "p"})
+    server.by("admin", "DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+    server.made(PODS, a_pod("robot"))
+    assert status(server, token) == 401
+
+
 def test_no_token_is_bound_to_the_pod_of_another_account(server):
     server.account("robot")
     server.made(PODS, a_pod("other"))
