@@ -12,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
 
-# One more than there are cores, as many tests wait for something.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0)) + 1, 8))')
+# Two more than there are cores, as many tests wait for something.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0)) + 2, 8))')
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(TEST_ARGS)
 

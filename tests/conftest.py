@@ -48,7 +48,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: spreading.rank(item.nodeid))
+    places = spreading.order(item.nodeid for item in items)
+    items.sort(key=lambda item: places[spreading.scope(item.nodeid)])
 
 
 def pytest_collection_finish() -> None:
@@ -69,6 +70,16 @@ def lost_errors() -> Iterator[LostErrors]:
 def lost_errors_of_what_is_left() -> Iterator[None]:
     """A task in a cycle complains when it is collected: that is to be in the file that left it."""
     yield
+    gc.collect()
+    # A scheduler that ran in this process has unfrozen all, and recordings that were read stay too.
+    gc.freeze()
+    _fail_for(_LOST.take())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lost_errors_of_what_outlived_its_file() -> Iterator[None]:
+    yield
+    gc.unfreeze()
     gc.collect()
     _fail_for(_LOST.take())
 

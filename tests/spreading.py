@@ -1,46 +1,86 @@
 """How `make test` spreads the tests over its processes, and in which order.
 
-Tests of a file stay together, as they share what the file starts, but for those that share nothing and take long.
-End-to-end tests come first: they wait for processes most of the time, in which the others can use the cores; and what
-takes long is not begun when all else is done.
+Tests of a file stay together, as they share what the file starts, and so do files that read the same recordings; but
+not the cases of a test that share nothing and take long.
+Those that wait for processes most of the time and those that compute are taken by turns, so that the ones use the
+cores while the others wait; and what takes long is not begun when all else is done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-#: Files of which each test may run in any process.
+#: Files of whose tests each case may run in any process.
 APART = (
     "tests/sim/test_seeds.py",
     "tests/decisions/test_random.py",
     "tests/unit/engine/queueing/test_waking_bursts.py",
     "tests/unit/engine/queueing/test_waking_histories.py",
 )
-#: In this order; after them comes the rest, as it is collected.
-FIRST = (
-    "tests/e2e/test_processes.py",
+#: Files that share what a process reads once.
+TOGETHER = (
+    "tests/decisions/test_engine.py",
+    "tests/decisions/test_plain.py",
+    "tests/decisions/test_background.py",
+    "tests/decisions/test_preemption.py",
+    "tests/decisions/test_plain_preemption.py",
+    "tests/decisions/test_recording.py",
+)
+#: What waits, in this order.
+WAITING = (
     "tests/e2e/test_faults.py",
+    "tests/unit/shards/test_coordination.py",
+    "tests/e2e/test_shards.py",
+    "tests/unit/fastpath/test_resource_claims.py",
+    "tests/e2e/test_sharding_controller.py",
     "tests/e2e/",
-    "tests/unit/processes/",
-    "tests/unit/controllers/",
     "tests/unit/shards/",
+    "tests/unit/controllers/",
     "tests/unit/kubelet/test_cluster",
-    *APART,
+    "tests/unit/fastpath/",
+    "tests/unit/kube/",
+)
+#: What computes for long, in this order; after all comes the rest, as it is collected.
+COMPUTING = (
+    TOGETHER[0],
+    "tests/decisions/test_living.py",
+    "tests/decisions/test_dra.py",
+    "tests/unit/engine/test_ledger_model.py",
+    "tests/unit/engine/test_pod_topology_spread.py",
+    "tests/unit/engine/queueing/",
     "tests/decisions/",
+    "tests/sim/",
+    "tests/unit/engine/",
 )
 
 
 def scope(test: str) -> str:
-    """What is not divided: the file of `test`, a node id, or the test alone."""
+    """What is not divided: the file of `test`, a node id, several files, or the test alone."""
     file = test.partition("::")[0]
-    return test if file in APART else file
+    if file in TOGETHER:
+        return TOGETHER[0]
+    return test if file in APART and test.endswith("]") else file
 
 
-def rank(test: str) -> int:
-    """Its place among `FIRST`."""
-    return next((at for at, start in enumerate(FIRST) if test.startswith(start)), len(FIRST))
+def order(tests: Iterable[str]) -> dict[str, float]:
+    """Each scope's place, from the first on."""
+    scopes = list(dict.fromkeys(scope(test) for test in tests))
+    waiting, computing = (
+        sorted((each for each in scopes if each.startswith(kind)), key=lambda each: _place(each, kind))
+        for kind in (WAITING, COMPUTING)
+    )
+    places = {each: float(len(scopes)) for each in scopes}
+    places |= {each: float(place) for place, each in enumerate(waiting)}
+    # As many of the one kind before as of the other, in proportion, so that neither is left for the end.
+    places |= {each: place * len(waiting) / len(computing) + 0.5 for place, each in enumerate(computing)}
+    return places
+
+
+def _place(test: str, starts: tuple[str, ...]) -> int:
+    return next(at for at, start in enumerate(starts) if test.startswith(start))
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

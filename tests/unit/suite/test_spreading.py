@@ -1,4 +1,4 @@
-"""Tests that share something stay together, and what takes long comes first."""
+"""Tests that share something stay together, what waits is mixed with what computes, and what takes long comes first."""
 
 from __future__ import annotations
 
@@ -6,24 +6,36 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.spreading import APART, FIRST, rank, scope
+from tests.spreading import APART, COMPUTING, TOGETHER, WAITING, order, scope
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_file_stays_together_unless_its_tests_are_apart() -> None:
+def test_a_file_stays_together_unless_its_cases_are_apart() -> None:
     assert scope("tests/unit/test_docs.py::test_a[1]") == "tests/unit/test_docs.py"
     assert scope(f"{APART[0]}::test_a[1]") == f"{APART[0]}::test_a[1]"
+    assert scope(f"{APART[0]}::test_a") == APART[0]
+    assert scope(f"{TOGETHER[0]}::test_a") == scope(f"{TOGETHER[1]}::test_b")
 
 
 def test_what_is_named_is_there() -> None:
-    for name in (*APART, *FIRST):
+    for name in (*APART, *TOGETHER, *WAITING, *COMPUTING):
         assert list(ROOT.glob(f"{name}*")), name
 
 
-def test_end_to_end_tests_come_before_the_others() -> None:
-    names = ["tests/unit/test_docs.py::a", "tests/e2e/test_dra.py::b", "tests/e2e/test_faults.py::c"]
-    assert sorted(names, key=rank) == names[::-1]
+def test_what_waits_and_what_computes_are_taken_by_turns_before_all_else() -> None:
+    waiting = [f"tests/e2e/test_{name}.py::test" for name in "abcd"]
+    computing = [f"tests/sim/test_{name}.py::test" for name in "efgh"]
+    rest = ["tests/unit/test_docs.py::test"]
+    places = order([*rest, *computing, *waiting])
+    by_turns = [test for pair in zip(waiting, computing, strict=True) for test in pair]
+    assert sorted([*rest, *computing, *waiting], key=lambda test: places[scope(test)]) == [*by_turns, *rest]
+
+
+def test_what_takes_longest_comes_first_among_its_like() -> None:
+    late, early = "tests/e2e/test_dra.py", "tests/e2e/test_faults.py"
+    places = order([late, early])
+    assert places[early] < places[late]
 
 
 def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
