@@ -1,7 +1,6 @@
 """What scheduling a pod costs: scheduler CPU a pod, end to end over HTTP, with all its writes.
 
     python -m bench.scheduling [--pods 10000 --nodes 1000 --workers 1 8] [--runs 3] [--policy revalidate strict]
-    python -m bench.scheduling --workers 1 --processes 1 2      # one scheduler as several processes
     python -m bench.scheduling --tight        # 2,000 pods over 10 nodes that exactly fit
 
 Cluster and scheduler are processes of their own; the scheduler's CPU is read from the kernel between the first
@@ -96,14 +95,8 @@ async def plane(
             yield site.transport, cluster, scheduler, site.port
 
 
-async def run(shape: Shape, *, workers: int, policy: str, processes: int) -> Run:
-    scheduler_args = ("--processes", str(processes))
-    async with plane(shape, workers=workers, policy=policy, scheduler_args=scheduler_args) as (
-        transport,
-        cluster,
-        scheduler,
-        port,
-    ):
+async def run(shape: Shape, *, workers: int, policy: str) -> Run:
+    async with plane(shape, workers=workers, policy=policy) as (transport, cluster, scheduler, port):
         before, server_before = usage(scheduler), usage(cluster)
         assert before is not None and server_before is not None
         began = time.monotonic()
@@ -196,7 +189,6 @@ async def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--processes", type=int, nargs="+", default=[1], help="of the scheduler")
     parser.add_argument("--policy", nargs="+", default=["revalidate"], choices=["revalidate", "strict"])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--tight", action="store_true", help="2,000 pods over 10 nodes that exactly fit")
@@ -205,20 +197,14 @@ async def main(argv: list[str] | None = None) -> int:
     if args.tight:
         shape = Shape(10, "20", 250, 2_000, "100m")
         args.workers, args.policy = [8], ["revalidate", "strict"]
-    variants = [
-        (policy, processes, workers)
-        for policy in args.policy
-        for processes in args.processes
-        for workers in args.workers
-    ]
-    results: dict[tuple[str, int, int], list[Run]] = {variant: [] for variant in variants}
+    variants = [(policy, workers) for policy in args.policy for workers in args.workers]
+    results: dict[tuple[str, int], list[Run]] = {variant: [] for variant in variants}
     for _ in range(args.runs):
-        for policy, processes, workers in variants:
-            made = await run(shape, workers=workers, policy=policy, processes=processes)
-            results[policy, processes, workers].append(made)
+        for policy, workers in variants:
+            results[policy, workers].append(await run(shape, workers=workers, policy=policy))
     print(f"{shape.pods:,} pods over {shape.nodes:,} nodes; medians of {args.runs} runs (least to most)\n")
     rows = [(*variant, *map(spread, zip(*runs, strict=True))) for variant, runs in results.items()]
-    print(table(("policy", "processes", "workers", *_HEADER), rows))
+    print(table(("policy", "workers", *_HEADER), rows))
     return 0
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -23,8 +22,6 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="schedule the pods of a cluster", allow_abbrev=False)
     add_run_arguments(run)
     _add_version(run)
-    # Not for people: `processes.spawning` starts its children with it.
-    run.add_argument("--process-channel", type=int, metavar="FD", help=argparse.SUPPRESS)
     run.set_defaults(main=_run)
     from agent_scheduler.explaining import command as explaining
 
@@ -100,22 +97,10 @@ def _run(args: argparse.Namespace) -> int:
 
     from agent_scheduler.config import ConfigurationError, Source, write
     from agent_scheduler.kube.credentials import KubeConfigError
-    from agent_scheduler.processes.spawning import Spawner, run_child
-    from agent_scheduler.processes.supervisor import Supervisor
     from agent_scheduler.runtime import Runtime
     from agent_scheduler.serving.http import ServingError
     from agent_scheduler.telemetry.logs import get_logger, setup
 
-    def ran(work: Coroutine[Any, Any, int]) -> int:
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(work)
-        except (KubeConfigError, ServingError) as error:
-            print(f"agent-scheduler run: {error}", file=sys.stderr)
-            return 2
-
-    if args.process_channel is not None:
-        return ran(run_child(args.process_channel))
     source = Source(args)
     warnings: list[str] = []
     try:
@@ -131,18 +116,18 @@ def _run(args: argparse.Namespace) -> int:
         get_logger("config").warning("without effect", setting=warning)
 
     async def run() -> int:
-        if configuration.processes > 1:
-            spawn = Spawner(args.command_line)
-            return await Supervisor(configuration, spawn=spawn, source=source).run()
         return await Runtime(configuration, source=source).run()
 
-    return ran(run())
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run())
+    except (KubeConfigError, ServingError) as error:
+        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        return 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    command_line = sys.argv[1:] if argv is None else list(argv)
-    args = _parser().parse_args(command_line)
-    args.command_line = command_line
+    args = _parser().parse_args(argv)
     code: int = args.main(args)
     return code

@@ -14,17 +14,16 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from agent_scheduler.config import Configuration, Reloader, Source, to_dict
 from agent_scheduler.fastpath.explaining import UNKNOWN
-from agent_scheduler.fastpath.neighbours import Neighbours
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
@@ -66,16 +65,6 @@ _OTHER_CONNECTIONS = 8
 _BIND_SHARE = 0.7
 
 
-class Part(Neighbours, Protocol):
-    """What a process is told that has a part of the pods and the nodes, and its way to those that have the others."""
-
-    def may_write(self) -> bool:
-        """Asked before every write."""
-
-    async def work(self, fast_path: FastPath, schedule: Callable[[], Awaitable[None]]) -> None:
-        """`schedule`, which ends when the process is to end, on what is this process's now. The picture is synced."""
-
-
 class Runtime:
     """One process's worth of scheduler. `run` may be called once."""
 
@@ -89,7 +78,6 @@ class Runtime:
         transport: Transport | None = None,
         timing: Timing | None = None,
         identity: str = "",
-        part: Part | None = None,
     ) -> None:
         """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. `endpoint`
         None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
@@ -97,14 +85,10 @@ class Runtime:
         With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
         the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
 
-        With a `part` this is one of several processes that do the work of one, and somebody else holds the leases,
-        follows the NodeShard, serves and reloads.
-
         Raises KubeConfigError.
         """
         self._configuration = configuration
         self._source = source
-        self._part = part
         kubeconfig = configuration.client_connection.kubeconfig
         self._transport = transport
         if endpoint is None and transport is None:
@@ -179,14 +163,12 @@ class Runtime:
                 )
             stack.push_async_callback(transport.close)
             leases = self.leases = self._make_leases(transport)
-            writing: Transport = transport
-            if self._part is not None:
-                writing = FencedTransport(transport, self._part.may_write)
-            elif leases.names:
-                writing = FencedTransport(transport, lambda: leases.held)
+            writing: Transport = (
+                FencedTransport(transport, lambda: leases.held) if leases.names else transport
+            )
             fast_path = self.fast_path = self._fast_path(writing)
             coordinator = self.coordinator = self._make_coordinator(fast_path, writing)
-            if configuration.serving.port and self._part is None:
+            if configuration.serving.port:
                 server = server_of(configuration.serving, self.sources(), transport)
                 await server.start()
                 stack.push_async_callback(server.stop)
@@ -256,9 +238,6 @@ class Runtime:
             finally:
                 self._scheduling = False
 
-        if self._part is not None:
-            await self._part.work(fast_path, schedule)
-            return
         if not self.leases.names:
             await schedule()
             return
@@ -324,7 +303,6 @@ class Runtime:
             observer=self._observer,
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
-            neighbours=self._part,
         )
         metrics.read_queue(fast_path.queue.pending, kept=fast_path.queue.kept_in_flight)
         metrics.read_cache(
@@ -342,25 +320,22 @@ class Runtime:
         return Reloader(
             self._source,
             self._configuration,
-            apply=self.apply,
+            apply=self._apply,
             observer=ReloadReports(self.metrics, now=lambda: self._timing.now().timestamp()),
             sleep=self._timing.sleep,
         )
 
-    def apply(self, configuration: Configuration) -> None:
-        """Go on by another configuration, between cycles; or begin by it. Raises having changed nothing."""
+    def _apply(self, configuration: Configuration) -> None:
+        """Go on by another configuration, between cycles. Raises having changed nothing."""
         settings = settings_of(configuration, identity=self._identity)
-        if self.fast_path is not None:
-            self.fast_path.reconfigure(settings)
+        assert self.fast_path is not None, "made before the reloader"
+        self.fast_path.reconfigure(settings)
         self._observer.set_policy(configuration.conflict_policy)
         if configuration.logging.level != self._configuration.logging.level:
             set_level(configuration.logging.level)
         self._configuration, self._settings = configuration, settings
 
     def _make_leases(self, transport: Transport) -> Leases:
-        if self._part is not None:
-            # Held by whoever started this process and tells it what it may do.
-            return Leases({}, identity=self._identity)
         return leases_of(
             self._configuration,
             transport,
@@ -371,7 +346,7 @@ class Runtime:
         )
 
     def _make_coordinator(self, fast_path: FastPath, transport: Transport) -> Coordinator | None:
-        if fast_path.shard is None or self._part is not None:
+        if fast_path.shard is None:
             return None
         return coordinator_of(
             self._configuration,
@@ -423,23 +398,12 @@ class Runtime:
             check=check,
             ready=(
                 Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
-                *self._informers(fast_path),
+                Check("informer-watch", lambda: named(SILENT, fast_path.stale)),
+                Check(
+                    "informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)
+                ),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             live=(Check("leaderElection", self.leases.problem),),
             places=PLACES,
         )
-
-    def _informers(self, fast_path: FastPath) -> tuple[Check, ...]:
-        return (
-            Check("informer-watch", lambda: named(SILENT, fast_path.stale)),
-            Check("informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)),
-        )
-
-    @property
-    def problem(self) -> str:
-        """What keeps this process from knowing the cluster as it is now, for whoever answers in its place."""
-        if self.fast_path is None:
-            return ""
-        problems = (check.problem() for check in self._informers(self.fast_path))
-        return next((problem for problem in problems if problem is not None), "")

@@ -25,12 +25,11 @@ from agent_scheduler.shardmap import command as shardmap
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.sharding import ShardingMetrics
-from agent_scheduler.telemetry.supervising import SupervisorMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 #: The metrics of each kind of process.
-PROCESSES = (Metrics, ShardingMetrics, SupervisorMetrics)
+PROCESSES = (Metrics, ShardingMetrics)
 
 
 def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:

@@ -136,13 +136,6 @@ FLAGS: tuple[Flag, ...] = (
         "workerCount",
         "workers that decide concurrently (default: 1)",
     ),
-    Flag(
-        ("--processes",),
-        Configuration,
-        (),
-        "processes",
-        "scheduler processes on this host, which share the work (default: 1)",
-    ),
     _sharding(
         ("--scheduler-sharding-mode",),
         "mode",

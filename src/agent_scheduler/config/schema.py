@@ -163,8 +163,6 @@ class Configuration(Section, frozen=True, kw_only=True):
     pod_max_backoff_seconds: Annotated[float, Meta(ge=0)] = 10.0
     pod_max_in_unschedulable_pods_duration: Duration = 300.0
     worker_count: Annotated[int, Meta(ge=1, le=1024)] = 1
-    #: Scheduler processes on this host, each with a part of the nodes and the pods of its own.
-    processes: Annotated[int, Meta(ge=1, le=64)] = 1
     candidate_node_count: Annotated[int, Meta(ge=1, le=1024)] = 3
     conflict_policy: Literal["revalidate", "strict"] = "revalidate"
     max_urgent_retries: Annotated[int, Meta(ge=0)] = 5

@@ -81,10 +81,6 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     def tolerations(self) -> tuple[wire.Toleration, ...]:
         return self.cls.tolerations
 
-    @property
-    def scheduling_key(self) -> PodClass:
-        return self.cls
-
 
 _NO_LABELS: Mapping[str, str] = {}
 

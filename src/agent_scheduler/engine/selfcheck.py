@@ -40,14 +40,13 @@ def of_pod(
     fresh: PodInfo | None,
     *,
     is_ours: bool,
-    is_guest: bool,
     ledger: Ledger,
     queue: SchedulingQueue[PodInfo],
 ) -> Iterator[tuple[str, str]]:
     """Where and how ledger and queue contradict a pod as the API server has it; None where it has none, or one that has
     finished.
 
-    `is_ours`: it waits, and this process is to find a node for it. `is_guest`: this process binds it for another.
+    `is_ours`: it waits, and this process is to find a node for it.
     """
     placement, place = ledger.placements.get(uid), queue.where(uid)
     if fresh is None:
@@ -74,7 +73,7 @@ def of_pod(
         yield "queue", "has it in flight, and nothing is under way for it"
     elif not is_ours and place is not None and not (placement is not None and placement.assumed):
         yield "queue", f"has it in {place.value}, and it is not to wait here"
-    if placement is not None and placement.assumed and place is not Place.IN_FLIGHT and not is_guest:
+    if placement is not None and placement.assumed and place is not Place.IN_FLIGHT:
         yield "ledger", f"assumes it on node {placement.node_name}, and it is not in flight"
 
 

@@ -35,7 +35,6 @@ class DefaultSpread(NamedTuple):
     lenient: bool = False
 
 
-NO_DEFAULTS: Final = DefaultSpread()
 SYSTEM_DEFAULTS: Final = DefaultSpread(
     (SpreadConstraint(3, HOSTNAME, False, None), SpreadConstraint(5, ZONE, False, None)), lenient=True
 )

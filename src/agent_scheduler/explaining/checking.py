@@ -42,9 +42,8 @@ def main(args: argparse.Namespace) -> int:
 def rendered(found: Mapping[str, Any]) -> Iterator[str]:
     """A line for each difference, and for what could not be told, before one that sums up."""
     for each in found["differences"]:
-        process = f" (process {each['process']})" if "process" in each else ""
         what = " ".join(filter(None, (each["kind"], each["name"])))
-        yield f"{each['where']}{process}: {what + ': ' if what else ''}{each['problem']}"
+        yield f"{each['where']}: {what + ': ' if what else ''}{each['problem']}"
     for name in found["unsettled"]:
         yield f"unsettled: {name}: changed each time it was looked at"
     for kind, why in found["not_listed"].items():

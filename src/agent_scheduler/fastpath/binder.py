@@ -37,7 +37,6 @@ from .at_once import raising
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
 from .feed import Entry, Feed
-from .neighbours import NO_GUESTS, Ending, Guests
 from .prebind import PreBind, Reserved, Unavailable
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
@@ -131,7 +130,6 @@ class Binder:
         observer: BinderObserver,
         nominations: Nominations | None = None,
         prebind: PreBind | None = None,
-        guests: Guests = NO_GUESTS,
     ) -> None:
         """Without `prebind`, pods are bound whatever their claims are. `concurrency`: binds that may be under way at a
         time; the most, if it `adapts` to what the server can do."""
@@ -150,7 +148,6 @@ class Binder:
         self._observer = observer
         self._nominations = nominations
         self._prebind = prebind
-        self._guests = guests
         self._results: deque[ScheduleResult] = deque()
         #: Those accepted, with their nodes, whose bind is not under way.
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
@@ -232,7 +229,7 @@ class Binder:
         entry, pod = result.entry, result.pod
         cluster = self._cluster
         if not cluster.waits(pod.uid):
-            self._drop(pod)
+            cluster.queue.done(pod.uid)
             return
         if cluster.pods[pod.uid].cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
             # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
@@ -464,7 +461,7 @@ class Binder:
                 if seen is not None and seen.node_name == node_name:
                     self._scheduled(result, node_name)
                 else:
-                    self._drop(pod)
+                    cluster.queue.done(pod.uid)
             case (
                 BindOutcome.BOUND_ELSEWHERE
                 | BindOutcome.RECREATED
@@ -485,17 +482,11 @@ class Binder:
         if self._prebind is not None and result.cls.reserves:
             self._prebind.bound(pod)
 
-    def _drop(self, pod: PodInfo) -> None:
-        """It waits no longer, or not here."""
-        if not self._guests.ended(pod.uid, Ending.GONE):
-            self._cluster.queue.done(pod.uid)
-
     def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
         entry, pod = result.entry, result.pod
         queue = self._cluster.queue
-        if not self._guests.ended(pod.uid, Ending.BOUND):
-            queue.scheduled(entry)
-            queue.done(pod.uid)
+        queue.scheduled(entry)
+        queue.done(pod.uid)
         self._observer.pod_scheduled(pod, node_name, result.started)
         self._failures.history.scheduled(pod.uid, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)

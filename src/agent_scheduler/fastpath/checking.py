@@ -30,8 +30,6 @@ from agent_scheduler.kube.watch_events import Object, identify, is_older
 
 from .binder import Binder
 from .cluster import Cluster
-from .guests import Guests
-from .lending import Lending
 from .picture import Kind, Picture
 
 #: Seconds until what differs is read again: a watch that is well has told of it by then.
@@ -81,8 +79,6 @@ class SelfCheck:
         cluster: Cluster,
         snapshot: Snapshot,
         binder: Binder,
-        lending: Lending | None,
-        guests: Guests | None,
         views: Callable[[], Iterable[ClassViews]],
         transport: Transport,
         timing: Timing,
@@ -91,8 +87,6 @@ class SelfCheck:
         self._cluster = cluster
         self._snapshot = snapshot
         self._binder = binder
-        self._lending = lending
-        self._guests = guests
         self._views = views
         self._transport = transport
         self._timing = timing
@@ -174,8 +168,7 @@ class SelfCheck:
             yield from selfcheck.of_pod(
                 uid,
                 fresh,
-                is_ours=isinstance(fresh, PodInfo) and self._cluster.sees_to(fresh),
-                is_guest=self._guests is not None and self._guests.has(uid),
+                is_ours=isinstance(fresh, PodInfo) and self._cluster.is_ours(fresh),
                 ledger=self._cluster.ledger,
                 queue=self._cluster.queue,
             )
@@ -228,8 +221,7 @@ class SelfCheck:
                 cluster.ledger, cluster.queue, self._snapshot, cluster.catalogue, cluster.devices
             )
         )
-        lent = 0 if self._lending is None else len(self._lending)
-        found += selfcheck.of_requests(cluster.ledger, cluster.queue, self._binder.in_flight + lent)
+        found += selfcheck.of_requests(cluster.ledger, cluster.queue, self._binder.in_flight)
         checked["ClassView"] = 0
         for views in self._views():
             found += await self._of_views(views, checked)

@@ -26,7 +26,6 @@ from agent_scheduler.engine.owners import Owners
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing import events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.shards.homes import Homes
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 
 
@@ -71,35 +70,17 @@ class Cluster:
         self._profiles = frozenset(profiles)
         self._observer = observer
         self._settled = settled
-        #: Where several processes share the pods: whose they are, and our number; None: all are ours.
-        self._homes: Homes | None = None
-        self._number = 0
 
     # ---- questions
 
     def waits(self, uid: str) -> bool:
         """Whether the pod exists, has no node and asks for one of our profiles."""
         pod = self.pods.get(uid)
-        return pod is not None and self._asks_us(pod)
+        return pod is not None and self.is_ours(pod)
 
-    def _asks_us(self, pod: PodInfo) -> bool:
+    def is_ours(self, pod: PodInfo) -> bool:
+        """Whether the pod, as it is given, has no node and asks for one of our profiles."""
         return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._profiles
-
-    def waits_here(self, uid: str) -> bool:
-        """Whether besides it is this process that sees to it."""
-        pod = self.pods.get(uid)
-        return pod is not None and self._is_ours(pod)
-
-    def is_at_home(self, pod: PodInfo) -> bool:
-        """Whether it is this process that sees to a pod of our profiles."""
-        return self._homes is None or self._homes.of(pod) == self._number
-
-    def sees_to(self, pod: PodInfo) -> bool:
-        """Whether a pod, as it is given, waits and it is this process that has to find a node for it."""
-        return self._is_ours(pod)
-
-    def _is_ours(self, pod: PodInfo) -> bool:
-        return self._asks_us(pod) and self.is_at_home(pod)
 
     def _is_bound(self, pod: PodInfo) -> bool:
         """Whether its bind has been answered, though the watch may not have shown it yet."""
@@ -109,7 +90,7 @@ class Cluster:
     def release(self, profiles: Collection[str]) -> None:
         """The pods of these profiles are no longer ours: they leave the queue, and binds under way go on."""
         for pod in self.pods.values():
-            if pod.scheduler_name in profiles and self._asks_us(pod):
+            if pod.scheduler_name in profiles and self.is_ours(pod):
                 self._leave_queue(pod)
         self._profiles -= frozenset(profiles)
 
@@ -118,34 +99,10 @@ class Cluster:
         new = frozenset(profiles) - self._profiles
         self._profiles |= new
         for pod in self.pods.values():
-            if pod.scheduler_name in new and self._asks_us(pod):
-                self._take_in(pod)
-
-    def _take_in(self, pod: PodInfo) -> None:
-        """One that asks for our profiles, and that the queue does not have."""
-        if not self.is_at_home(pod):
-            self._heed(pod)
-        elif not self._is_bound(pod):
-            if pod.cls.error:
-                self._observer.malformed("Pod", pod.key, pod.cls.error)
-            self.queue.add(pod)
-
-    def settle(self, homes: Homes, number: int) -> None:
-        """From now on only those pods are in our queue whose home is the process of this number. Attempts under way go
-        on, and are not repeated by us if they fail."""
-        asking = [pod for pod in self.pods.values() if self._asks_us(pod)]
-        were = [self.is_at_home(pod) for pod in asking]
-        self._homes, self._number = homes, number
-        moved = [pod for pod, was in zip(asking, were, strict=True) if self.is_at_home(pod) is not was]
-        for pod in moved:
-            if not self.is_at_home(pod):
-                self._leave_queue(pod)
-            self._take_in(pod)
-
-    def _heed(self, pod: PodInfo) -> None:
-        """It waits in another process: what is kept for it there is not taken here either."""
-        if pod.nominated_node_name or self.queue.nominator.node_of(pod.uid):
-            self.queue.nominate(pod, pod.nominated_node_name)
+            if pod.scheduler_name in new and self.is_ours(pod) and not self._is_bound(pod):
+                if pod.cls.error:
+                    self._observer.malformed("Pod", pod.key, pod.cls.error)
+                self.queue.add(pod)
 
     # ---- pods
 
@@ -163,15 +120,13 @@ class Cluster:
         if old is not None and old.node_name and self.ledger.remove_pod(pod.uid) is not None:
             # Only a store that was restored from a backup takes a binding back.
             self.queue.assigned_pod_deleted(old)
-        if self._is_ours(pod):
+        if self.is_ours(pod):
             if self._is_bound(pod):
                 # This was said before that: it waits for nothing any more.
                 return
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             self.queue.add(self._as_it_waits(pod) if pod.nominated_node_name else pod)
-        elif self._asks_us(pod):
-            self._heed(pod)
         elif old is not None:
             # It is being deleted while it waits: nobody needs a node for it.
             self._leave_queue(old)

@@ -26,8 +26,6 @@ from .history import History
 BOUND = "bound"
 DELETING = "deleting"
 NOT_OURS = "not_ours"
-#: Of several processes that share the pods, it is for another one.
-ELSEWHERE = "elsewhere"
 UNKNOWN = "unknown"
 
 
@@ -93,8 +91,6 @@ class Explainer:
         if pod.scheduler_name not in self._profiles():
             names = ", ".join(sorted(self._profiles()))
             return NOT_OURS, at, f"its schedulerName is {pod.scheduler_name!r}; the profiles here are {names}"
-        if not cluster.is_at_home(pod):
-            return ELSEWHERE, at, "another process of this scheduler sees to it"
         if at:
             return Place.IN_FLIGHT.value, at, f"it is being bound to {at}"
         place = cluster.queue.where(pod.uid)

@@ -18,7 +18,6 @@ from agent_scheduler.engine.refusals import Refusal
 
 from .feed import Entry
 from .history import History
-from .neighbours import NO_GUESTS, Ending, Guests
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
@@ -60,10 +59,7 @@ class FailureHandler:
         messenger: Messenger,
         observer: AttemptObserver,
         history: History,
-        guests: Guests = NO_GUESTS,
     ) -> None:
-        """A guest goes back to its home, whatever happened to it: it is neither requeued nor reported here."""
-        self._guests = guests
         self._queue = queue
         self._messenger = messenger
         self._observer = observer
@@ -115,8 +111,6 @@ class FailureHandler:
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """The attempt failed for a reason that lies outside the pod; it is tried again after a backoff."""
-        if self._guests.ended(entry.uid, Ending.FAILED, message if tell else ""):
-            return
         place = self._queue.add_unschedulable(entry)
         self._observer.attempted(pod.scheduler_name, "error", started)
         if place is None:
@@ -127,12 +121,9 @@ class FailureHandler:
 
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Other pods took the nodes that it was to go to. It is tried again before all others."""
-        if self._guests.ended(entry.uid, Ending.REFUSED):
-            return
         self.history.outraced(pod.uid, started=started)
         self._queue.requeue_urgent(entry)
 
     def outdated(self, entry: Entry) -> None:
         """It wants something else than what was decided on. It is tried again before all others."""
-        if not self._guests.ended(entry.uid, Ending.REFUSED):
-            self._queue.requeue_urgent(entry)
+        self._queue.requeue_urgent(entry)

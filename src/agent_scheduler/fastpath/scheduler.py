@@ -46,11 +46,8 @@ from .device_waits import WaitObserver
 from .explaining import Explainer
 from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
-from .guests import Guests
 from .history import History
-from .lending import Lending, LendingObserver
 from .messenger import KubeMessenger
-from .neighbours import NO_GUESTS, Neighbours
 from .prebind import PreBind
 from .preemption import Gate, Preemption, PreemptionObserver
 from .resource_claims import ResourceClaims
@@ -72,7 +69,6 @@ class FastPathObserver(
     ClusterObserver,
     PreemptionObserver,
     picture.PictureObserver,
-    LendingObserver,
     WaitObserver,
     Protocol,
 ):
@@ -96,9 +92,7 @@ class FastPath:
         observer: FastPathObserver,
         recorder: QueueRecorder | None = None,
         timing: Timing = REAL,
-        neighbours: Neighbours | None = None,
     ) -> None:
-        """`neighbours`: where other processes have a part of the pods and the nodes."""
         self.settings = settings
         self._calls = Calls(
             transport,
@@ -141,8 +135,6 @@ class FastPath:
         devices = self._devices = Devices(self.ledger.touch)
         #: Which nodes may be used, where they are shared.
         self._membership = Membership()
-        #: Which of these are this process's, where it has neighbours.
-        self._mine = Membership()
         profiles = self._seeing(settings.profiles)
         self._profiles: Mapping[str, Profile] = profiles
         self._feed = Feed()
@@ -169,17 +161,11 @@ class FastPath:
             observer=observer,
             settled=self._settled,
         )
-        self.guests = (
-            None
-            if neighbours is None
-            else Guests(neighbours, self._mine, cluster=self.cluster, timing=timing)
-        )
         failures = FailureHandler(
             queue=self.queue,
             messenger=messenger,
             observer=observer,
             history=self.history,
-            guests=NO_GUESTS if self.guests is None else self.guests,
         )
         self.storage = Storage(self.cluster.catalogue, self.queue)
         self.claims = ResourceClaims(devices, self.queue)
@@ -238,30 +224,19 @@ class FastPath:
             observer=observer,
             nominations=nominations,
             prebind=prebind,
-            guests=NO_GUESTS if self.guests is None else self.guests,
-        )
-        self.lending = (
-            None
-            if neighbours is None
-            else Lending(
-                neighbours,
-                self._mine,
-                cluster=self.cluster,
-                feed=self._feed,
-                failures=failures,
-                messenger=messenger,
-                observer=observer,
-                room=self.binder.has_room,
-            )
         )
         #: None where all nodes are this scheduler's.
         self.shard = (
             None
             if settings.sharding is ShardingMode.NONE
-            else self._make_shard(settings.sharding, self._membership)
+            else Shard(
+                settings.sharding,
+                self._membership,
+                ledger=self.ledger,
+                queue=self.queue,
+                caught_up=lambda version: self._picture.catch_up("Pod", version),
+            )
         )
-        #: None where all of these are this process's.
-        self.part = None if neighbours is None else self._make_shard(ShardingMode.HARD, self._mine)
         views = self._views(profiles)
         self._workers = [
             Worker(
@@ -278,19 +253,15 @@ class FastPath:
                 preemption=self.preemption,
                 deallocate=prebind.deallocate,
                 shard=self.shard,
-                lending=self.lending,
                 now=timing.now,
             )
             for index in range(settings.workers)
         ]
-        if self.guests is not None:
-            self.guests.attach(decide=self._workers[0].on, binder=self.binder)
         self._pool = WorkerPool(
             self._workers,
             feed=self._feed,
             binder=self.binder,
             clock=timing.clock,
-            room=None if self.lending is None else self.lending.has_room,
             refill=devices.refill,
         )
         self._classes = PodClasses()
@@ -315,8 +286,6 @@ class FastPath:
             cluster=self.cluster,
             snapshot=self.snapshot,
             binder=self.binder,
-            lending=self.lending,
-            guests=self.guests,
             views=lambda: self._workers[0].views,
             transport=transport,
             timing=timing,
@@ -340,23 +309,11 @@ class FastPath:
         if self.cluster.owners.schedulers:
             self._picture.also(picture.owners(self.cluster))
 
-    def _make_shard(self, mode: ShardingMode, membership: Membership) -> Shard:
-        return Shard(
-            mode,
-            membership,
-            ledger=self.ledger,
-            queue=self.queue,
-            caught_up=lambda version: self._picture.catch_up("Pod", version),
-        )
-
     def _views(self, profiles: Mapping[str, Profile]) -> Views:
-        """Those of the shard first, where other nodes are the second choice; of each those of this process first, where
-        it has neighbours."""
+        """Those of the shard first, where other nodes are the second choice."""
         chosen = [profiles]
         if self.settings.sharding is ShardingMode.SOFT:
             chosen.insert(0, within(self._membership, profiles))
-        if self.part is not None:
-            chosen = [each for whole in chosen for each in (within(self._mine, whole), whole)]
         return tuple(
             {name: ClassViews(profile, self.snapshot) for name, profile in each.items()} for each in chosen
         )
@@ -469,8 +426,6 @@ class FastPath:
             ]
             if self._events is not None:
                 service.append(tasks.create_task(self._events.run()))
-            if self.guests is not None:
-                service.append(tasks.create_task(self.guests.run()))
             await tasks.create_task(self._pool.run())
             await self.binder.drained()
             await self._status.drain(self._grace)
@@ -485,8 +440,6 @@ class FastPath:
     def stop(self, *, grace: float) -> None:
         """Take no new pod; `schedule` returns when all binds under way have ended."""
         self._grace = grace
-        if self.guests is not None:
-            self.guests.close()
         self.queue.close()
 
     async def _flush(self) -> None:

@@ -18,8 +18,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.engine.classview import ClassView
-from agent_scheduler.engine.compiled import first_refusing
-from agent_scheduler.engine.decide import Candidate, ClassViews, Placement, decide
+from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.framework import PodUnrankable
 from agent_scheduler.engine.podinfo import PodInfo
@@ -32,7 +31,6 @@ from .binder import Binder, ScheduleResult
 from .cluster import Cluster
 from .failure import FailureHandler
 from .feed import Entry
-from .lending import Lending
 from .preemption import Attempt, Preemption
 from .shard import Shard
 
@@ -91,13 +89,12 @@ class Worker:
         preemption: Preemption | None = None,
         deallocate: Callable[[PodInfo, Demand], str] | None = None,
         shard: Shard | None = None,
-        lending: Lending | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         """Without `preemption` nobody is evicted, and nobody's nomination is looked at. `deallocate` is told of pods
         with resource claims that no node will do for, and says what is to be told of that. Without
-        `shard` all nodes are this scheduler's, and without `lending` all of these are this process's. `now` tells the
-        time by which devices may be late to become ready; without it they never are."""
+        `shard` all nodes are this scheduler's. `now` tells the time by which devices may be late to become ready;
+        without it they never are."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -109,7 +106,6 @@ class Worker:
         self._preemption = preemption
         self._deallocate = deallocate
         self._shard = shard
-        self._lending = lending
         self._now = now
         self._snapshot = snapshot
         self._views = views
@@ -165,30 +161,10 @@ class Worker:
         elif isinstance(decision, Attempt):
             self._refuse(entry, pod, decision, started)
         else:
-            ours = decision if self._lending is None else self._lending.ours(decision)
-            if ours is None and self._lending is not None:
-                self._lending.lend(entry, pod, decision.candidates[0], started=started)
-            elif ours is not None:
-                self._binder.submit(self._result(entry, pod, view, ours, started))
-
-    def _result(
-        self, entry: Entry, pod: PodInfo, view: ClassView, placement: Placement, started: float
-    ) -> ScheduleResult:
-        version = self._cluster.catalogue.version
-        return ScheduleResult(entry, pod, view.pod, placement, view.filters, started, version)
-
-    def on(self, pod: PodInfo, node_name: str) -> ScheduleResult | None:
-        """A decision on a pod that is in no queue here, for one node; None where it does not fit."""
-        started = self._clock()
-        self._snapshot.refresh()
-        columns = self._snapshot.columns
-        row = self._cluster.ledger.rows.get(node_name)
-        view = self._views[-1][pod.scheduler_name].of(self._snapshot.handle.class_of(pod))
-        if row is None or pod.cls.error or first_refusing(view.filters, columns, row) is not None:
-            return None
-        placement = Placement((Candidate(node_name, row, columns.version[row]),), view.seen)
-        entry = Entry(uid=pod.uid, pod=pod, timestamp=started)
-        return self._result(entry, pod, view, placement, started)
+            version = self._cluster.catalogue.version
+            self._binder.submit(
+                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version)
+            )
 
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
         candidate, preemption = attempt.candidate, self._preemption

@@ -40,13 +40,10 @@ class WorkerPool:
         feed: Feed,
         binder: Binder,
         clock: Callable[[], float],
-        room: Callable[[], bool] | None = None,
         refill: Callable[[], None] = lambda: None,
     ) -> None:
-        """`room`: whether another pod may be decided on; if not given, what the binder says. `refill` is called when
-        what decisions may cost is theirs anew."""
+        """`refill` is called when what decisions may cost is theirs anew."""
         self._refill = refill
-        self._room = room or binder.has_room
         #: Whose turn it is. Pods that come one at a time go to one after the other.
         self._workers = itertools.cycle(workers)
         self._in_a_round = len(workers)
@@ -59,9 +56,10 @@ class WorkerPool:
 
     async def run(self) -> None:
         """Until the queue is closed, or cancelled."""
+        has_room = self._binder.has_room
         while True:
-            goes_on = bool(self._unfinished) and self._room()
-            entry = self._feed.next(self._room) if goes_on else await self._feed.pop(self._room)
+            goes_on = bool(self._unfinished) and has_room()
+            entry = self._feed.next(has_room) if goes_on else await self._feed.pop(has_room)
             if entry is not None:
                 self._refill()
                 self._turn(entry)
@@ -89,7 +87,7 @@ class WorkerPool:
     def _round(self, entry: Entry | None) -> bool:
         """Whether there was a pod for each worker; `entry` is the first's, where it has been popped already."""
         for place in range(self._in_a_round):
-            entry = entry or self._feed.next(self._room)
+            entry = entry or self._feed.next(self._binder.has_room)
             if entry is None:
                 if place:
                     self._binder.judge()

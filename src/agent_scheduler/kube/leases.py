@@ -34,11 +34,6 @@ class Leases:
         return all(elector.leading for elector in self._electors.values())
 
     @property
-    def until(self) -> float:
-        """When our right to write ends unless they are renewed, on their clock; infinite where there are none."""
-        return min((elector.until for elector in self._electors.values()), default=float("inf"))
-
-    @property
     def references(self) -> Sequence[ObjectReference]:
         """What events about them are about."""
         return tuple(elector.reference for elector in self._electors.values())

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -31,9 +31,6 @@ from aiohttp.typedefs import Handler
 from agent_scheduler.serving.authorization import Access, Authorizer
 from agent_scheduler.serving.health import PING, Check, examine
 from agent_scheduler.telemetry.logs import redact
-
-T = TypeVar("T")
-MaybeLater: TypeAlias = T | Awaitable[T]
 
 _log = structlog.get_logger(__name__)
 
@@ -77,18 +74,17 @@ class DebugPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the answers come from. None of these may block; what they give must encode as JSON. What has to be asked
-    for elsewhere is awaited.
+    """Where the answers come from. None of these may block; what they give must encode as JSON.
 
     What is None has no page: only a scheduler has a queue."""
 
     #: Body and content type.
-    metrics: Callable[[], MaybeLater[tuple[bytes, str]]]
+    metrics: Callable[[], tuple[bytes, str]]
     configuration: Callable[[], Mapping[str, Any]]
-    queue: Callable[[DebugQuery], MaybeLater[DebugPage]] | None = None
-    cache: Callable[[DebugQuery], MaybeLater[DebugPage]] | None = None
+    queue: Callable[[DebugQuery], DebugPage] | None = None
+    cache: Callable[[DebugQuery], DebugPage] | None = None
     #: Of a namespace and a pod's name: whether there is such a pod, and what to show. Raises NotReady.
-    explain: Callable[[str, str], MaybeLater[tuple[bool, Mapping[str, Any]]]] | None = None
+    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]] | None = None
     #: What a self-check finds. Raises NotReady.
     check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
     #: Values of `?place` that /debug/queue understands.
@@ -209,17 +205,17 @@ class HttpServer:
         return _text(answer.text, status=200 if answer.healthy else 500)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = await _known(self._sources.metrics())
+        body, content_type = self._sources.metrics()
         return web.Response(body=body, headers={"Content-Type": content_type, **_NO_SNIFF})
 
     async def _configz(self, request: web.Request) -> web.Response:
         return _json({"configuration": redact(self._sources.configuration())})
 
     async def _debug_queue(
-        self, queue: Callable[[DebugQuery], MaybeLater[DebugPage]], request: web.Request
+        self, queue: Callable[[DebugQuery], DebugPage], request: web.Request
     ) -> web.Response:
         query = _query(request, allowed=("limit", "namespace", "place"), places=self._sources.places)
-        return _page(await _known(queue(query)), query)
+        return _page(queue(query), query)
 
 
 def _site(runner: web.AppRunner, address: str, port: int, tls: ssl.SSLContext | None) -> web.BaseSite:
@@ -233,15 +229,13 @@ def _site(runner: web.AppRunner, address: str, port: int, tls: ssl.SSLContext | 
     return web.SockSite(runner, listening, ssl_context=tls)
 
 
-async def _debug_cache(
-    cache: Callable[[DebugQuery], MaybeLater[DebugPage]], request: web.Request
-) -> web.Response:
+async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Request) -> web.Response:
     query = _query(request, allowed=("limit",))
-    return _page(await _known(cache(query)), query)
+    return _page(cache(query), query)
 
 
 async def _debug_explain(
-    explain: Callable[[str, str], MaybeLater[tuple[bool, Mapping[str, Any]]]], request: web.Request
+    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]], request: web.Request
 ) -> web.Response:
     _only(request, ("pod",))
     pod = request.query.get("pod", "")
@@ -249,7 +243,7 @@ async def _debug_explain(
     if not namespace or not name or "/" in name:
         raise web.HTTPBadRequest(text=f"pod: found {pod!r}; allowed: NAMESPACE/POD\n")
     try:
-        known, told = await _known(explain(namespace, name))
+        known, told = explain(namespace, name)
     except NotReady as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
     return _json(told, status=200 if known else 404)
@@ -263,10 +257,6 @@ async def _debug_check(
         return _json(redact(await check()))
     except NotReady as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
-
-
-async def _known(answer: MaybeLater[T]) -> T:
-    return await answer if isinstance(answer, Awaitable) else answer
 
 
 _NO_SNIFF = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}

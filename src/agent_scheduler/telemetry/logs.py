@@ -94,7 +94,6 @@ def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
 def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]]:
     """What every line passes, and what turns it into text. Redaction comes last of all that adds values."""
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),

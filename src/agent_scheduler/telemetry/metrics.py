@@ -52,28 +52,7 @@ class ProfileMetrics:
         }
 
 
-class ShardMetrics(ProcessMetrics):
-    """What a process has beyond any other that follows a scheduler's NodeShard."""
-
-    def __init__(self, *, version: str) -> None:
-        super().__init__(version=version)
-        self._shards()
-
-    def _shards(self) -> None:
-        make = self.families
-        self.shard_nodes = make.gauge(
-            "agent_scheduler_shard_nodes",
-            "Nodes of this scheduler's NodeShard: desired, in use, to be added, to be removed.",
-            "state",
-        )
-        self.shard_writes_total = make.counter(
-            "agent_scheduler_shard_writes_total",
-            "Attempts to publish the NodeShard's status, by what became of them; claims withdrawn, too.",
-            "result",
-        )
-
-
-class Metrics(ShardMetrics):
+class Metrics(ProcessMetrics):
     """What a scheduler has beyond any other process. An attribute is named as its metric, without prefix."""
 
     def __init__(self, *, version: str) -> None:
@@ -85,6 +64,7 @@ class Metrics(ShardMetrics):
         self._queue()
         self._binding()
         self._writes()
+        self._shards()
 
     def _attempts(self) -> None:
         make = self.families
@@ -262,11 +242,6 @@ class Metrics(ShardMetrics):
             "Victims of a preemption that could not be evicted.",
         )
         self.binds_in_flight = make.gauge("agent_scheduler_binds_in_flight", "Binds that are not over.")
-        self.lent_pods_total = make.counter(
-            "agent_scheduler_lent_pods_total",
-            "Pods that another process of the host was to bind, by what became of that.",
-            "result",
-        )
         self.bind_concurrency = make.gauge(
             "agent_scheduler_bind_concurrency", "Binds that may be under way just now."
         )
@@ -278,6 +253,19 @@ class Metrics(ShardMetrics):
         )
         self.feature_enabled = make.gauge(
             "kubernetes_feature_enabled", "1 for a feature gate that is on, else 0.", "name", "stage"
+        )
+
+    def _shards(self) -> None:
+        make = self.families
+        self.shard_nodes = make.gauge(
+            "agent_scheduler_shard_nodes",
+            "Nodes of this scheduler's NodeShard: desired, in use, to be added, to be removed.",
+            "state",
+        )
+        self.shard_writes_total = make.counter(
+            "agent_scheduler_shard_writes_total",
+            "Attempts to publish the NodeShard's status, by what became of them; claims withdrawn, too.",
+            "result",
         )
 
     def features(self, gates: Mapping[str, bool]) -> None:

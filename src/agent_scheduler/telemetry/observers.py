@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.telemetry.families import CounterFamily
 from agent_scheduler.telemetry.logs import OncePer, get_logger
-from agent_scheduler.telemetry.metrics import Metrics, ShardMetrics
+from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally
 
@@ -135,7 +135,6 @@ class FastPathObserver:
         self._refused = metrics.revalidations_total.labels("refused")
         self._status_writes = _ByWord(metrics.status_writes_total)
         self._events = _ByWord(metrics.events_total)
-        self._loans = _ByWord(metrics.lent_pods_total)
         self._preemptions = metrics.preemption_attempts_total.labels()
         self._victims = metrics.preemption_victims.labels()
         self._evictions_failed = metrics.evictions_failed_total.labels()
@@ -293,10 +292,6 @@ class FastPathObserver:
         known += new
         return new
 
-    def lent(self, ending: str) -> None:
-        """A pod that was lent to another process has come to an end."""
-        self._loans[ending].inc()
-
     def status_write(self, what: str) -> None:
         """A status writer's count."""
         self._status_writes[what].inc()
@@ -331,7 +326,7 @@ class ReloadReports:
 class ShardReports:
     """What the coordinator of a node shard reports (`shards.coordinator.ShardObserver`)."""
 
-    def __init__(self, metrics: ShardMetrics) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         nodes = metrics.shard_nodes
         self._nodes = [nodes.labels(each) for each in ("desired", "in_use", "to_add", "to_remove")]
         self._writes = metrics.shard_writes_total

@@ -20,12 +20,11 @@ from agent_scheduler.config import load_text
 from agent_scheduler.fastpath import checking
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.runtime import Runtime
-from agent_scheduler.serving.http import HttpServer, NotReady
+from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.selfcheck import logged_check
 from agent_scheduler.telemetry.logs import get_logger
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.fastpath.test_runtime import ALONE, ELECT, HEAD, running
-from tests.unit.processes.world import world as processes
 
 
 @pytest.fixture(autouse=True)
@@ -132,43 +131,6 @@ async def served_when_synced(runtime: Runtime) -> AsyncIterator[str]:
     await until(lambda: runtime.fast_path and runtime.fast_path.is_synced)
     async with served(runtime) as url:
         yield url
-
-
-async def test_the_children_of_a_supervisor_are_asked_and_named() -> None:
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_node("n2", cpu="1")
-        async with processes(cluster, 2) as made:
-            await cluster.add_pod("large", cpu="2")
-            await until(lambda: cluster.condition("large"))
-            found = await made.supervisor._asking.check()
-            assert (found["differences"], found["leading"]) == ([], True)
-            assert found["checked"]["Pod"] == 1
-            (home,) = [
-                number
-                for number in (0, 1)
-                if made.child(number)._fast_path.queue.pending().unschedulable  # type: ignore[union-attr]
-            ]
-            fast_path = made.child(home)._fast_path
-            assert fast_path is not None
-            fast_path.queue.delete(next(iter(fast_path.cluster.pods)))
-            (difference,) = (await made.supervisor._asking.check())["differences"]
-            assert (difference["process"], difference["where"]) == (home, "queue")
-
-
-async def test_a_supervisor_says_nothing_of_all_if_one_child_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("agent_scheduler.processes.asking._CHECK_PATIENCE", 0.2)
-    async with embedded_cluster() as cluster, processes(cluster, 2) as made:
-        await cluster.add_node("n1")
-
-        async def never(*_: Any) -> None:
-            await asyncio.Event().wait()
-
-        monkeypatch.setattr(made.child(1), "_answer_check", never)
-        with pytest.raises(NotReady, match="process 1 does not answer"):
-            await made.supervisor._asking.check()
 
 
 async def test_a_signal_has_every_difference_logged() -> None:

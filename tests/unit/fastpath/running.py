@@ -78,9 +78,6 @@ class Reports:
     def received(self, kind: str, changes: Any, began: float) -> None:
         self.counts[f"{kind} changes"] += len(changes)
 
-    def lent(self, ending: str) -> None:
-        self.counts[f"lent {ending}"] += 1
-
     def status_write(self, what: str) -> None:
         self.counts[f"status {what}"] += 1
 

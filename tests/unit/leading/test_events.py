@@ -7,8 +7,6 @@ from typing import Any
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.controllers.world import world as controllers
 from tests.unit.fastpath.test_runtime import ELECT, running
-from tests.unit.processes.test_world import ELECT as ELECT_SLOWLY
-from tests.unit.processes.world import world as processes
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
@@ -70,13 +68,6 @@ async def test_who_lost_its_lease_may_not_even_say_so() -> None:
             await until(process.ending.done)
             assert process.ending.result() == 1
         assert [note for note in await said(cluster, "one") if "stopped" in note] == []
-
-
-async def test_a_supervisor_says_it_for_its_children() -> None:
-    async with embedded_cluster() as cluster:
-        async with processes(cluster, 2, ELECT_SLOWLY) as made:
-            me = made.supervisor.leases.identity
-        assert await said(cluster, "one") == [f"{me} became leader", f"{me} stopped leading"]
 
 
 async def test_controllers_say_it_too() -> None:

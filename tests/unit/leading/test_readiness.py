@@ -14,7 +14,6 @@ from tests.unit.controllers.world import world as controllers
 from tests.unit.fastpath.test_runtime import ELECT, running
 from tests.unit.kube.test_lease import Leases as LeaseServer
 from tests.unit.kube.test_lease import leading
-from tests.unit.processes.world import world as processes
 
 
 def failing(checks: Sequence[Check]) -> list[str]:
@@ -31,11 +30,7 @@ async def test_a_scheduler_is_ready_once_it_has_listed_all_and_until_it_is_asked
         assert failing(ready) == ["shutdown failed: shutting down"]
 
 
-async def test_a_supervisor_and_controllers_are_not_ready_once_they_are_asked_to_end() -> None:
-    async with embedded_cluster() as cluster, processes(cluster, 2) as made:
-        assert made.supervisor._problem() is None
-        made.supervisor.stop()
-        assert made.supervisor._problem() == "shutting down"
+async def test_controllers_are_not_ready_once_they_are_asked_to_end() -> None:
     async with controllers() as several:
         process = several.start()
         await until(lambda: process.sharding is not None and process.sharding.is_synced)
@@ -73,19 +68,8 @@ async def test_a_kind_that_nothing_is_heard_of_is_named_until_something_is() -> 
         for kind in ("Pod", "Node"):
             fast_path._picture._reflectors[kind].heard_at -= 10_000
         assert failing(ready) == ["informer-watch failed: the API server is silent about: Node, Pod"]
-        assert process.runtime.problem == "the API server is silent about: Node, Pod"
         await cluster.add_node("n1")
         await until(lambda: failing(ready) == ["informer-watch failed: the API server is silent about: Pod"])
-
-
-async def test_a_child_that_hears_nothing_makes_its_supervisor_not_ready() -> None:
-    async with embedded_cluster() as cluster, processes(cluster, 2) as made:
-        runtime = made.child(1).runtime
-        assert runtime is not None and runtime.fast_path is not None
-        runtime.fast_path._picture._reflectors["Pod"].heard_at -= 10_000
-        await until(lambda: made.supervisor._problem() == "the API server is silent about: Pod")
-        await cluster.add_pod("a", cpu="100")
-        await until(lambda: made.supervisor._problem() is None)
 
 
 @pytest.mark.parametrize(("late", "fails"), [(34.9, False), (35.1, True)])

@@ -19,7 +19,6 @@ from agent_scheduler.telemetry.logs import get_logger
 from tests.embedded import embedded_cluster, until
 from tests.unit.controllers.world import World as Controllers
 from tests.unit.fastpath.test_runtime import ALONE, HEAD
-from tests.unit.processes.world import World as Processes
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 
@@ -45,7 +44,7 @@ async def test_any_two_signals_end_it_at_once(first: signal.Signals, second: sig
     assert told[:2] == ["stop", "at once"]
 
 
-@pytest.mark.parametrize("what", ["scheduler", "supervisor", "controllers"])
+@pytest.mark.parametrize("what", ["scheduler", "controllers"])
 async def test_a_process_that_is_amid_its_orderly_end_exits_with_1_at_the_second_signal(what: str) -> None:
     ended: list[int] = []
     async with embedded_cluster() as cluster:
@@ -54,10 +53,6 @@ async def test_a_process_that_is_amid_its_orderly_end_exits_with_1_at_the_second
             process = Runtime(
                 load_text(HEAD + ALONE), endpoint=Endpoint(cluster.server.url), abort=ended.append
             )
-        elif what == "supervisor":
-            made = Processes(cluster)
-            made.make(2, abort=ended.append)
-            process = made.supervisor
         else:
             settings = Controllers(cluster).settings()
             process = ControllersProcess(settings, endpoint=Endpoint(cluster.server.url), abort=ended.append)

@@ -63,14 +63,6 @@ class HintMap:
         # Owner: lookup(). Grows by one entry a distinct event, of which there are a few dozen.
         self._lookups: dict[ClusterEvent, PluginHints] = {}
 
-    @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[str, ClusterEventWithHint]]) -> HintMap:
-        """From (plugin, event) pairs, one for each event that a plugin registered."""
-        plugins: dict[str, list[ClusterEventWithHint]] = {}
-        for name, registered in pairs:
-            plugins.setdefault(name, []).append(registered)
-        return cls(plugins)
-
     def lookup(self, event: ClusterEvent) -> PluginHints:
         """The plugins that want to hear of `event`, by name: the order in which a pod's rejectors are asked."""
         found = self._lookups.get(event)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import Final
 
 from .claims import Names
-
-#: Before the shards have been read.
-NOT_KNOWN: Final = "it is not known yet which nodes are in this scheduler's node shard"
 
 
 class ShardingMode(enum.StrEnum):
@@ -32,7 +28,7 @@ class Membership:
         self.nodes: Names = frozenset()
         #: Why there is no shard to speak of, where that is so: then `nodes` is empty, and that says nothing of how much
         #: room the cluster has.
-        self.unready = NOT_KNOWN
+        self.unready = "it is not known yet which nodes are in this scheduler's node shard"
 
     def set(self, nodes: Names, unready: str = "") -> tuple[Names, Names, bool]:
         """Use these from now on. Gives what joined, what left, and whether it is another state of affairs."""

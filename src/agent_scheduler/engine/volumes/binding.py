@@ -32,9 +32,6 @@ NOTHING_TO_BIND: Final = "node(s) didn't find available persistent volumes to bi
 NO_ROOM: Final = "node(s) did not have enough free storage"
 NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
-#: Reasons for which preemption does not help: all.
-UNRESOLVABLE: Final = frozenset({NODE_CONFLICT, NOTHING_TO_BIND, NO_ROOM, NO_VOLUME})
-
 
 class Plan(NamedTuple):
     """What has to be found for a pod on whichever node it gets. Holds for one version of the catalogue."""
