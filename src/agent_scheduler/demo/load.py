@@ -57,7 +57,7 @@ async def _for_each(
             group.create_task(worker())
 
 
-async def create_nodes(transport: Transport, nodes: Sequence[NodeSpec], *, parallel: int = 16) -> None:
+async def create_nodes(transport: Transport, nodes: Sequence[NodeSpec]) -> None:
     """Creates the nodes, ready and without taints. Raises `RequestFailed` for the first refusal."""
 
     async def send(body: bytes) -> None:
@@ -65,7 +65,7 @@ async def create_nodes(transport: Transport, nodes: Sequence[NodeSpec], *, paral
 
     first: BaseException | None = None
     try:
-        await _for_each((node_object(node) for node in nodes), send, parallel=parallel)
+        await _for_each((node_object(node) for node in nodes), send, parallel=16)
     except* RequestFailed as failures:
         # Raised below: before Python 3.11.4 what is raised in here comes out in a group again.
         first = first_of(failures)

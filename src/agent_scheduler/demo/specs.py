@@ -128,11 +128,6 @@ class Refusals:
         return "no empty node has enough of " + ", ".join(sorted(short))
 
 
-def fits_at_all(pod: PodSpec, nodes: Iterable[NodeSpec]) -> bool:
-    """Whether some node, if it were empty, could hold the pod."""
-    return Refusals(nodes).why(pod) is None
-
-
 def cards_hold(shares: Iterable[int], cards: int) -> bool:
     """Whether GPU shares, in thousandths of one card, can each be put on a single one of `cards` cards.
 

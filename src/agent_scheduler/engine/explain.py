@@ -8,13 +8,16 @@ a cycle without what is kept between cycles, so it is for people who ask and nev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from .classview import ClassView
 from .columns import Bools, Columns, Ints, Rows
 from .compiled import CompiledFilter
+
+#: Near misses of a plugin, and best nodes, that are shown.
+_SHOWN: Final = 3
 
 
 class NearMiss(NamedTuple):
@@ -56,8 +59,8 @@ class Explanation(NamedTuple):
     best: tuple[Ranking, ...]
 
 
-def explain(view: ClassView, columns: Columns, *, limit: int = 3) -> Explanation:
-    """Of a class on the snapshot that `view` was refreshed with. `limit`: near misses a plugin, and best nodes."""
+def explain(view: ClassView, columns: Columns) -> Explanation:
+    """Of a class on the snapshot that `view` was refreshed with."""
     rows = np.flatnonzero(columns.present[: columns.size])
     # Whoever narrows the nodes down refuses none that its plugin's filter does not refuse, too.
     filters = {entry.plugin.name: entry for entry in view.filters}.values()
@@ -66,7 +69,7 @@ def explain(view: ClassView, columns: Columns, *, limit: int = 3) -> Explanation
     for each in answers:
         refusals += ~each
     plugins = tuple(
-        _answer(entry, columns, rows, passed, refusals, limit)
+        _answer(entry, columns, rows, passed, refusals)
         for entry, passed in zip(filters, answers, strict=True)
         if not passed.all()
     )
@@ -81,12 +84,12 @@ def explain(view: ClassView, columns: Columns, *, limit: int = 3) -> Explanation
         feasible=feasible.shape[0],
         message="" if feasible.size else view.refusal(columns).message,
         plugins=plugins,
-        best=_best(view, columns, feasible, limit),
+        best=_best(view, columns, feasible),
     )
 
 
 def _answer(
-    entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints, limit: int
+    entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints
 ) -> PluginAnswer:
     refused = rows[~passed]
     alone = rows[~passed & (refusals == 1)]
@@ -98,17 +101,17 @@ def _answer(
         dict(plugin.reasons(entry.state, columns, refused)),
         tuple(
             NearMiss(_name(columns, row), plugin.missing(entry.state, columns, row))
-            for row in plugin.nearest(entry.state, columns, alone)[:limit].tolist()
+            for row in plugin.nearest(entry.state, columns, alone)[:_SHOWN].tolist()
         ),
     )
 
 
-def _best(view: ClassView, columns: Columns, rows: Rows, limit: int) -> tuple[Ranking, ...]:
+def _best(view: ClassView, columns: Columns, rows: Rows) -> tuple[Ranking, ...]:
     if not rows.size:
         return ()
     scores = {name: values.tolist() for name, values in view.plugin_scores(columns, rows).items()}
     totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
-    order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:limit]
+    order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:_SHOWN]
     return tuple(
         Ranking(
             _name(columns, int(rows[index])),

@@ -69,8 +69,8 @@ def _takes_the_same(one: PodClass, other: PodClass) -> bool:
 class Ledger:
     """Single-threaded: called only between awaits of one loop."""
 
-    def __init__(self, interns: Interns | None = None) -> None:
-        self.columns = Columns(interns or Interns())
+    def __init__(self) -> None:
+        self.columns = Columns(Interns())
         #: Where each known pod is. Pods on nodes that are not known (yet) are here too, without a row.
         self.placements: dict[str, Placement] = {}
         #: Node name -> its row, for nodes that are known.

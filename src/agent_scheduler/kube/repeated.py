@@ -10,20 +10,19 @@ _INTERVAL: Final = 60.0
 
 
 class Repeated:
-    """The event `event` of `log`. The first is logged as it is; for `interval` seconds after a line the next ones are
+    """The event `event` of `log`. The first is logged as it is; for a minute after a line the next ones are
     only counted, and the line after that has their number, `repeated`, and what the last one was about."""
 
-    def __init__(self, log: Any, event: str, *, clock: Clock, interval: float = _INTERVAL) -> None:
+    def __init__(self, log: Any, event: str, *, clock: Clock) -> None:
         self._log = log
         self._event = event
         self._clock = clock
-        self._interval = interval
         self._told_at = float("-inf")
         self._untold = 0
 
     def warn(self, **fields: object) -> None:
         now = self._clock()
-        if now - self._told_at < self._interval:
+        if now - self._told_at < _INTERVAL:
             self._untold += 1
             return
         if self._untold:

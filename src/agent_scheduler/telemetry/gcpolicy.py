@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from agent_scheduler.telemetry.process import ProcessMetrics
@@ -25,8 +25,7 @@ THRESHOLDS = (5_000, 2, 2_500)
 class GcPolicy:
     """Owner of the process's collector settings between `start` and `stop`; `stop` puts back what was there."""
 
-    def __init__(self, metrics: ProcessMetrics, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(self, metrics: ProcessMetrics) -> None:
         self._pauses = [metrics.gc_pause_seconds.labels(str(generation)) for generation in range(3)]
         self._began = 0.0
         self._thresholds_before: tuple[int, int, int] | None = None
@@ -57,6 +56,6 @@ class GcPolicy:
     def _on_collection(self, phase: str, info: Mapping[str, Any]) -> None:
         # Collections never nest, so one instant is enough.
         if phase == "start":
-            self._began = self._clock()
+            self._began = time.perf_counter()
         else:
-            self._pauses[info["generation"]].observe(self._clock() - self._began)
+            self._pauses[info["generation"]].observe(time.perf_counter() - self._began)

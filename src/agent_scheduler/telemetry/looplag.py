@@ -12,7 +12,7 @@ class LoopLag:
 
     What keeps the loop for longer than two `interval`s is seen whenever it happens, and missed by one of them at most:
     it is told that much too short.
-    Owner of its one timer, between `start` and `stop`. `worst` is the largest lag of the last `window` timers.
+    Owner of its one timer, between `start` and `stop`.
     """
 
     def __init__(
@@ -21,7 +21,6 @@ class LoopLag:
         *,
         loop: asyncio.AbstractEventLoop,
         interval: float = 0.01,
-        window: int = 500,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe = observe
@@ -29,14 +28,8 @@ class LoopLag:
         self._interval = interval
         # Not the loop's own: uvloop reads its clock once an iteration, in milliseconds.
         self._clock = clock
-        self._recent = [0.0] * window
-        self._next = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
-
-    @property
-    def worst(self) -> float:
-        return max(self._recent)
 
     def start(self) -> None:
         if self._timer is None:
@@ -53,8 +46,5 @@ class LoopLag:
 
     def _tick(self) -> None:
         # The loop's clock rounds, so a timer may run a moment early.
-        lag = max(0.0, self._clock() - self._due)
-        self._recent[self._next] = lag
-        self._next = (self._next + 1) % len(self._recent)
-        self._observe(lag)
+        self._observe(max(0.0, self._clock() - self._due))
         self._arm()

@@ -304,12 +304,10 @@ class FastPathObserver:
 class ReloadReports:
     """What became of changes of the configuration file (`config.reload.ReloadObserver`). `now`: Unix time."""
 
-    def __init__(
-        self, metrics: ProcessMetrics, *, now: Callable[[], float], log: FilteringBoundLogger | None = None
-    ) -> None:
+    def __init__(self, metrics: ProcessMetrics, *, now: Callable[[], float]) -> None:
         self._metrics = metrics
         self._now = now
-        self._log = get_logger("config") if log is None else log
+        self._log = get_logger("config")
 
     def applied(self, configuration: object, changed: list[str]) -> None:
         self._metrics.config_applied(self._now())

@@ -16,7 +16,6 @@ from agent_scheduler.demo.specs import (
     Refusals,
     cards_hold,
     compressed,
-    fits_at_all,
     paced,
 )
 from agent_scheduler.demo.traces import TraceError, eighths, read_trace
@@ -193,8 +192,8 @@ def test_a_pod_that_no_empty_node_could_hold_is_told_from_one_that_waits() -> No
     assert (
         refusals.why(PodSpec(name="p", requests={}, affinity={"model": ("z",)})) == "no node has model in z"
     )
-    assert fits_at_all(PodSpec(name="p", requests={"cpu": 1000}, affinity=only_x), nodes)
-    assert not fits_at_all(PodSpec(name="p", requests={"gpu": 1}), nodes)
+    assert refusals.why(PodSpec(name="p", requests={"cpu": 1000}, affinity=only_x)) is None
+    assert refusals.why(PodSpec(name="p", requests={"gpu": 1})) == "no empty node has enough of gpu"
 
 
 @pytest.mark.parametrize(

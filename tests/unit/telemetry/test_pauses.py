@@ -97,7 +97,6 @@ async def test_a_blocked_loop_is_seen() -> None:
     lag.stop()
     lag.stop()
     assert 5.0 <= seen[0] < 65.0
-    assert lag.worst == max(seen)
     count = len(seen)
     await asyncio.sleep(0.01)
     assert len(seen) == count

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
 from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.objects.shard import API_VERSION, KIND
@@ -33,13 +31,12 @@ class Reports:
         events: EventRecorder,
         clock: Callable[[], float],
         now: Callable[[], float],
-        log: FilteringBoundLogger | None = None,
     ) -> None:
         """`clock` counts seconds, `now` is Unix time."""
         self._metrics = metrics
         self._events = events
         self._now = now
-        self._log = get_logger("sharding") if log is None else log
+        self._log = get_logger("sharding")
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         #: Whether this process writes.
         self.is_leading = False
