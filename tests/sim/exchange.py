@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.apiserver import requests
 from agent_scheduler.apiserver.fault_answers import middlebox
-from agent_scheduler.kube.connection import Headers
-from agent_scheduler.kube.transport import OutcomeUnknown, Response
+from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 
 from .shard_safety import Sent, is_list
 

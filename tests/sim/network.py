@@ -17,9 +17,9 @@ from agent_scheduler.apiserver import requests
 from agent_scheduler.apiserver.pacing import StreamTimers
 from agent_scheduler.apiserver.requests import Stream
 from agent_scheduler.kube.bind import DEFAULT_POLICY
-from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.transport import (
     Answered,
+    Headers,
     NotSent,
     OutcomeUnknown,
     Response,

@@ -17,6 +17,8 @@ from datetime import datetime
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.demand import Demand
@@ -42,7 +44,7 @@ Views = tuple[Mapping[str, ClassViews], ...]
 _WITH_A_NODE: Final = 1.0
 
 
-class Decided(NamedTuple):
+class Decided(msgspec.Struct, frozen=True):
     view: ClassView
     decision: Placement | Refusal | Attempt
     #: Whether searches were given up, so that nodes were refused that might do.

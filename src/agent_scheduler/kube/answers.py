@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -19,8 +19,8 @@ from agent_scheduler.kube.errors import (
     Failure,
     FailureClass,
     Missing,
-    classify,
     classify_error,
+    classify_refusal,
     from_middlebox,
     has_json,
 )
@@ -45,7 +45,7 @@ class Verb(Enum):
     __hash__ = object.__hash__
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True, gc=False):
     """A request. `resource` is the kind in the plural, as in paths; `uid` is empty where it is not known."""
 
     verb: Verb
@@ -77,7 +77,7 @@ class _Meta(msgspec.Struct, gc=False):
 _NOTHING: Final = msgspec.Raw()
 
 
-class _Said(msgspec.Struct, rename="camel"):
+class _Said(msgspec.Struct, rename="camel", gc=False):
     """The parts of an object, or of a Status, that tell which one it is."""
 
     kind: str = ""
@@ -89,17 +89,21 @@ class _Said(msgspec.Struct, rename="camel"):
 
 _said = msgspec.json.Decoder(_Said).decode
 _SUCCESS: Final = b'"Success"'
+#: The success of a bind as kube-apiserver words it, which need not be decoded a pod. Any other wording is.
+_BOUND: Final = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 #: Verbs that may be answered by a Status: a bind always is, a deletion unless its object stays for a while.
 _BY_STATUS: Final = frozenset({Verb.BIND, Verb.DELETE})
+# An attribute of an Enum is computed in Python, and each answer is looked at by its verb.
+_BIND, _DISCOVER, _GET = Verb.BIND, Verb.DISCOVER, Verb.GET
 
 
 def read(answer: Response | TransportError, asked: Asked) -> Failure | None:
     """None: the API server says that it was done. NOT_FOUND: it says that this very object is not there."""
     if not isinstance(answer, Response):
         return classify_error(answer)
-    failure = classify(answer)
-    if failure is None:
+    if 200 <= answer.status < 300:
         return None if _is_success(answer, asked) else from_middlebox(answer)
+    failure = classify_refusal(answer)
     if failure.kind is FailureClass.NOT_FOUND and not asked.is_about(failure.missing):
         # Its namespace, say. That the object itself is not there is for a GET of it to tell.
         return replace(failure, kind=FailureClass.PERMANENT)
@@ -109,11 +113,13 @@ def read(answer: Response | TransportError, asked: Asked) -> Failure | None:
 def _is_success(answer: Response, asked: Asked) -> bool:
     if not has_json(answer):
         return False
+    if asked.verb is _BIND and answer.body == _BOUND:
+        return True
     try:
         said = _said(answer.body)
     except msgspec.MsgspecError:
         return False
-    if asked.verb is Verb.DISCOVER:
+    if asked.verb is _DISCOVER:
         return said.kind == asked.resource
     if said.kind == "Status":
         return (
@@ -123,7 +129,7 @@ def _is_success(answer: Response, asked: Asked) -> bool:
             and (said.details is None or _names(said.details, asked))
         )
     return (
-        asked.verb is not Verb.BIND
+        asked.verb is not _BIND
         and bool(said.kind)
         and bool(said.api_version)
         and said.metadata is not None
@@ -135,5 +141,5 @@ def _is_success(answer: Response, asked: Asked) -> bool:
 def _names(meta: _Meta, asked: Asked) -> bool:
     """Whether what is said of an object is said of the one that was asked for, as far as it is said. A GET may find
     another one of the name."""
-    same = asked.verb is Verb.GET or not meta.uid or not asked.uid or meta.uid == asked.uid
+    same = asked.verb is _GET or not meta.uid or not asked.uid or meta.uid == asked.uid
     return same and meta.name in ("", asked.name)

@@ -18,13 +18,13 @@ import math
 import select
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import httptools
 
-from agent_scheduler.kube.transport import Response
+from agent_scheduler.kube.transport import Headers, Response
 
 #: A peer that vanished without a FIN is found by the kernel after roughly 30 + 3 x 10 s, as client-go's dialer does.
 TCP_OPTIONS = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
@@ -75,34 +75,6 @@ class Limits:
 
     body: int = 1 << 30
     head: int = 1 << 20
-
-
-class Headers(Mapping[str, str]):
-    """The headers of an answer, case-insensitive; of several with one name the first counts.
-
-    Most answers are judged by status and body alone, so nothing is decoded before it is asked for.
-    """
-
-    __slots__ = ("_raw",)
-
-    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        self._raw = raw
-
-    def __getitem__(self, name: str) -> str:
-        wanted = name.lower().encode("utf-8", "surrogateescape")
-        for key, value in self._raw:
-            if key.lower() == wanted:
-                return value.strip(b" \t").decode("utf-8", "surrogateescape")
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(key.decode("latin-1").lower() for key, _ in self._raw))
-
-    def __len__(self) -> int:
-        return len({key.lower() for key, _ in self._raw})
-
-    def __repr__(self) -> str:
-        return f"Headers({dict(self)})"
 
 
 class Connection(asyncio.Protocol):

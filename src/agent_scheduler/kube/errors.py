@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.transport import NotSent, Response, TransportError
+from agent_scheduler.kube.transport import Headers, NotSent, Response, TransportError
 
 #: A server may ask for any delay; more than this is taken for a mistake of its clock or of a proxy.
 MAX_RETRY_AFTER = 120.0
@@ -127,8 +127,11 @@ _BY_STATUS = {
 
 def classify(response: Response) -> Failure | None:
     """None for any 2xx, whoever gave it: `answers.read` looks at that, too."""
-    if 200 <= response.status < 300:
-        return None
+    return None if 200 <= response.status < 300 else classify_refusal(response)
+
+
+def classify_refusal(response: Response) -> Failure:
+    """Of an answer that is no 2xx."""
     status = _status_in(response)
     if status is None:
         return from_middlebox(response)
@@ -148,12 +151,17 @@ def from_middlebox(response: Response) -> Failure:
     )
 
 
+_JSON: Final = (b"Content-Type", b"application/json")
+
+
 def has_json(response: Response) -> bool:
     """Whether the headers do not say that the body is something else."""
-    given = response.headers.get("Content-Type")
-    if given is None or given == "application/json":
+    headers = response.headers
+    # As kube-apiserver says it: asked of each answer, so without decoding a header.
+    if type(headers) is Headers and _JSON in headers.raw:
         return True
-    return given.partition(";")[0].strip().lower() == "application/json"
+    given = headers.get("Content-Type")
+    return given is None or given.partition(";")[0].strip().lower() == "application/json"
 
 
 def _status_in(response: Response) -> Status | None:

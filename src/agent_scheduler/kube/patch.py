@@ -122,7 +122,7 @@ async def patch_once(
 def _patching(path: str, body: bytes, *, strategic: bool) -> Operation[Patched]:
     asked = asked_at(path, Verb.PATCH, _uid_in(body))
     patch = Send("PATCH", path, asked, body, STRATEGIC if strategic else MERGE)
-    get = Send("GET", path, asked._replace(verb=Verb.GET))
+    get = Send("GET", path, msgspec.structs.replace(asked, verb=Verb.GET))
     #: The last answer to the patch, if that leaves open whether it has been carried out.
     doubt: Failure | None = None
     #: Whether a request may be carried out after all others.

@@ -9,9 +9,10 @@ it is `kube.errors`' business.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -30,6 +31,40 @@ class NotSent(TransportError):
 
 class OutcomeUnknown(TransportError):
     """The request went out and no whole answer came back (reset, timeout, cut body): it may have been carried out."""
+
+
+@lru_cache(maxsize=64)
+def _lowered(name: str) -> bytes:
+    return name.lower().encode("utf-8", "surrogateescape")
+
+
+class Headers(Mapping[str, str]):
+    """The headers of an answer, case-insensitive; of several with one name the first counts.
+
+    Nothing is decoded before it is asked for. `raw` are the lines as they came, which who asks of every answer can
+    compare as they are.
+    """
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
+        self.raw = raw
+
+    def __getitem__(self, name: str) -> str:
+        wanted = _lowered(name)
+        for key, value in self.raw:
+            if key.lower() == wanted:
+                return value.strip(b" \t").decode("utf-8", "surrogateescape")
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(key.decode("latin-1").lower() for key, _ in self.raw))
+
+    def __len__(self) -> int:
+        return len({key.lower() for key, _ in self.raw})
+
+    def __repr__(self) -> str:
+        return f"Headers({dict(self)})"
 
 
 class Response(msgspec.Struct, frozen=True):

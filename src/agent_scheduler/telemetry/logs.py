@@ -35,6 +35,9 @@ _LEVELS: Mapping[LogLevel, int] = {
 #: Every logger that was given out and is still used.
 _loggers: WeakSet[FilteringBoundLogger] = WeakSet()
 
+#: Knows the level for who has to ask before a line is made; nothing is logged through it.
+_ours = logging.getLogger("agent_scheduler")
+
 REDACTED = "[redacted]"
 #: A key that contains one of these has a value that is nobody's business.
 _SECRET_KEYS = ("authorization", "token", "password", "secret", "key-data", "key_data", "credential")
@@ -121,6 +124,7 @@ def setup(
     Call it before the first line is logged: a logger keeps the configuration of its first use. `stream` defaults
     to standard error.
     """
+    _ours.setLevel(_LEVELS[level])
     out = sys.stderr.buffer if stream is None else stream
     shared, render = _processors(log_format)
     structlog.configure(
@@ -143,11 +147,17 @@ def setup(
 
 def set_level(level: LogLevel) -> None:
     """Change what `setup` was told of the level, for loggers that were used already, too."""
+    _ours.setLevel(_LEVELS[level])
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
     for logger in _loggers:
         # What structlog keeps in a logger since its first line; without it the next line makes it anew.
         vars(logger).pop("bind", None)
     logging.getLogger().setLevel(_library_level(level))
+
+
+def shows_debug() -> bool:
+    """Whether lines of level debug are written, for where even one that is not written costs too much."""
+    return _ours.isEnabledFor(logging.DEBUG)
 
 
 def _library_level(level: LogLevel) -> int:

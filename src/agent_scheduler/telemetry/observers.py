@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.telemetry.families import CounterFamily
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import OncePer, get_logger, shows_debug
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally
@@ -187,7 +187,8 @@ class FastPathObserver:
 
     def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
         self.attempted(pod.scheduler_name, "scheduled", started)
-        self._log.debug("pod bound", pod=pod.key, node=node_name)
+        if shows_debug():
+            self._log.debug("pod bound", pod=pod.key, node=node_name)
 
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
         if conflicts:

@@ -11,9 +11,8 @@ from agent_scheduler.controllers.sharding.book import OWNER_LABEL, Book, Shard, 
 from agent_scheduler.controllers.sharding.handover import Step, next_step
 from agent_scheduler.controllers.sharding.watching import read_shard
 from agent_scheduler.controllers.sharding.writes import Result, Writer
-from agent_scheduler.kube.connection import Headers
 from agent_scheduler.kube.retry import Sleep, Timing
-from agent_scheduler.kube.transport import OutcomeUnknown, Response
+from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.embedded import EmbeddedCluster, embedded_cluster
 from tests.sharded import MERGE, ShardedCluster, shard_manifest

@@ -21,8 +21,7 @@ from agent_scheduler.engine.dra import catalogue
 from agent_scheduler.engine.plugins.args import DynamicResourcesArgs
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
 from agent_scheduler.fastpath import calls, prebind
-from agent_scheduler.kube.connection import Headers
-from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
+from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from ..kube.scripted import starting

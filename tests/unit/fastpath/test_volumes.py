@@ -13,8 +13,7 @@ from agent_scheduler.apiserver import controllers
 from agent_scheduler.apiserver.volume_binding import VolumeBinding
 from agent_scheduler.engine.plugins.args import UtilizationShapePoint, VolumeBindingArgs
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.kube.connection import Headers
-from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response, Transport
+from agent_scheduler.kube.transport import Headers, NotSent, OutcomeUnknown, Response, Transport
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling
