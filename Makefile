@@ -34,10 +34,11 @@ MINUTES ?= 10
 soak: $(STAMP)
 	$(BIN)/python -m tests.sim --minutes $(MINUTES) $(SOAK_ARGS)
 
-# Hypothesis with so many times the examples of a commit, from seeds that nobody has seen.
+# So many times the examples of a commit; Hypothesis's are from seeds that nobody has seen.
 FACTOR ?= 10
 soak-examples: $(STAMP)
-	HYPOTHESIS_PROFILE=soak HYPOTHESIS_SOAK=$(FACTOR) $(BIN)/python -m pytest --numprocesses auto -m hypothesis $(TEST_ARGS)
+	HYPOTHESIS_PROFILE=soak HYPOTHESIS_SOAK=$(FACTOR) $(BIN)/python -m pytest --numprocesses auto \
+	  -m 'hypothesis or drawn' $(TEST_ARGS)
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "agent-scheduler needs Python 3.11 or newer: make PYTHON=python3.x")'

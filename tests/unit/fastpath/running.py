@@ -124,6 +124,8 @@ async def scheduling(
 ) -> AsyncIterator[Running]:
     """A synced fast path that schedules. On leaving, its invariants are checked and it is stopped."""
     reports = Reports()
+    # A pod that is tried again is not waited for longer than it takes to tell it from one that is tried at once.
+    changes.setdefault("initial_backoff", 0.1)
     fast_path = FastPath(
         replace(settings, **changes), transport=transport, observer=reports, recorder=reports
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -131,12 +132,16 @@ async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_ther
         refusing = Refusing(cluster.transport)
         async with scheduling(refusing, initial_backoff=0.05, max_backoff=0.05) as running:
             await found.add_pod("p", claim="c")
-            await until(lambda: running.reports.problems)
-            told = await nominated(cluster, "p")
+            told = await until(lambda: nominated(cluster, "p"))
             assert told in ("n1", "n2")
-            known = running.fast_path.cluster
+            # An attempt that began before it was heard of would choose anew.
+            await _seen(running, "p", told)
+            refusing.answers.set()
+            await until(lambda: running.reports.problems)
+            assert await nominated(cluster, "p") == told
+            queue = running.fast_path.cluster.queue
             uid = (await cluster.pods())["p"]["metadata"]["uid"]
-            await until(lambda: known.queue.nominator.node_of(uid) == told)
+            await until(lambda: queue.nominator.node_of(uid) == told)
             refusing.lets = True
             await until(lambda: is_bound(cluster, "p"))
             assert (await cluster.placed())["p"] == told
@@ -144,13 +149,14 @@ async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_ther
 
 
 class Refusing(Transport):
-    """Refuses writes of claims until it `lets` them."""
+    """Refuses writes of claims once it `answers`, until it `lets` them."""
 
     def __init__(self, inner: Transport) -> None:
-        self.inner, self.lets = inner, False
+        self.inner, self.lets, self.answers = inner, False, asyncio.Event()
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if method == "PATCH" and "/resourceclaims/" in path and not self.lets:
+            await self.answers.wait()
             return FORBIDDEN
         return await self.inner.request(method, path, **more)
 

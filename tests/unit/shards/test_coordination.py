@@ -6,7 +6,9 @@ import pytest
 
 from agent_scheduler.apiserver.errors import ApiError, conflict
 from agent_scheduler.apiserver.requests import Disturbance, Request
+from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.objects.shard import NODE_SHARDS
+from agent_scheduler.shards import coordinator
 from tests.embedded import until
 from tests.regressions.links import Tap
 
@@ -275,7 +277,7 @@ async def test_a_status_is_written_again_until_it_is_known_to_stand(fault: Distu
 async def test_who_may_not_read_the_shards_counts_as_having_none(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.shards.coordinator._UNSETTLED", 0.5)
+    monkeypatch.setattr(coordinator, "_UNSETTLED", 0.5)
     tap = Tap()
     tap.harm = lambda request: (
         Disturbance(error=ApiError(403, "Forbidden", "no")) if lists_shards(request) else None
@@ -320,8 +322,10 @@ async def test_a_store_that_was_restored_from_a_backup_is_believed_in_the_end() 
         await until(lambda: decides_on(runtime, "n1"))
 
 
-async def test_while_a_shard_cannot_be_read_nothing_is_claimed() -> None:
+async def test_while_a_shard_cannot_be_read_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose nodes it has in use cannot be told."""
+    monkeypatch.setattr(coordinator, "_UNSETTLED", 0.5)
+    monkeypatch.setattr(coordinator, "Backoff", lambda **_: Backoff(initial=0.1, cap=0.1))
     tap = Tap()
     async with shared_cluster(2, disturb=tap, schema=False) as shared, scheduler(shared, "a") as runtime:
         await shared.desire("volcano", [])
