@@ -55,13 +55,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SAFE = frozenset({"GET", "HEAD"})
 #: So long the credentials given last are taken without asking for them, which may have to wait.
 _CREDENTIALS_SECONDS = 1.0
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 #: Methods whose requests say their length even if it is zero (RFC 9110, 8.6).
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})
-
-
-def _is_method(method: str) -> bool:
-    # Asked twice a pod, so without a pattern.
-    return method.isascii() and method.isalpha() and method.isupper()
 
 
 def _header_line(name: str, value: str) -> bytes:
@@ -151,9 +147,9 @@ class Http1Transport:
 
     def _message(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
         """A request as it is written. Raises ValueError if it cannot be one."""
-        if not _is_method(method) or not is_target(path):
+        if method not in _METHODS or not is_target(path):
             raise ValueError(
-                f"{method} {path!r}: expected a method and a percent-encoded path with its slash"
+                f"{method} {path!r}: expected a method of the API and a percent-encoded path with its slash"
             )
         line = f"{method} {self._prefix}{path} HTTP/1.1\r\n"
         if body is not None:
