@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from agent_scheduler.config import Configuration, Source
 from agent_scheduler.config.schema import LeaderElection
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
 from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.recorder import NORMAL, EventRecorder
@@ -198,6 +199,8 @@ def _ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogge
     for leaf in _leaves(fatal):
         if isinstance(leaf, LeaseLost):
             log.error("lease lost", problem=str(leaf))
+        elif isinstance(leaf, StoreWentBack):
+            log.error("store went back", problem=str(leaf))
         else:
             log.error("stopped by a failure", error=repr(leaf), exc_info=leaf)
     return 1

@@ -91,6 +91,22 @@ class Allocations:
             world.store.tables[kind].subscribers.append(self._note)
         world.store.tables[CLAIMS].subscribers.append(self._claim)
 
+    def went_back(self) -> None:
+        """The store has. Who has what in it, and has it for whom, was somebody's before."""
+        self._had.clear()
+        self._robbed.clear()
+        self.left_by_others.clear()
+        for claim in self._reading.claims():
+            uid, allocation = claim["metadata"]["uid"], allocation_of(claim)
+            if not allocation:
+                self.foreign.discard(uid)
+                continue
+            if not reserved_for(claim):
+                self.left_by_others.add(uid)
+            for result in allocation["devices"]["results"]:
+                if not result.get("adminAccess"):
+                    self._had.setdefault(device_of(result), {})[uid] = result
+
     def _note(self, event: Event) -> None:
         self._versions[event.record.uid, str(event.record.rv)] = event.record.data
 
@@ -127,6 +143,8 @@ class Allocations:
 
     def _judge(self, process: Process, fast_path: FastPath, reservation: Reservation) -> None:
         devices, ledger = fast_path.cluster.devices, fast_path.ledger
+        if self._world.backups.is_unaware(process):
+            return
         parts = [part for part in reservation.parts if part.allocation is not None]
         self._world.safety.checked["S17"] += 1
         claims: list[Json] = []
@@ -226,11 +244,14 @@ class Allocations:
     # -- commits
 
     def _claim(self, event: Event) -> None:
+        if self._world.backups.restoring:
+            return
         record = event.record
         self._world.trace("", f"claim {event.type} {record.name}")
         now: Json = {} if event.type == "DELETED" else orjson.loads(record.data)
         was: Json = orjson.loads(event.previous.data) if event.previous is not None else {}
         actor, lives = self._world.safety.author()
+        lives = lives and not self._world.backups.is_unaware(actor)
         before, after = allocation_of(was), allocation_of(now)
         lost, won = reserved_for(was) - reserved_for(now), reserved_for(now) - reserved_for(was)
         self.left_by_others.discard(record.uid)

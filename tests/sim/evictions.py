@@ -55,6 +55,15 @@ class Evictions:
         names = world.store.tables[PODS].field_names
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
+    def went_back(self) -> None:
+        """The store has: what was chosen is of a history that is none any more."""
+        for claim in self.claims:
+            claim.over = True
+        self._arrivals.clear()
+        for record in self.world.store.tables[PODS].scan(""):
+            if node := record.fields[self._node_field]:
+                self._arrivals.setdefault(node, []).append((record.rv, record.uid))
+
     def _note(self, event: Event) -> None:
         record = event.record
         self._versions[record.uid, str(record.rv)] = record.data
@@ -115,13 +124,15 @@ class Evictions:
             *(candidate.node_name, victims, world.store.rv, fast_path.settings),
         )
         world.trace(process.name, f"evicts {sorted(victims.values())} from {claim.node} for {pod.name}")
-        seen = Seen(self, process, fast_path)
-        self._judge(claim, seen, fast_path)
-        self._judge_repetition(claim, seen, fast_path)
+        if not world.backups.is_unaware(process):
+            seen = Seen(self, process, fast_path)
+            self._judge(claim, seen, fast_path)
+            self._judge_repetition(claim, seen, fast_path)
         for other in self.claims:
             if other.by == claim.by and other.node == claim.node and other.priority < claim.priority:
                 other.displaced = True
         self.claims.append(claim)
+        claim.over = world.backups.is_unaware(process)
         world.nemesis.after_claim(process, claim)
 
     def _rivals(self, claim: Claim, fast_path: FastPath) -> dict[str, list[str]]:
@@ -253,6 +264,8 @@ class Evictions:
 
     def sending(self, process: Process, path: str) -> None:
         """A request that deletes a pod leaves a process."""
+        if self.world.backups.is_unaware(process):
+            return
         self.world.safety.checked["S15"] += 1
         name = path.rpartition("/")[2]
         fast_path = process.fast_path
@@ -271,6 +284,8 @@ class Evictions:
     # -- commits
 
     def pod_changed(self, event: Event, actor: Process | None) -> None:
+        if self.world.backups.restoring:
+            return
         record, before = event.record, event.previous
         node = record.fields[self._node_field]
         gone = event.type == "DELETED"
@@ -281,7 +296,7 @@ class Evictions:
             claims = [
                 claim for claim in self.claims if claim.process == actor.name and record.uid in claim.victims
             ]
-            if not claims:
+            if not claims and not self.world.backups.is_unaware(actor):
                 self.world.safety.violated("S15", f"{actor.identity} deleted {record.key}, no victim of its")
             for claim in claims:
                 # Whoever was told that this victim stays has given it up; it goes for somebody else.

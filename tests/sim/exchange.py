@@ -48,6 +48,8 @@ class Exchange:
         self._fate = fate
         self._after = after
         self._sent = sent
+        #: How often the store had gone back when it was sent.
+        self._restored = world.backups.restored
         #: Whether it was answered before it is carried out.
         self._goes_on = False
         #: How often the process's shard had been deleted when it was carried out.
@@ -57,7 +59,7 @@ class Exchange:
         world = self._world
         process, asked, fate = self._process, self._asked, self._fate
         refused: Response | None = None
-        if world.loop.time() < world.server_back:
+        if world.loop.time() < world.server_back or self._is_of_before():
             self._over()
             self._lose(True)
             return
@@ -119,8 +121,13 @@ class Exchange:
         headers += [(name.encode(), value.encode()) for name, value in result.headers]
         return Response(result.status, result.body, Headers(headers))
 
+    def _is_of_before(self) -> bool:
+        """Whether the server that it was sent to is no more."""
+        return self._restored != self._world.backups.restored
+
     def _carry_out_late(self) -> None:
-        self._carry_out()
+        if not self._is_of_before():
+            self._carry_out()
         self._over()
 
     def _over(self) -> None:
@@ -163,18 +170,38 @@ class Exchange:
 
     def _deliver(self, response: Response) -> None:
         if not self._reply.done():
-            if self._way.closed:
+            if self._is_of_before():
+                self._reply.set_exception(OutcomeUnknown("the connection was reset"))
+            elif self._way.closed:
                 self._reply.set_exception(OutcomeUnknown("the connection was closed"))
             else:
                 self._reply.set_result(response)
+                self._note_version(response)
                 shards = self._world.shard_safety
                 if shards is not None and is_list(self._asked.method, self._asked.path):
                     shards.listed(self._process, self._shards_deleted)
+
+    def _note_version(self, response: Response) -> None:
+        """What the process goes by from now on: of what it lists, and of its lease."""
+        asked = self._asked
+        kept = self._verb == "lease" or (asked.method == "GET" and "limit=1&" not in f"{asked.query}&")
+        if kept and response.status in (200, 201) and self._world.plan.enabled("rolled_back"):
+            self._way.newest = max(self._way.newest, listed_version(response.body))
 
     def _lose(self, reset: bool) -> None:
         """The client sees a reset, or nothing until its patience ends."""
         if reset and not self._reply.done():
             self._reply.set_exception(OutcomeUnknown("the connection was reset"))
+
+
+def listed_version(body: bytes) -> int:
+    """That of a list, or of a lease; 0 for anything else."""
+    try:
+        found = json.loads(body)
+        is_kept = found["kind"].endswith("List") or found["kind"] == "Lease"
+        return int(found["metadata"]["resourceVersion"]) if is_kept else 0
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 #: What a proxy says that has not asked the server, and that may have.

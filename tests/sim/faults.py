@@ -69,6 +69,11 @@ KINDS: dict[str, Kind] = {
     "server_restarted": Kind(
         51, "cluster", "the API server restarts: all connections end, and it remembers no history"
     ),
+    "rolled_back": Kind(
+        52,
+        "cluster",
+        "the store is restored from a backup: objects and versions are as they were, connections end",
+    ),
     # Objects.
     "node_again": Kind(23, "cluster", "a node is deleted and comes back under its name"),
     "node_changed": Kind(24, "cluster", "a node shrinks, is tainted or cordoned, and recovers"),
@@ -197,7 +202,9 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 
 
-_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_WIRE))
+_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_WIRE, "rolled_back"))
+#: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
+_ROLLED_BACK = 0.1
 
 
 def draw(
@@ -230,4 +237,6 @@ def draw(
         found.update(name for name in OF_PLANS if rng.random() < 0.7)
         # Nobody but the controller, and who meddles with it, moves nodes.
         found.discard("shards_changed")
+    if found and rng.random() < _ROLLED_BACK:
+        found.add("rolled_back")
     return [name for name in KINDS if name in found]

@@ -52,7 +52,7 @@ class Deliveries:
         kind = _KINDS.get(path)
         if kind is None:
             return
-        version = _version(last_line)
+        version = version_of(last_line)
         self._brought.setdefault(kind, deque()).append((now, version))
 
     def by(self, kind: tuple[str, str], time: float) -> int:
@@ -73,7 +73,8 @@ class Deliveries:
         self._brought.clear()
 
 
-def _version(line: bytes) -> int:
+def version_of(line: bytes) -> int:
+    """Of the object in a watch event; 0 if there is none."""
     try:
         return int(orjson.loads(line)["object"]["metadata"]["resourceVersion"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
@@ -97,8 +98,20 @@ class Legality:
         names = world.store.tables[PODS].field_names
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
+    def went_back(self) -> None:
+        """The store has."""
+        store = self._world.store
+        self._versions.clear()
+        for kind in (PODS, NODES):
+            for record in store.tables[kind].scan(""):
+                self._versions[record.uid if record.namespace else record.name] = [record.rv]
+        bound = {each.uid for each in store.tables[CLAIMS].scan("") if BOUND.encode() in each.data}
+        self._bound = {uid: at for uid, at in self._bound.items() if uid in bound}
+
     def _note(self, event: Event) -> None:
         record = event.record
+        if self._world.backups.restoring:
+            return
         self._versions.setdefault(record.uid if record.namespace else record.name, []).append(record.rv)
 
     def _claim(self, event: Event) -> None:
@@ -122,6 +135,8 @@ class Legality:
         ledger.assume, ledger.judged = assumed, True
 
     def _judge(self, process: Process, fast_path: FastPath, uid: str, node_name: str) -> None:
+        if self._world.backups.is_unaware(process):
+            return
         self._world.safety.checked["S25"] += 1
         seen = Seen(self._world.evictions, process, fast_path)
         pod, node = seen.pod(uid), seen.node(node_name)

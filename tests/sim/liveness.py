@@ -222,6 +222,7 @@ async def come_to_rest(world: World) -> None:
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
     _check_claims(world)
     check_claims(world)
+    _check_history(world)
     for process in world.processes:
         _check_metrics(world, process)
         _check_reserved(world, process)
@@ -341,6 +342,15 @@ def _check_reserved(world: World, process: Process) -> None:
     if left := [*catalogue.taken, *catalogue.selected]:
         world.safety.violated("L7", f"{process.identity} still assumes something of {left}")
     check_books(world, process, fast_path)
+
+
+def _check_history(world: World) -> None:
+    """Nobody goes by what was undone when the store went back."""
+    for process in world.processes:
+        world.safety.checked["L15"] += world.backups.restored
+        transport = process.transport
+        if world.backups.must_start_over(process) and transport is not None and not transport.closed:
+            world.safety.violated("L15", f"{process.identity} has not started over since the store went back")
 
 
 def _check_claims(world: World) -> None:

@@ -51,11 +51,14 @@ class Nemesis:
             self.unlistable,
             self.server_restarted,
             self.rotated,
+            self.rolled_back,
         )
         # What strikes all processes at once is to leave them some time in between.
         whole = (self.unlistable, self.server_restarted)
         while loop.time() < world.plan.ends:
             await asyncio.sleep(self._rng.uniform(0, 2 * _EVERY))
+            if world.plan.enabled("rolled_back"):
+                world.backups.take()
             for act in cluster:
                 share = 2.0 if act not in whole else 0.3
                 if world.plan.strikes(act.__name__, now=loop.time(), share=share):
@@ -313,6 +316,14 @@ class Nemesis:
         for process in world.processes:
             if process.transport is not None:
                 process.transport.drop_streams()
+
+    def rolled_back(self) -> None:
+        """It is away for a moment, and then as it was when a backup was taken."""
+        world = self._world
+        world.server_back = max(world.server_back, world.loop.time() + self._rng.choice((0.05, 1.0, 6.0)))
+        if not world.backups.restore():
+            world.plan.fired["rolled_back"] -= 1
+            world.server_back = 0.0
 
     def rotated(self) -> None:
         """The old token is refused from now on, on connections that were opened with it, too."""

@@ -29,7 +29,7 @@ from agent_scheduler.kube.transport import (
 )
 
 from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, refusal, strange
-from .legality import Deliveries
+from .legality import Deliveries, version_of
 from .troubles import Troubles, verb_of
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class SimTransport(Troubles):
         self.wire: Wire | None = None
         #: What the watches have brought.
         self.deliveries = Deliveries()
+        #: The newest version that the process may have seen.
+        self.newest = 0
         self.streams = 0
         self.under_way = 0
         #: Those under way that no task waits for.
@@ -329,6 +331,7 @@ class SimTransport(Troubles):
                 await asyncio.sleep(rng.uniform(0, 0.002))
                 data = data[middle:]
             yield data
+            self.newest = max(self.newest, version_of(lines[-1]))
             self.deliveries.note(target, lines[-1], self._world.loop.time())
 
     def drop_streams(self) -> None:
@@ -336,6 +339,13 @@ class SimTransport(Troubles):
         self._generation += 1
         for wake in self._wakes:
             wake.set()
+
+    def went_back(self) -> None:
+        """The server is another one, of an earlier state."""
+        self._lags_until = 0.0
+        self.drop_streams()
+        if self.wire is not None:
+            self.wire.reset()
 
     async def close(self) -> None:
         self.closed = True

@@ -40,6 +40,7 @@ class Controller(Process):
         super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
         self.program: ControllersProcess | None = None
         self.began = world.loop.time()
+        self.renew_deadline = plans.lease[1]
         self._settings = ControllersSettings(
             enabled=("sharding",),
             kubeconfig="",

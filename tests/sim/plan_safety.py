@@ -43,11 +43,17 @@ class PlanSafety:
         self.writes = 0
         self._shards.subscribers.append(self._changed)
 
+    def went_back(self) -> None:
+        """The store has: in which order what it says came to be there nobody knows."""
+        self._by_hand = {each.name: each.desired for each in self._shards.managed()}
+
     # -- requests
 
     def sent(self, process: Process, method: str, path: str) -> None:
         """A write of a NodeShard leaves a controller."""
         assert isinstance(process, Controller)
+        if self._world.backups.is_unaware(process):
+            return
         safety = self._world.safety
         if path.partition("?")[0].endswith("/status"):
             safety.violated("S23", f"{process.identity} sends {method} {path}")
@@ -69,11 +75,13 @@ class PlanSafety:
     # -- commits
 
     def _changed(self, event: Event) -> None:
+        if self._world.backups.restoring:
+            return
         actor, may = self._world.safety.author()
         name, before = event.record.name, event.previous
         had = view(before) if before is not None and is_managed(before) else None
         has = view(event.record) if event.type != "DELETED" and is_managed(event.record) else None
-        if not isinstance(actor, Controller):
+        if not isinstance(actor, Controller) or self._world.backups.is_unaware(actor):
             self._written_by_others(name, had, has)
             return
         self.writes += 1

@@ -53,6 +53,8 @@ class Process(ABC):
 
     #: What runs in it if it is a scheduler.
     runtime: Runtime | None = None
+    #: Seconds after which a lease that was not renewed is the process's no more.
+    renew_deadline = 0.0
     #: By so much faults of processes strike it less often than others.
     exposure = 1.0
 
@@ -185,8 +187,11 @@ class Process(ABC):
         world.trace(self.name, f"{self.identity} ended: {how}")
         world.states.harvest(self)
         self._look_back()
-        if self.elects and not task.cancelled() and task.result() == 1:
-            world.states.reached("lease lost")
+        if not task.cancelled() and task.result() == 1:
+            if world.backups.must_start_over(self):
+                world.states.reached("started over as the store went back")
+            elif self.elects:
+                world.states.reached("lease lost")
         transport = self.transport
         assert transport is not None
         if self._asked_at is not None and not task.cancelled():
@@ -196,13 +201,18 @@ class Process(ABC):
             lost = self.elects and task.result() == 1
             if task.result() != 0 and not lost:
                 world.safety.violated("L6", f"{self.identity} ended with {task.result()} after SIGTERM")
-        elif not task.cancelled() and not (self.elects and task.result() == 1):
+        elif not task.cancelled() and not (task.result() == 1 and self._may_start_over()):
             world.safety.violated("L4", f"{self.identity} ended by itself with {task.result()}")
         transport.closed = True
         if transport.watches or (transport.under_way and not task.cancelled()):
             world.safety.violated(
                 "L4", f"{self.identity} left {transport.watches} streams, {transport.under_way} requests"
             )
+
+    def _may_start_over(self) -> bool:
+        """Whether a process may end by itself: without its lease, or when the store seems to have gone back."""
+        fired = self.world.plan.fired
+        return self.elects or bool(fired["rolled_back"] or fired["stale_list"] or fired["lagging"])
 
     # -- what can be done to it
 
@@ -263,6 +273,7 @@ class Scheduler(Process):
         if sharding.mode != "none":
             leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
         super().__init__(world, name, scheduler=scheduler, names=names_of(scheduler), leases=leases)
+        self.renew_deadline = election.renew_deadline
 
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
         world = self.world

@@ -30,6 +30,7 @@ _RARE: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "preempting": (6, ("preemptor", "room_taken", "crash", "denied", "held_back", "bound_elsewhere")),
     "devices": (6, ("claim_taken", "claim_changed", "pool_changed", "class_changed", "crash", "lost_after")),
+    "replicas": (4, ("rolled_back", "lost_after", "held_back", "slow", "cut")),
     "planned": (3, ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after")),
 }
 #: Where there is no commit.

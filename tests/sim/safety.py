@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 PODS, NODES = ("", "pods"), ("", "nodes")
 CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
 LEASES = ("coordination.k8s.io", "leases")
+_FINAL = ("Succeeded", "Failed")
 #: How often the scheduler's own structures are recomputed: each so many commits.
 _INSIDE_EVERY = 7
 
@@ -95,11 +96,21 @@ class Safety:
         actor, way = self._actor, self._way
         return actor, actor is not None and way is not None and not way.closed and actor.leads()
 
+    def went_back(self) -> None:
+        """The store has."""
+        self._on.clear()
+        self._ports.clear()
+        for record in self._world.store.tables[PODS].scan(""):
+            if record.fields[self._node_field] and record.fields[self._phase_field] not in _FINAL:
+                self._arrive(record, bound=False)
+
     # -- requests
 
     def sending(self, process: Process, method: str, verb: str, path: str) -> None:
         """A request leaves a process."""
         if not process.elects or method == "GET" or verb == "lease":
+            return
+        if self._world.backups.leads_by_what_was(process):
             return
         self.checked["S9"] += 1
         for namespace, name in process.leases:
@@ -115,10 +126,12 @@ class Safety:
         node = record.fields[self._node_field]
         was = before.fields[self._node_field] if before is not None else ""
         self._world.trace("", f"pod {event.type} {record.name} {node} {record.fields[self._phase_field]}")
+        if self._world.backups.restoring:
+            return
         self.checked["S2"] += 1
         if was and was != node:
             self.violated("S2", f"{record.key} was moved from {was} to {node}")
-        if event.type == "DELETED" or record.fields[self._phase_field] in ("Succeeded", "Failed"):
+        if event.type == "DELETED" or record.fields[self._phase_field] in _FINAL:
             self._leave(record)
         elif node:
             self._arrive(record, bound=not was)
@@ -152,7 +165,7 @@ class Safety:
             return
         self.binds[uid] += 1
         actor, way = self._actor, self._way
-        if actor is None or way is None:
+        if actor is None or way is None or self._world.backups.is_unaware(actor):
             self.not_ours.add(node)
             return
         self._check_bind(record, pod, actor, way)
@@ -199,7 +212,7 @@ class Safety:
 
     def _volume(self, event: Event) -> None:
         self._world.trace("", f"volume {event.type} {event.record.name}")
-        if event.previous is None:
+        if event.previous is None or self._world.backups.restoring:
             return
         now, was = (
             orjson.loads(each.data)["spec"].get("claimRef", {}) for each in (event.record, event.previous)
@@ -253,6 +266,8 @@ class Safety:
         for process in self._world.processes:
             fast_path = process.fast_path
             if fast_path is None or process.transport is None or process.transport.closed:
+                continue
+            if self._world.backups.is_unaware(process):
                 continue
             self.checked["S7"] += 1
             for problem in fast_path.ledger.check():

@@ -61,6 +61,12 @@ class ShardSafety:
         shards.subscribers.append(self._changed)
         self._node_field = world.store.tables[PODS].field_names.index("spec.nodeName")
 
+    def went_back(self) -> None:
+        """The store has, and the claims of all with it: what was on its way is lost."""
+        self._in_flight.clear()
+        self._used.clear()
+        self._robbed.clear()
+
     # -- requests
 
     def sent(self, process: Process, path: str, body: bytes) -> Sent | None:
@@ -78,7 +84,7 @@ class ShardSafety:
             binding["metadata"].get("uid", ""),
             f"{namespace}/{name}",
             self._world.loop.time(),
-            scheduler in self._robbed,
+            scheduler in self._robbed or self._world.backups.is_unaware(process),
         )
         if sent.excepted:
             self._world.safety.not_ours.add(node)
@@ -92,7 +98,7 @@ class ShardSafety:
 
     def over(self, sent: Sent | None) -> None:
         """It was carried out, refused, or lost."""
-        if sent is not None:
+        if sent is not None and sent in self._in_flight.get(sent.node, ()):
             self._in_flight[sent.node].remove(sent)
 
     def deleted(self, process: Process) -> int:
@@ -140,6 +146,8 @@ class ShardSafety:
     # -- commits
 
     def _changed(self, event: Event) -> None:
+        if self._world.backups.restoring:
+            return
         world, name = self._world, event.record.name
         now = view(event.record)
         world.trace(
@@ -160,7 +168,7 @@ class ShardSafety:
             self._used.get(process.identity, set()).difference_update(before.desired - now.desired)
         if any(True for node in before.desired - now.desired for _ in self._of(name, node)):
             world.states.reached("hand-over while binds in flight")
-        if actor is None or not actor.scheduler:
+        if actor is None or not actor.scheduler or world.backups.is_unaware(actor):
             return
         self._robbed.discard(name)
         self._judge_author(actor, name, before.desired == now.desired)

@@ -64,6 +64,7 @@ WANTED = (
     *("claim written after another", "claim lost to another scheduler", "claim allocated by another"),
     *("reservation taken back", "claim deallocated", "claim shared", "pod names a claim of another"),
     *("gated pod woken by its own status", "pod gone while its claims are written"),
+    *("started over as the store went back", "bind undone with the store"),
     *(
         "crash between claims and bind",
         "extended resource met by devices",
@@ -93,6 +94,7 @@ SELDOM = (
     *("bind unknown", "crash between choice and eviction", "dead owner's nodes taken"),
     *("claim lost to another scheduler", "reservation taken back", "woken by a class"),
     *("shard retired", "plan not written", "plan refused as it was written", "overlap settled"),
+    *("started over as the store went back", "bind undone with the store"),
 )
 #: Of all of them.
 WANTED_IN_ALL = (*WANTED, *WANTED_OF_SHARDS, *WANTED_OF_PLANS)

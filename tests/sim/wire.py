@@ -66,6 +66,11 @@ class Wire:
     def _refused(self) -> None:
         self._token, self._read_again = self.world.token, self.world.loop.time() + _READ_AGAIN
 
+    def reset(self) -> None:
+        """All connections, whatever is on its way."""
+        for connection in list(self.open):
+            connection.reset()
+
     async def _dial(self, _address: Address, protocol: asyncio.Protocol) -> None:
         await asyncio.sleep(self.rng.uniform(0.0002, 0.005))
         if self.way.cannot_connect():
@@ -138,6 +143,10 @@ class _Connection(asyncio.Transport):
         loop = self._world.loop
         self._latest = max(self._latest, loop.time()) + after
         loop.call_at(self._latest, self._arrive, context=self._context)
+
+    def reset(self) -> None:
+        self._coming.clear()
+        self._send(ConnectionResetError("reset"))
 
     def _arrive(self) -> None:
         """The next of what comes, whichever was meant to come now."""

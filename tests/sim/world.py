@@ -29,6 +29,7 @@ from agent_scheduler.apiserver.store import Event, Store, random_uids
 from agent_scheduler.apiserver.volume_binding import VolumeBinding
 
 from .allocations import Allocations
+from .backups import Backups
 from .configuring import File, ask_for_more
 from .device_cluster import DeviceCluster
 from .device_nemesis import DeviceNemesis
@@ -162,6 +163,7 @@ class World:
         self.kubelets = kubelet.Kubelets(self.store, stop_seconds=self.shape.stop_seconds)
         self.volumes = VolumeBinding(self.api)
         self.budgets = Budgets(self.api.registry)
+        self.backups = Backups(self)
         self.evictions = Evictions(self)
         self.legality = Legality(self)
         self.safety = Safety(self)
@@ -224,6 +226,22 @@ class World:
     def version_at(self, time: float) -> int:
         """The store's then."""
         return self._commits[max(0, bisect_right(self._commits, (time, sys.maxsize)) - 1)][1]
+
+    def went_back(self) -> None:
+        """The store has; who judges it has seen another history, and what was on its way there is lost."""
+        self._commits = [(0.0, self.store.rv)]
+        self.safety.went_back()
+        self.evictions.went_back()
+        self.legality.went_back()
+        if self.allocations is not None:
+            self.allocations.went_back()
+        if self.shard_safety is not None:
+            self.shard_safety.went_back()
+        if self.plan_safety is not None:
+            self.plan_safety.went_back()
+        for process in self.processes:
+            if process.transport is not None:
+                process.transport.went_back()
 
     @property
     def plan_writes(self) -> int:

@@ -25,6 +25,7 @@ from agent_scheduler.controllers.sharding.controller import ShardingController
 from agent_scheduler.controllers.sharding.reports import Reports
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, boottime
@@ -102,6 +103,9 @@ class ControllersProcess:
             await self._run()
         except* LeaseLost as lost:
             self._log.error("lease lost", problem="; ".join(str(error) for error in lost.exceptions))
+            code = 1
+        except* StoreWentBack as back:
+            self._log.error("store went back", problem="; ".join(str(error) for error in back.exceptions))
             code = 1
         except* ServingError as refused:
             self._log.error("cannot serve", problem="; ".join(str(error) for error in refused.exceptions))

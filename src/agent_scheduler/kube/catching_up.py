@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar
 
-from agent_scheduler.kube.errors import classify
-from agent_scheduler.kube.paging import read_page
+from agent_scheduler.kube.paging import version_of
 from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Object, is_older, version
 
 T = TypeVar("T", bound=Object)
-
-_REQUEST_TIMEOUT: Final = 5.0
 
 #: Seconds that the watch may take to tell of what is true by now. Where little happens, nothing may come for a minute.
 _PATIENCE: Final = 1.0
@@ -26,7 +23,7 @@ async def catch_up(reflector: Reflector[T], transport: Transport, path: str, *, 
     collection is listed. `at_least`: a version that is known to be older than now. Both are versions of one store, as
     a cluster's are unless it keeps its kinds apart; then the list does. Never raises for what network or server do.
     """
-    now = await _version_of(transport, path)
+    now = await version_of(transport, path)
     if is_older(now, at_least):
         now = at_least
     if version(now) is not None:
@@ -37,13 +34,3 @@ async def catch_up(reflector: Reflector[T], transport: Transport, path: str, *, 
         except TimeoutError:
             pass
     await reflector.renew()
-
-
-async def _version_of(transport: Transport, path: str) -> str:
-    """Empty where it cannot be had."""
-    try:
-        response = await transport.request("GET", f"{path}?limit=1", timeout=_REQUEST_TIMEOUT)
-    except TransportError:
-        return ""
-    page = read_page(response) if classify(response) is None else None
-    return "" if page is None else page.metadata.resource_version

@@ -228,3 +228,11 @@ class RequestFailed(Exception):
     def __init__(self, what: str, failure: Failure) -> None:
         super().__init__(f"{what}: {failure}")
         self.failure = failure
+
+
+class StoreWentBack(RuntimeError):
+    """The API server's store is of an earlier state than one that was seen, as after a restore from a backup: what is
+    known may be of a history that is none any more, and its versions are given out again. A process starts over."""
+
+    def __init__(self, what: str, *, listed: str, known: str) -> None:
+        super().__init__(f"{what} is of version {listed}, and {known} was seen already")

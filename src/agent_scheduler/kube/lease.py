@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,10 +25,11 @@ import structlog
 
 from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
 from agent_scheduler.kube.recorder import ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.times import micro_time_text
 
 _log = structlog.get_logger(__name__)
@@ -163,7 +164,7 @@ class LeaderElector:
 
         True if `lead` ended by itself, False if the lease was lost; `lead` was cancelled and awaited then. What
         `lead` raises is raised here. When this is cancelled, `lead` is stopped first and the lease released after.
-        Raises LeadershipOverrun if `lead` could not be stopped before another may take the lease.
+        Raises LeadershipOverrun if `lead` could not be stopped before another may take the lease, and StoreWentBack.
         """
         # `leading` besides: the answer that gave us the lease may have come after a stop that outlasted it.
         while not (await self._try_to_hold() and self.leading):
@@ -181,8 +182,9 @@ class LeaderElector:
         try:
             await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
             ended = work.done()
-            if renewing.done() and not ended:
+            if renewing.done():
                 renewing.result()
+            if not ended:
                 _log.warning("lease_lost", lease=self._path, holder=self.leader)
         finally:
             # Reached by cancellation too. The work stops first and under a lease that is still renewed, if it can be.
@@ -191,6 +193,9 @@ class LeaderElector:
             finally:
                 renewing.cancel()
                 await asyncio.wait({renewing})
+                if not renewing.cancelled():
+                    # What it failed with is told above, or comes too late to matter.
+                    renewing.exception()
             if self._held:
                 await self._release()
             self._held = False
@@ -279,7 +284,12 @@ class LeaderElector:
         return (lease.get("spec") or {}).get("holderIdentity") or ""
 
     def _observe(self, lease: dict[str, Any], *, at: float) -> None:
-        """Notes a lease that was read. Any difference, whatever it is, starts the holder's time anew."""
+        """Notes a lease that was read. Any difference, whatever it is, starts the holder's time anew. Raises
+        StoreWentBack, after which nothing is held."""
+        if self._lease is not None and is_older(listed := _version(lease), known := _version(self._lease)):
+            # No replica that lags: each answer is to a write, or to a read of one object.
+            self._held = False
+            raise StoreWentBack(f"lease {self._path}", listed=listed, known=known)
         if self._lease is None or self._lease != lease:
             self._observed_at = at
         self._lease = lease
@@ -387,3 +397,7 @@ class LeaderElector:
             if isinstance(answer, Failure):
                 return
             self._observe(answer, at=self._timing.clock())
+
+
+def _version(lease: Mapping[str, Any]) -> str:
+    return (lease.get("metadata") or {}).get("resourceVersion") or ""

@@ -31,6 +31,7 @@ _TRIES_IN_PAGES = 2
 _LARGER = 4
 #: Objects that are decoded or handed over before other tasks get their turn: about 2 ms of pods.
 SLICE = 500
+_VERSION_TIMEOUT = 5.0
 
 
 def read_page(response: Response) -> Page | None:
@@ -43,6 +44,16 @@ def read_page(response: Response) -> Page | None:
         return None
     is_list = page.kind.endswith("List") and page.api_version and page.metadata.resource_version
     return page if is_list else None
+
+
+async def version_of(transport: Transport, path: str) -> str:
+    """The version of the collection now, for the price of one object; empty where it cannot be had."""
+    try:
+        response = await transport.request("GET", f"{path}?limit=1", timeout=_VERSION_TIMEOUT)
+    except TransportError:
+        return ""
+    page = read_page(response) if classify(response) is None else None
+    return "" if page is None else page.metadata.resource_version
 
 
 async def collect(

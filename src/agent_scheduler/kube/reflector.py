@@ -6,7 +6,8 @@ The handler is given batches of `Change`s and nothing else, and can trust that, 
 - a deletion that happened while no watch was running is found by the next list and handed over as DELETED;
 - an object that was deleted and made again under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
 - one object that cannot be decoded is reported and left as it was, and stops nothing else;
-- an event that cannot be read at all is not lost: the watch is begun anew from before it, and in the end the list.
+- an event that cannot be read at all is not lost: the watch is begun anew from before it, and in the end the list;
+- no view is patched up whose store went back to an earlier state (a restore from a backup): `run` raises then.
 
 client-go's Reflector is the model for the protocol (410, bookmarks, random watch durations). Where it differs, the
 reason is at the place.
@@ -30,11 +31,12 @@ from agent_scheduler.kube.errors import (
     FailureClass,
     RequestFailed,
     Status,
+    StoreWentBack,
     classify,
     classify_error,
     classify_status,
 )
-from agent_scheduler.kube.paging import SLICE, collect
+from agent_scheduler.kube.paging import SLICE, collect, version_of
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
 from agent_scheduler.kube.watch_events import (
@@ -60,8 +62,12 @@ SHORT_WATCH_SECONDS = 1.0
 #: After so many failed watches in a row the view is taken anew, in case it is the resourceVersion that is refused.
 WATCH_FAILURES_BEFORE_LIST = 5
 #: A list older than what we have is refused so many times before the store is believed to have gone back (a restore
-#: from a backup), which would otherwise keep a view of objects that no longer exist.
+#: from a backup): until then it may be a replica that lags.
 STALE_LISTS_REFUSED = 3
+#: A watch that ends so many seconds before its time was broken off: the server that follows may be another.
+_EARLY = 2.0
+#: Seconds of a watch from a version that the server may not have come to yet, on which it would tell of nothing.
+_DOUBTFUL_WATCH = 30.0
 #: Lines of a watch that are read and handed over at once. A piece can have many hundreds, which take 50 ms and more;
 #: others have their turn in between.
 PORTION = 128
@@ -165,9 +171,10 @@ class Reflector(Generic[T]):
         # Owner of all below: the task in `run`. `_known` holds by UID the object last handed over; it exists to find
         # what a list no longer has and to refuse older versions.
         self._known: dict[str, T] = {}
-        # The newest version seen of the whole collection: where the next watch begins. Never goes back, except when
-        # a store that went back is believed.
+        # The newest version seen of the whole collection: where the next watch begins. Never goes back.
         self._version = ""
+        # Whether the server may be of an earlier version than that, which a watch does not say: it is silent then.
+        self._in_doubt = False
         self._stale_lists = 0
         #: How often `decode` has come to make something else, and how often it had for what the last list brought.
         self._reading = self._known_by = 0
@@ -238,7 +245,7 @@ class Reflector(Generic[T]):
         return bool(self._renewals) or self._reading != self._known_by
 
     async def run(self) -> None:
-        """Lists and watches until cancelled. Raises only what the handler raises."""
+        """Lists and watches until cancelled. Raises StoreWentBack, and what the handler raises."""
         listed = False
         why = "list_initial"
         fruitless = 0  # attempts in a row that brought nothing; sets the backoff
@@ -344,7 +351,7 @@ class Reflector(Generic[T]):
     # -- list
 
     async def _list(self) -> None:
-        """Takes the whole collection and hands over what is different. Raises RequestFailed or _Stale."""
+        """Takes the whole collection and hands over what is different. Raises RequestFailed, _Stale, StoreWentBack."""
         reading = self._reading
         revision, fresh, unread = await collect(
             self._transport,
@@ -360,16 +367,30 @@ class Reflector(Generic[T]):
             self._stale_lists += 1
             if self._stale_lists <= STALE_LISTS_REFUSED:
                 raise _Stale(f"the list is of {revision}, older than {self._version} which was seen already")
-            _log.warning("store_went_back", path=self._path, ours=self._version, listed=revision)
+            raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self._version)
         self._stale_lists = 0
+        await self._refuse_older(fresh)
         gone = [uid for uid in self._known if uid not in fresh and uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.
         await self._hand_over(Change(DELETED, old, old) for old in self._take(gone))
         await self._hand_over(self._differences(fresh, unchanged=reading != self._known_by))
-        self._version, self._known_by = revision, reading
+        self._version, self._known_by, self._in_doubt = revision, reading, False
         self.heard_at = self._timing.clock()
         self.synced.set()
         self._tell_who_waits()
+
+    async def _refuse_older(self, fresh: Mapping[str, T]) -> None:
+        """A backup may be restored under revisions that are higher than all before; its objects keep their own."""
+        for index, (uid, before) in enumerate(self._known.items()):
+            if index % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            item = fresh.get(uid)
+            if item is None:
+                continue
+            listed, known = item.metadata.resource_version, before.metadata.resource_version
+            if is_older(listed, known):
+                what = f"{item.metadata.name} in the list of {self._path}"
+                raise StoreWentBack(what, listed=listed, known=known)
 
     def _take(self, uids: list[str]) -> Iterable[T]:
         for uid in uids:
@@ -401,6 +422,16 @@ class Reflector(Generic[T]):
     async def _watch(self) -> _Ended:
         times = self._times
         lasting = times.shortest + (times.longest - times.shortest) * self._timing.rng()
+        is_sure = not self._in_doubt
+        if not is_sure:
+            now = await version_of(self._transport, self._path)
+            if is_older(now, self._version):
+                why = f"the server is at {now}, and {self._version} was seen already"
+                return _Ended(Failure(FailureClass.GONE, message=why))
+            is_sure = bool(now)
+            lasting = lasting if is_sure else min(lasting, _DOUBTFUL_WATCH)
+        # Until it has ended in order and in time: the server that follows may be another.
+        self._in_doubt = True
         query = {
             **self._query,
             "watch": "1",
@@ -410,6 +441,7 @@ class Reflector(Generic[T]):
         }
         stall = times.stall if times.stall is not None else lasting + times.grace
         self._count("watch")
+        ends = self._timing.clock() + lasting
         try:
             async with self._transport.stream(
                 f"{self._path}?{urlencode(query)}", read_timeout=stall
@@ -428,6 +460,7 @@ class Reflector(Generic[T]):
             return _Ended(failure or Failure(FailureClass.UNKNOWN, refused.response.status))
         except TransportError as error:
             return _Ended(classify_error(error))
+        self._in_doubt = not is_sure or self._timing.clock() < ends - _EARLY
         return _Ended(None)
 
     def _receive(self, lines: list[bytes]) -> Failure | None:

@@ -38,7 +38,7 @@ from agent_scheduler.engine.shards.claims import (
     tells_the_same,
 )
 from agent_scheduler.kube.changes import DELETED, Change
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
+from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, StoreWentBack
 from agent_scheduler.kube.paging import SLICE, collect
 from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Reflector, WatchTimes
@@ -344,8 +344,7 @@ class Coordinator:
         if is_older(listed, self._version) or is_older(listed, self._newest):
             self._refused += 1
             if self._refused > STALE_LISTS_REFUSED:
-                # The store itself has gone back, as after a restore.
-                self._version, self._newest = "", listed
+                raise StoreWentBack("the list of NodeShards", listed=listed, known=self._newest)
             problem = Failure(FailureClass.TRANSIENT, message="the list is older than what is known")
             raise RequestFailed(f"list {NODE_SHARDS}", problem)
         self._refused = 0

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from agent_scheduler.kube.changes import Change, ChangeType
+from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.paging import SLICE
 from agent_scheduler.kube.reflector import (
     PORTION,
@@ -77,12 +78,17 @@ class World:
     malformed: list[bytes] = field(default_factory=list)
     #: What discovery says.
     served: Action = field(default_factory=serving)
+    #: The answer to the question for the version of the collection.
+    now: Action = field(default_factory=lambda: listing(1_000_000))
     server: ScriptedServer = field(init=False)
     reflector: Reflector[Pod] = field(init=False)
+    task: asyncio.Task[None] = field(init=False)
 
     def script(self, request: Request) -> Action:
         if request.path == "/api/v1":
             return self.served
+        if request.query.get("limit") == "1":
+            return self.now
         actions = self.watches if "watch" in request.query else self.lists
         return actions.pop(0) if len(actions) > 1 else actions[0]
 
@@ -127,8 +133,13 @@ class World:
                 on_malformed=lambda raw, _error: self.malformed.append(raw),
                 **options,
             )
-            async with running(self.reflector.run()):
+            async with running(self.reflector.run()) as self.task:
                 yield self
+
+    async def ended(self) -> None:
+        """Waits until the reflector has."""
+        async with asyncio.timeout(5):
+            await asyncio.wait({self.task})
 
     async def after(self, *log: tuple[str, str, str]) -> None:
         """Waits for exactly this to have been handed over."""
@@ -359,15 +370,68 @@ async def test_a_list_older_than_what_was_seen_is_not_believed() -> None:
         assert world.watched_from()[-1] == "30"
 
 
-async def test_a_store_that_went_back_for_good_is_believed_in_the_end() -> None:
+async def test_a_store_that_went_back_for_good_ends_the_view() -> None:
+    """Whoever goes by it has to start over: of what it says nobody knows what has ever been."""
     first = listing(100, pod("a", 90), pod("b", 95))
     restored = listing(50, pod("a", 40))
     world = World([first, restored], [status(410), SILENT])
+    with pytest.raises(StoreWentBack, match="of version 50, and 100 was seen"):
+        async with world.run() as ending:
+            await ending.ended()
+    assert world.counts["stale_list"] == STALE_LISTS_REFUSED + 1
+    assert world.names == {"a": "90", "b": "95"}
+    assert world.watched_from() == ["100"]
+
+
+async def test_a_backup_under_higher_revisions_ends_the_view_by_its_objects() -> None:
+    """As etcdutl restores one with --bump-revision and --mark-compacted."""
+    world = World([listing(100, pod("a", 90)), listing(5000, pod("a", 40))], [status(410), SILENT])
+    with pytest.raises(
+        StoreWentBack, match="a in the list of /api/v1/pods is of version 40, and 90 was seen"
+    ):
+        async with world.run() as ending:
+            await ending.ended()
+    assert world.names == {"a": "90"}
+
+
+@pytest.mark.parametrize("end", ["reset", "clean"])
+async def test_a_watch_that_was_broken_off_is_not_resumed_from_a_version_that_is_yet_to_come(
+    end: str,
+) -> None:
+    """A server whose store went back takes such a watch, and tells of nothing until it has come to that version."""
+    lists = [listing(100, pod("a", 90)), listing(60, pod("a", 40))]
+    world = World([*lists], [Stream([event("MODIFIED", pod("a", 101))], end=end), SILENT], now=listing(60))
+    with pytest.raises(StoreWentBack):
+        async with world.run() as ending:
+            await ending.ended()
+    assert world.watched_from() == ["100"]
+
+
+async def test_a_watch_that_was_half_open_is_not_resumed_so_either() -> None:
+    lists = [listing(100, pod("a", 90)), listing(60, pod("a", 40))]
+    world = World([*lists], [SILENT], now=listing(60))
+    with pytest.raises(StoreWentBack):
+        async with world.run(times=WatchTimes(shortest=0, longest=0, stall=0.05)) as ending:
+            await ending.ended()
+    assert world.watched_from() == ["100"]
+
+
+async def test_a_watch_that_ends_in_time_is_resumed_without_a_question() -> None:
+    world = World([listing(11)], [Stream([bookmark(12)]), SILENT], now=status(500))
+    async with world.run(times=WatchTimes(shortest=1, longest=1)):
+        await world.watching(2)
+        assert not [each for each in world.server.requests if each.query.get("limit") == "1"]
+
+
+async def test_while_the_version_of_the_store_cannot_be_had_watches_are_short() -> None:
+    world = World([listing(11)], [Stream([bookmark(12)]), Stream([bookmark(13)]), SILENT], now=status(503))
     async with world.run():
         await world.watching(2)
-        assert world.names == {"a": "40"}
-        assert world.counts["stale_list"] == STALE_LISTS_REFUSED + 1
-        assert world.watched_from() == ["100", "50"]
+        world.now = listing(13)
+        await world.watching(3)
+        asked = [int(each.query["timeoutSeconds"]) for each in world.server.requests if "watch" in each.query]
+        assert asked[0] >= 300 and asked[1] == 30 and asked[2] >= 300
+        assert world.counts == {"list_initial": 1, "watch": 3}
 
 
 async def test_events_that_were_seen_before_are_dropped() -> None:

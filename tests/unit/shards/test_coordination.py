@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent_scheduler.apiserver.errors import ApiError, conflict
 from agent_scheduler.apiserver.requests import Disturbance, Request
@@ -311,15 +312,17 @@ async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() ->
         await until(lambda: decides_on(runtime, "n0", "n1"))
 
 
-async def test_a_store_that_was_restored_from_a_backup_is_believed_in_the_end() -> None:
+async def test_a_store_that_was_restored_from_a_backup_ends_the_process() -> None:
     tap = Tap()
-    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
-        assert runtime.coordinator is not None
-        runtime.coordinator._newest = "1000000"
-        await shared.desire("a", ["n1"])
-        await until(lambda: decides_on(runtime, "n1"))
+    with capture_logs() as logs:
+        async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+            await shared.desire("a", ["n0"])
+            await until(lambda: decides_on(runtime, "n0"))
+            assert runtime.coordinator is not None
+            runtime.coordinator._newest = "1000000"
+            await shared.desire("a", ["n1"])
+            (told,) = await until(lambda: [each for each in logs if each["event"] == "store went back"])
+    assert "the list of NodeShards is of version" in told["problem"]
 
 
 async def test_while_a_shard_cannot_be_read_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,188 @@
+"""Backups of the API server's store, and what it is to restore one while everybody is at work.
+
+The store is then as it was: objects, versions, and the number of the last write, from which it counts on; it remembers
+no history, and all connections and requests under way have ended. Between a backup and what follows many numbers are
+left out, as in a cluster where others write, too: no number has two meanings for one object, and what was written
+before does not come to the numbers that somebody has seen by the time that he asks again. In half of the cases the
+backup comes under higher revisions than all before (`etcdutl snapshot restore --bump-revision --mark-compacted`).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent_scheduler.apiserver.store import Event, Record, Table, _index
+
+if TYPE_CHECKING:
+    from .processes import Process
+    from .world import World
+
+Name = tuple[str, str]
+
+PODS = ("", "pods")
+LEASES = ("coordination.k8s.io", "leases")
+#: Seconds between two backups, and how old one is at least that is restored.
+_EVERY, _AGE = 2.0, 3.0
+#: How many are restored at most.
+_MOST = 2
+#: Revisions left out after a backup, and those that a restore adds which adds some.
+_GAP, _BUMP = 100_000, 1_000_000_000
+#: Seconds in which everybody has to know: a lease runs out, and lists that failed are tried again.
+_NOTICED_WITHIN = 75.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Backup:
+    at: float
+    rv: int
+    tables: dict[Name, dict[str, Record]]
+
+
+class Backups:
+    """Owner of the backups of a world, and of what is known of who goes by a history that is none any more."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = random.Random(f"{world.seed} backups")
+        self._kept: list[_Backup] = []
+        self._highest = 0
+        #: How often one was restored: what was sent before does not arrive after.
+        self.restored = 0
+        #: Whether events are told of now that nobody has written.
+        self.restoring = False
+        #: Identity of a process that has seen what was undone -> until when it goes by that; for ever, unless it has to
+        #: notice. And of those that held their leases, until when they may go by these.
+        self._unaware: dict[str, float] = {}
+        self._led: dict[str, float] = {}
+
+    def take(self) -> None:
+        """Now and then."""
+        world, now = self._world, self._world.loop.time()
+        early = self._kept and now < self._kept[-1].at + _EVERY
+        # Whoever is to see that the store counts from an earlier number is given the time.
+        if self.restored or early or (world.shards is not None and not world.shards.is_known):
+            return
+        store = world.store
+        tables = {name: dict(table.records) for name, table in store.tables.items()}
+        self._kept.append(_Backup(now, store.rv, tables))
+        self._highest = max(self._highest, store.rv) + _GAP
+        store.rv = self._highest
+
+    def restore(self) -> bool:
+        """One that is old enough, if there is any."""
+        world, now = self._world, self._world.loop.time()
+        old = [each for each in self._kept if each.at <= now - _AGE]
+        if not old or self.restored == _MOST:
+            return False
+        backup = self._rng.choice(old)
+        bumped = self._rng.random() < 0.5
+        self._kept = [each for each in self._kept if each.at < backup.at]
+        self._highest = max(self._highest, world.store.rv)
+        world.trace("", f"the store is as of {backup.at:.3f}, version {backup.rv}, bumped: {bumped}")
+        self.restored += 1
+        for process in world.processes:
+            self._note(process, backup, bumped=bumped)
+        self._put(backup, self._highest + _BUMP if bumped else backup.rv)
+        self._highest = max(self._highest, world.store.rv)
+        world.went_back()
+        world.plan.lasts(world.server_back + _NOTICED_WITHIN)
+        return True
+
+    def _note(self, process: Process, backup: _Backup, *, bumped: bool) -> None:
+        transport, name = process.transport, process.identity
+        if transport is None or transport.closed or transport.newest <= backup.rv:
+            return
+        leads = process.elects and process.leads()
+        if leads:
+            self._led[name] = self._world.server_back + process.renew_deadline
+        if not bumped or (leads and self._is_renewed(process, backup)):
+            self._unaware[name] = float("inf")
+        else:
+            # What it lists then is what there is, unless that shows it what has been.
+            until = self._world.server_back + _NOTICED_WITHIN
+            self._unaware[name] = max(self._unaware.get(name, 0.0), until)
+
+    def _is_renewed(self, process: Process, backup: _Backup) -> bool:
+        """Whether a lease of a process that leads is not as it is in the backup."""
+        then, now = backup.tables[LEASES], self._world.store.tables[LEASES]
+        return any(
+            then.get(f"{namespace}/{name}") is not now.get(namespace, name)
+            for namespace, name in process.leases
+        )
+
+    def is_unaware(self, process: Process | None) -> bool:
+        """Whether a process goes by a history that is none any more."""
+        return process is not None and self._world.loop.time() < self._unaware.get(process.identity, 0.0)
+
+    def must_start_over(self, process: Process) -> bool:
+        return self._unaware.get(process.identity) == float("inf")
+
+    def leads_by_what_was(self, process: Process) -> bool:
+        """Whether a process goes by a lease that it held when the store went back, and may do so for now."""
+        until = self._led.get(process.identity, 0.0) + self._world.stopped_for(process.name)
+        return process.identity in self._led and self._world.loop.time() <= until
+
+    # -- the store
+
+    def _put(self, backup: _Backup, rv: int) -> None:
+        store = self._world.store
+        events: list[tuple[Table, Event]] = []
+        for hub in self._world.api.registry.hubs():
+            for watcher in hub.watchers():
+                watcher.end()
+        for name, table in store.tables.items():
+            events += self._differences(name, table, backup.tables.get(name, {}))
+            table.history.clear()
+            table.compacted = rv
+        store.rv = rv
+        self.restoring = True
+        try:
+            for table, event in events:
+                for subscriber in table.subscribers:
+                    subscriber(event)
+        finally:
+            self.restoring = False
+
+    def _differences(self, name: Name, table: Table, then: dict[str, Record]) -> list[tuple[Table, Event]]:
+        """Make the table what it was; gives what those see who follow it by themselves."""
+        store = self._world.store
+        now, found = dict(table.records), []
+        for key in sorted(now.keys() | then.keys()):
+            is_, was = now.get(key), then.get(key)
+            if is_ is was:
+                continue
+            if was is None:
+                del table.records[key]
+                table.keys.remove(key)
+            else:
+                table.records[key] = was
+                if is_ is None:
+                    table.keys.add(key)
+            if table.by_field:
+                _index(table, was, is_)
+            store._own(
+                name,
+                key,
+                owned=is_.owners if is_ is not None else (),
+                owners=was.owners if was is not None else (),
+            )
+            # A node agent that starts over looks at each pod anew.
+            again = name == PODS or is_ is None or was is None or is_.uid != was.uid
+            if is_ is not None and again:
+                found.append((table, Event(is_.rv, "DELETED", is_, is_)))
+            if was is not None:
+                kind = "ADDED" if again else "MODIFIED"
+                found.append((table, Event(was.rv, kind, was, None if again else is_)))
+            if (
+                name == PODS
+                and self._is_bound(table, is_)
+                and was is not None
+                and not self._is_bound(table, was)
+            ):
+                self._world.states.reached("bind undone with the store")
+        return found
+
+    def _is_bound(self, table: Table, pod: Record | None) -> bool:
+        return pod is not None and bool(pod.fields[table.field_names.index("spec.nodeName")])
