@@ -86,6 +86,7 @@ async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(
                     return not (await cluster.ask("GET", LEASE))["spec"].get("holderIdentity")
 
                 await until(is_free)
+                assert second.metrics()['leader_election_master_status{name="one"}'] == 0
                 await cluster.add_pod("a")
                 assert not second.ending.done()
                 assert await cluster.placed() == {}

@@ -89,6 +89,37 @@ async def test_a_conflict_may_be_with_the_patch_itself(begins: bool) -> None:
     assert found.failure is not None and found.failure.kind is FailureClass.CONFLICT
 
 
+async def test_a_lost_patch_of_an_object_that_is_gone_can_no_longer_be_carried_out(begins: bool) -> None:
+    gone = status(404, "NotFound")
+    server = Server([Reset(), gone], [gone])
+    found = await patched(server, begins=begins)
+    assert found.failure is not None and found.failure.kind is FailureClass.NOT_FOUND
+    assert not found.is_open
+    assert server.asked == ["PATCH", "GET"]
+
+
+@pytest.mark.parametrize(("left", "again"), [([], False), (["p"], True), (["other"], False)])
+async def test_a_lost_patch_that_takes_an_item_out_is_sent_again_while_the_item_is_there(
+    left: list[str], again: bool
+) -> None:
+    def holding(version: str, uids: list[str]) -> Answer:
+        answer = thing(version, done=False)
+        answer.body["status"] = {"reservedFor": [{"resource": "pods", "uid": uid} for uid in uids]}
+        return answer
+
+    body = (
+        b'{"metadata":{"uid":"u","resourceVersion":"5"},'
+        b'"status":{"reservedFor":[{"$patch":"delete","uid":"p"}]}}'
+    )
+    server = Server([Reset(), holding("7", [])], [holding("6", left)])
+    async with connected(server) as (_, transport):
+        found = await patch_once(
+            transport, PATH, body, wanted=lambda: True, strategic=True, timing=FakeTime().timing
+        )
+    assert found.failure is None and found.resource_version == ("7" if again else "6")
+    assert server.asked == ["PATCH", "GET", "PATCH"][: 3 if again else 2]
+
+
 async def test_a_refusal_is_the_end(begins: bool) -> None:
     server = Server([status(403, "Forbidden", "no")])
     found = await patched(server, begins=begins)

@@ -231,6 +231,11 @@ async def test_a_refused_report_is_not_repeated(code: int) -> None:
         assert await bench.writer.drain(5) == 0
         assert len(bench.server.requests) == 1
         assert bench.counts == {"failed": 1}
+        # The pod has it not, so the next attempt that finds the same says it again: a role may have been mended.
+        bench.server.script = in_order(Answer())
+        bench.writer.report(POD, UNFIT)
+        assert await bench.writer.drain(5) == 0
+        assert bench.counts == {"failed": 1, "written": 1}
 
 
 async def test_a_forgotten_pod_is_not_written_about() -> None:

@@ -170,6 +170,8 @@ async def test_a_debug_page_is_cut_and_says_so(client: Client, world: World) -> 
 async def test_a_debug_page_can_be_narrowed(client: Client) -> None:
     page = await client.json(f"/debug/queue?limit={MAX_LIMIT}&namespace=ns1&place=active")
     assert (len(page["items"]), page["truncated"], page["asked"]) == (125, False, "active")
+    page = await client.json(f"/debug/queue?limit={len(PODS)}")
+    assert (len(page["items"]), page["truncated"]) == (len(PODS), False)
 
 
 @pytest.mark.parametrize(
@@ -337,10 +339,12 @@ class ApiServer:
         self.broken: Exception | Response | None = None
         #: What an access review says of who may.
         self.verdict: dict[str, Any] = {}
+        self.timeouts: set[float] = set()
 
     async def request(self, method: str, path: str, *, body: bytes, timeout: float) -> Response:  # noqa: ASYNC109
         review = json.loads(body)
         self.posts.append((path, review))
+        self.timeouts.add(timeout)
         if isinstance(self.broken, Response):
             return self.broken
         if self.broken is not None:
@@ -395,7 +399,16 @@ async def test_health_needs_no_token(guarded: Client, api: ApiServer) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/metrics", "/configz", "/debug/queue", "/debug/cache", "/debug/explain", "/debug/check", "/nothing"],
+    [
+        "/metrics",
+        "/configz",
+        "/debug/queue",
+        "/debug/cache",
+        "/debug/explain",
+        "/debug/check",
+        "/nothing",
+        "/livezz",
+    ],
 )
 async def test_everything_else_needs_one(guarded: Client, api: ApiServer, path: str) -> None:
     for headers in ({}, {"Authorization": "Basic cHJvbWV0aGV1cw=="}, {"Authorization": "Bearer "}):
@@ -527,6 +540,29 @@ async def test_guessed_tokens_are_asked_about_few_at_a_time_and_turned_away_when
     assert answers.count(Access.UNAUTHENTICATED) == 36
     # Who was turned away is not remembered as refused.
     assert await authorizer.access("tenant", "/metrics") is Access.FORBIDDEN
+
+
+async def test_a_token_that_has_lost_its_right_queues_behind_guesses_like_any_other() -> None:
+    api, now = SlowApiServer(), 0.0
+    authorizer = KubeAuthorizer(transport(api), clock=lambda: now)
+    api.may.set()
+    assert await authorizer.access("prometheus", "/metrics") is Access.ALLOWED
+    api.verdict, now = {"allowed": False}, 61.0
+    assert await authorizer.access("prometheus", "/metrics") is Access.FORBIDDEN
+    api.may.clear()
+    now = 120.0
+    guesses = [asyncio.create_task(authorizer.access(f"guess-{n}", "/metrics")) for n in range(36)]
+    await eventually(lambda: api.under_way == 4)
+    assert await authorizer.access("prometheus", "/metrics") is Access.BUSY
+    api.may.set()
+    await asyncio.gather(*guesses)
+
+
+async def test_no_reader_waits_for_the_api_server_for_longer_than_a_scrape_does(api: ApiServer) -> None:
+    """Prometheus gives up after ten seconds by default, and two reviews are asked for one after the other."""
+    await KubeAuthorizer(transport(api)).access("prometheus", "/metrics")
+    assert len(api.posts) == 2
+    assert max(api.timeouts) * 2 <= 10.0
 
 
 async def test_requests_that_bring_the_same_token_are_answered_by_one_review() -> None:

@@ -59,6 +59,16 @@ def test_an_allocation_needs_binding_in_the_whole_cluster(server):
     assert event(asked, "id")["annotations"][FURTHER] == "patch resourceclaims/binding.resource.k8s.io"
 
 
+def test_a_reservation_needs_binding_as_an_allocation_does(server):
+    assert patched(server, {"allocation": allocation()}, by="admin")[0] == 200
+    user = {"resource": "pods", "name": "p", "uid": "u"}
+    code, answer = patched(server, {"reservedFor": [user]})
+    assert code == 422
+    assert 'requires resource="resourceclaims/binding"' in answer["message"]
+    assert patched(server, {"reservedFor": [user]}, by="admin")[0] == 200
+    assert patched(server, {"reservedFor": None})[0] == 422, "nor is one taken back"
+
+
 def test_what_is_left_as_it_was_needs_no_more(server):
     assert patched(server, {"allocation": allocation()}, by="admin")[0] == 200
     assert patched(server, {"allocation": allocation()})[0] == 200
@@ -74,6 +84,14 @@ def test_a_report_needs_the_right_for_its_driver(server):
     assert patched(server, {"devices": [REPORT]})[0] == 422
     server.grant("driver", [{**other, "resourceNames": [DRIVER]}], ANN)
     assert patched(server, {"devices": [REPORT]})[0] == 200
+
+
+def test_a_report_of_another_driver_is_not_taken_back(server):
+    assert patched(server, {"allocation": allocation()}, by="admin")[0] == 200
+    assert patched(server, {"devices": [REPORT]}, by="admin")[0] == 200
+    code, answer = patched(server, {"devices": None})
+    assert code == 422
+    assert 'requires resource="resourceclaims/driver"' in answer["message"]
 
 
 @pytest.mark.parametrize(("node", "code"), [("n1", 200), ("n2", 422)])
