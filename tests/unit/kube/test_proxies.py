@@ -241,9 +241,17 @@ def test_a_proxy_with_tls_is_trusted_where_the_system_trusts_it(
                 runner.run(through(cluster, system, secure=True))
 
 
-@pytest.mark.parametrize("answer", ["407", b"HTTP/1.1 502 Bad Gateway\r\n\r\n", b"nonsense\r\n\r\n", b""])
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("407", "refused a tunnel: 'HTTP/1.1 407"),
+        (b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "refused a tunnel: 'HTTP/1.1 502"),
+        (b"nonsense\r\n\r\n", "refused a tunnel: 'nonsense'"),
+        (b"", "the proxy closed the connection"),
+    ],
+)
 async def test_a_proxy_that_opens_no_tunnel_means_not_sent_and_its_password_is_not_shown(
-    tmp_path: Path, answer: bytes | str
+    tmp_path: Path, answer: bytes | str, why: str
 ) -> None:
     trusting = ssl.create_default_context(cafile=str(Authority(tmp_path).file))
     with structlog.testing.capture_logs() as logs:
@@ -254,7 +262,7 @@ async def test_a_proxy_that_opens_no_tunnel_means_not_sent_and_its_password_is_n
                 proxy.authorization = "Basic other"
             endpoint = Endpoint(server.url.replace("http:", "https:"), trusting, proxy=proxy.url)
             transport = Http1Transport(endpoint)
-            with pytest.raises(NotSent, match="proxy") as raised:
+            with pytest.raises(NotSent, match=why) as raised:
                 await post(transport)
             assert server.connections == 0
             await transport.close()

@@ -22,10 +22,8 @@ from tests.unit.controllers.world import World, world
 
 Capture = pytest.CaptureFixture[str]
 ALL = "all:volcano:0.0:1.0:false:0:0"
-_PLACES = (
-    *("--sharding-lease-namespace", "default"),
-    *("--sharding-configmap-namespace", NAMESPACE, "--sharding-configmap", NAME),
-)
+_CONFIG = ("--sharding-configmap-namespace", NAMESPACE, "--sharding-configmap", NAME)
+_LEASES = ("--sharding-lease-namespace", "default")
 
 
 def items(answer: Response) -> Any:
@@ -53,12 +51,12 @@ class Shell:
         }
         self._kubeconfig.write_text(yaml.safe_dump(config))
 
-    async def run(self, *line: str) -> tuple[int, str, str]:
+    async def run(self, *line: str, leases: tuple[str, ...] = _LEASES) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         before = await self.it.call("GET", NODE_SHARDS)
         code = await asyncio.to_thread(
             main,
-            ["shards", "--kubeconfig", str(self._kubeconfig), *_PLACES, *line],
+            ["shards", "--kubeconfig", str(self._kubeconfig), *leases, *_CONFIG, *line],
         )
         after = await self.it.call("GET", NODE_SHARDS)
         assert items(before) == items(after)
@@ -77,12 +75,14 @@ async def shell(tmp_path: Path, capsys: Capture) -> AsyncIterator[Shell]:
         yield Shell(it, tmp_path, capsys)
 
 
-async def lease(it: World, shard: str, *, age: float, holder: str = "pod-a_1") -> None:
+async def lease(
+    it: World, shard: str, *, age: float, holder: str = "pod-a_1", namespace: str = "default"
+) -> None:
     renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
     await it.ask(
         "POST",
-        "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+        f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
         {"metadata": {"name": f"nodeshard-{shard}"}, "spec": spec},
     )
 
@@ -113,6 +113,16 @@ async def test_a_holder_whose_lease_has_ended_is_marked(shell: Shell) -> None:
     assert rows[0][-3:] == ["RENEWED", "MANAGED BY", "AGE"]
     assert rows[1][5:9] == ["pod-a_1 (expired)", "5m", "60m", "agent-scheduler-sharding"]
     assert rows[2][5:9] == ["-", "-", "-", "-"]
+
+
+async def test_of_several_leases_of_a_shard_the_one_that_was_renewed_last_is_shown(shell: Shell) -> None:
+    await some_shards(shell.it)
+    for namespace, holder, seconds in (("one", "old", 3600), ("two", "now", 1), ("three", "older", 7200)):
+        await shell.it.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        await lease(shell.it, "a", age=seconds, holder=holder, namespace=namespace)
+    code, out, _ = await shell.run("-o", "json", leases=())
+    assert code == 0
+    assert {each["name"]: each["holder"] for each in json.loads(out)["shards"]} == {"a": "now", "b": None}
 
 
 async def test_nodes_are_shown_with_their_shards(shell: Shell) -> None:

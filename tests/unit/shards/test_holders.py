@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from agent_scheduler.apiserver.fault_plan import plan_of
+from agent_scheduler.apiserver.faults import Injector
 from agent_scheduler.engine.shards.claims import Liveness
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.shards.holders import Holders, lease_name
@@ -112,3 +115,20 @@ async def test_while_the_server_cannot_be_asked_nobody_is_dead(watcher: Watcher)
     await watcher.at(0)
     await watcher.cluster.server.stop()
     assert await watcher.at(1000) is Liveness.ALIVE
+
+
+@pytest.mark.parametrize("says", ["notFound", "forbidden", "loginPage"])
+async def test_what_is_not_the_api_servers_says_nothing_of_a_lease(says: str) -> None:
+    """Least of all that there is none: a shard without a holder may be given to others."""
+    rule = {"match": {"path": f"{LEASES}/*"}, "fault": {"middlebox": {"says": says}}}
+    injector = Injector(plan_of(json.dumps({"rules": [rule]})))
+    lying = False
+    async with embedded_cluster(disturb=lambda request: injector(request) if lying else None) as cluster:
+        watcher = Watcher(cluster)
+        await watcher.lease(holderIdentity="x", leaseDurationSeconds=15)
+        await watcher.at(0)
+        lying = True
+        assert await watcher.at(70) is Liveness.ALIVE
+        lying = False
+        # Nor does it begin the time anew.
+        assert await watcher.at(75) is Liveness.DEAD

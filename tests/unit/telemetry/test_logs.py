@@ -133,6 +133,16 @@ def test_a_repeated_line_is_let_through_once_a_period_and_counted() -> None:
     assert once.admit("a") == 0
 
 
+def test_what_goes_on_without_a_pause_is_told_each_time_that_the_period_is_over() -> None:
+    now = 0.0
+    once = logs.OncePer(10, clock=lambda: now)
+    told = []
+    for second in range(25):
+        now = float(second)
+        told.append(once.admit("a"))
+    assert [second for second, held in enumerate(told) if held is not None] == [0, 10, 20]
+
+
 def test_what_is_remembered_of_repeated_lines_is_bounded() -> None:
     once = logs.OncePer(10, clock=lambda: 0.0, keys=2)
     for key in ("a", "b", "a", "c"):

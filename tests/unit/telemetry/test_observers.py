@@ -47,7 +47,8 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     recorder.incoming("active", "NodeAdd")
     recorder.unschedulable("NodePorts", "a", 1)
     recorder.unschedulable("NodePorts", "a", -1)
-    recorder.unschedulable("NodeAffinity", "a", 1)
+    for delta in (1, 1, 1, -1):
+        recorder.unschedulable("NodeAffinity", "a", delta)
     recorder.hint_evaluated("NodePorts", "NodeAdd", "Queue", 0.001)
     recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 0, 7)
     recorder.pre_hint_evaluated("NodePorts", "AssignedPodDelete", 3, 7)
@@ -59,7 +60,7 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     values = scrape(metrics)
     assert values['scheduler_queue_incoming_pods_total{event="NodeAdd",queue="active"}'] == 2
     assert values['scheduler_unschedulable_pods{plugin="NodePorts",profile="a"}'] == 0
-    assert values['scheduler_unschedulable_pods{plugin="NodeAffinity",profile="a"}'] == 1
+    assert values['scheduler_unschedulable_pods{plugin="NodeAffinity",profile="a"}'] == 2
     hints = "scheduler_queueing_hint_execution_duration_seconds_count"
     assert values[f'{hints}{{event="NodeAdd",hint="Queue",plugin="NodePorts"}}'] == 1
     pre_hints = "scheduler_pre_queueing_hint_evaluations_total"
@@ -95,8 +96,10 @@ def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
     observer.decided(1, "a", 0.5)
     clock.now += 3
     observer.attempted("a", "unschedulable", 101.0)
-    observer.judged(2, 1, 1, True)
+    observer.judged(2, 1, 3, True)
     observer.judged(3, 0, 0, False)
+    observer.set_policy("strict")
+    observer.judged(1, 0, 0, False)
     observer.bound(BindOutcome.BOUND_ELSEWHERE, 0.5, "a")
     observer.malformed("Node", "n1", "cpu: 'lots' is no quantity")
     values = scrape(metrics)
@@ -106,8 +109,9 @@ def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
     attempts = "scheduler_scheduling_attempt_duration_seconds_sum"
     assert values[f'{attempts}{{profile="a",result="unschedulable"}}'] == 2
     assert values['agent_scheduler_conflicts_total{policy="revalidate"}'] == 5
+    assert values['agent_scheduler_conflicts_total{policy="strict"}'] == 1
     assert values['agent_scheduler_revalidations_total{result="fits"}'] == 1
-    assert values['agent_scheduler_revalidations_total{result="refused"}'] == 1
+    assert values['agent_scheduler_revalidations_total{result="refused"}'] == 3
     assert values["agent_scheduler_candidate_rank_count"] == 1
     assert values["agent_scheduler_candidate_rank_sum"] == 3
     assert values['agent_scheduler_bind_outcomes_total{outcome="bound_elsewhere"}'] == 1

@@ -130,6 +130,18 @@ def test_what_somebody_else_allocated_meanwhile_stands_and_ours_does_not() -> No
     assert devices.check() == []
 
 
+def test_what_was_given_back_is_nobodys_until_the_watch_shows_that_and_not_something_older() -> None:
+    devices = books(
+        slice_of("s", device("a")), claim_of("c", version=3, status=allocated_to("a")), claim_of("probe")
+    )
+    devices.given_back(key("c"), "6")
+    devices.set_claim(claim_of("c", version=5, status=allocated_to("a")))
+    assert devices.is_given_back(key("c")) and not is_free(devices)
+    devices.set_claim(claim_of("c", version=6))
+    assert not devices.is_given_back(key("c")) and is_free(devices)
+    assert devices.check() == []
+
+
 def test_a_reservation_counts_as_the_api_servers_once_it_is_written() -> None:
     devices = one_device()
     assert take(devices, "c", "pod")

@@ -78,9 +78,13 @@ class Machine(RuleBasedStateMachine):
         self.pods.pop(uid, None)
         self.world.ledger.remove_pod(uid)
 
-    @rule(allowed=st.integers(0, 2))
-    def budget_changes(self, allowed: int) -> None:
-        self.budgets.set(budget_of(app="x", allowed=allowed))
+    @rule(app=st.sampled_from("xy"), allowed=st.integers(0, 2))
+    def budget_changes(self, app: str, allowed: int) -> None:
+        self.budgets.set(budget_of(app=app, allowed=allowed))
+
+    @rule(app=st.sampled_from("xy"))
+    def budget_goes(self, app: str) -> None:
+        self.budgets.delete("default", app)
 
     @rule(priority=st.sampled_from(PRIORITIES), first=st.integers(0, 2))
     def somebody_asks(self, priority: int, first: int = 0) -> None:
@@ -119,7 +123,7 @@ def seen(pod: Any) -> tuple[str, str, str, bool]:
 
 def budget_of(*, app: str, allowed: int) -> Budget:
     selector = LabelSelector((Requirement("app", "In", frozenset((app,))),))
-    return Budget("default", "b", "b", "1", selector, allowed, frozenset())
+    return Budget("default", app, app, "1", selector, allowed, frozenset())
 
 
 TestLesser = Machine.TestCase
@@ -157,3 +161,17 @@ def test_a_row_that_was_counted_and_changes_is_counted_anew() -> None:
         machine.somebody_asks(10)
         machine.pod_goes(f"first-{name}")
     machine.somebody_asks(10)
+
+
+def test_a_budget_that_is_gone_is_broken_by_nobody() -> None:
+    """Though another one stays."""
+    world, budgets = World(node("a")), Budgets()
+    body: dict[str, Any] = pod_json("p", priority=0)
+    body["metadata"] |= {"uid": "p", "labels": {"app": "x"}}
+    world.ledger.set_pod(read_pod(body, world.classes), "a")
+    lesser = LesserPods(world.ledger).than(1)
+    for app in "xy":
+        budgets.set(budget_of(app=app, allowed=0))
+    assert lesser.broken(0, budgets) == {"p"}
+    budgets.delete("default", "x")
+    assert lesser.broken(0, budgets) == frozenset()

@@ -84,6 +84,16 @@ def test_a_nominated_pod_that_is_placed_is_counted_once() -> None:
     assert world.fits_on(world.pod(requests={"cpu": "3"})) == set()
 
 
+def test_a_nominated_pod_that_is_placed_is_displaced_by_nobody() -> None:
+    """Its room is its own: it is about to be bound there."""
+    world = Cluster(node("a", cpu="4"))
+    pod = world.nominate("a", requests={"cpu": "2"}, priority=1)
+    higher = world.pod(requests={"cpu": "2"}, priority=10)
+    assert world.nominations.below("a", higher) == (pod,)
+    world.ledger.assume(pod, 0)
+    assert world.nominations.below("a", higher) == ()
+
+
 def test_the_refusal_counts_what_is_missing_with_the_nominated_pod_in_place() -> None:
     world = Cluster(node("a", cpu="4", memory="4Gi"), node("b", cpu="1", memory="4Gi"))
     world.nominate("a", requests={"cpu": "1", "memory": "4Gi"}, priority=10)

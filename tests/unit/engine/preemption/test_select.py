@@ -339,6 +339,16 @@ def test_a_budget_that_selects_nothing_in_particular_covers_nobody(selector: Any
     assert world.budgets.broken_by([pod]) == frozenset()
 
 
+def test_a_pod_without_labels_is_covered_by_no_budget() -> None:
+    """Not even by one that selects pods which lack a label."""
+    world = Cluster(node("a", cpu="9"))
+    bare, labelled = world.run("p", "a"), world.run("q", "a", labels={"app": "x"})
+    selector = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
+    found = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": selector}, "status": {}}
+    world.budgets.set(budget(msgspec.convert(found, PodDisruptionBudget)))
+    assert world.budgets.broken_by([bare, labelled]) == {"q"}
+
+
 def test_a_candidate_is_ranked_by_its_victims() -> None:
     world = Cluster(node("a", cpu="9"))
     victims = (world.run("p", "a", priority=7), world.run("q", "a", priority=-1))

@@ -368,6 +368,32 @@ def test_a_burst_tells_waiters_once_and_the_same_change_asks_once() -> None:
     assert [world.where(each) for each in (quiet, loud, third)] == ["unschedulable", "backoff", "active"]
 
 
+def test_changes_of_the_same_kind_in_a_burst_are_told_each() -> None:
+    def large(pod: object, old: object | None, new: object | None) -> QueueingHint:
+        return QUEUE if new == "large" else SKIP
+
+    world = World({"foo": [on(ev.NODE_ADD, large)]})
+    one = pod("one")
+    world.refuse(one, "foo")
+    with world.queue.burst():
+        for node in ("small", "large"):
+            world.queue.move_all(ev.NODE_ADD, None, node)
+    assert world.where(one) == "backoff"
+
+
+def test_the_same_change_in_another_burst_is_told_again() -> None:
+    """What is told of nothing in particular looks the same each time, and a freed object's place is used again."""
+    world = World({"foo": [on(ev.NODE_ADD)]})
+    one, new = pod("one"), object()
+    for _ in range(2):
+        world.refuse(one, "foo")
+        with world.queue.burst():
+            world.queue.move_all(ev.NODE_ADD, None, new)
+        assert world.where(one) == "backoff"
+        world.clock.step(60)
+        world.queue.flush_backoff()
+
+
 def test_a_pod_that_changes_within_a_burst_was_asked_as_it_was_before() -> None:
     claims = Claims()
     world = World({"claims": claims.events})

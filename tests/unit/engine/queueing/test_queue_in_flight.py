@@ -6,9 +6,10 @@ import pytest
 
 from agent_scheduler.engine.queueing import events as ev
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.hints import QueueingHint
 from agent_scheduler.engine.queueing.queue import QueueError
 
-from .queue_world import QUEUE, SKIP, Hint, World, on, own_update, pod, replace
+from .queue_world import QUEUE, SKIP, Hint, Pod, World, on, own_update, pod, replace
 
 PV_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME, ActionType.ADD)
 LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
@@ -145,6 +146,19 @@ def test_case_24_an_update_of_a_pod_in_flight_is_put_to_it_when_it_fails():
     assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "backoff"
     assert entry.pod is newer
     assert world.queue.add_unschedulable(second, unschedulable_plugins=["foo"]) == "unschedulable"
+
+
+def test_an_update_in_flight_that_helps_is_not_hidden_by_a_later_one_that_does_not():
+    def becomes_x(pod: Pod, old: object | None, new: object | None) -> QueueingHint:
+        assert isinstance(old, Pod) and isinstance(new, Pod)
+        return QUEUE if "app" in new.labels and "app" not in old.labels else SKIP
+
+    world = World({"foo": [on(LABEL, becomes_x)]})
+    one = pod("a")
+    entry = world.try_pod(one)
+    world.queue.add(replace(one, labels={"app": "x"}))
+    world.queue.add(replace(one, labels={"app": "x", "team": "y"}))
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "backoff"
 
 
 def test_case_25_activating_a_pod_in_flight_concerns_that_pod_alone():

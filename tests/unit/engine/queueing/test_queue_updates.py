@@ -57,6 +57,17 @@ def test_case_43_a_pod_in_backoff_is_updated_in_its_place_and_waits_as_long(prio
     assert entry.backoff_expiration == expiration == 1002.0
 
 
+def test_a_pod_in_backoff_whose_priority_rose_leaves_before_those_that_wait_as_long():
+    world = World()
+    one, other = pod("a"), pod("b", priority=5)
+    for each in (one, other):
+        world.refuse(each, "foo")
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    world.queue.add(replace(one, priority=7))
+    assert [world.where(each) for each in (one, other)] == ["backoff", "backoff"]
+    assert world.pop_names() == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("answer", "waited", "expected"),
     [(QUEUE, 0.0, "backoff"), (QUEUE, 60.0, "active"), (SKIP, 60.0, "unschedulable")],
