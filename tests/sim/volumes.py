@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -10,6 +11,8 @@ from tests.unit.engine.world import plain_term
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from agent_scheduler.apiserver.store import Store
 
     from .world import World
 
@@ -19,9 +22,14 @@ _SELECTED = "volume.kubernetes.io/selected-node"
 
 Json = dict[str, Any]
 
+#: Store -> its version, and the collections that were read of it.
+_READ: WeakKeyDictionary[Store, tuple[int, dict[tuple[str, str], dict[str, Json]]]] = WeakKeyDictionary()
+
 
 def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
     """For pods with one claim each, as scenarios make them: two might want one volume."""
+    if not _claims_of(pod):
+        return True
     there = [
         each
         for each in _objects(world, "", "pods").values()
@@ -36,7 +44,17 @@ def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
 
 
 def _objects(world: World, group: str, plural: str) -> dict[str, Json]:
-    return {record.name: orjson.loads(record.data) for record in world.store.tables[group, plural].scan("")}
+    """By their names, as they are. Not to be changed: whoever asks before something is written gets the same ones."""
+    store = world.store
+    version, read = _READ.get(store, (-1, {}))
+    if version != store.rv:
+        read = {}
+        _READ[store] = store.rv, read
+    found = read.get((group, plural))
+    if found is None:
+        records = store.tables[group, plural].scan("")
+        found = read[group, plural] = {record.name: orjson.loads(record.data) for record in records}
+    return found
 
 
 def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
