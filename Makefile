@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes; without its bytecode each would take twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench mutants soak soak-examples lock clean
+.PHONY: demo test check types lint bench mutants soak soak-examples lock clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
@@ -17,10 +17,12 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(TEST_ARGS)
 
-check: $(STAMP)
+check: types lint
+types: $(STAMP)
+	$(BIN)/mypy
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 bench: $(STAMP)

@@ -47,6 +47,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return spreading.scheduler(config, log)
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    spreading.import_share(session.config)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = spreading.order(item.nodeid for item in items)
     items.sort(key=lambda item: places[spreading.scope(item.nodeid)])

@@ -8,7 +8,9 @@ cores while the others wait; and what takes long is not begun when all else is d
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -81,6 +83,20 @@ def order(tests: Iterable[str]) -> dict[str, float]:
 
 def _place(test: str, starts: tuple[str, ...]) -> int:
     return next(at for at, start in enumerate(starts) if test.startswith(start))
+
+
+def import_share(config: pytest.Config) -> None:
+    """Of a run of all tests, each process imports some of the files first: those that are new are rewritten by pytest
+    and compiled on the way, which else every process would do with every file."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    root = config.rootpath
+    files = sorted(file for path in config.args for file in (root / path).rglob("test_*.py"))
+    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        # What cannot be imported is an error of the collection that follows.
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

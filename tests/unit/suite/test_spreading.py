@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +68,18 @@ def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
         for name in ("test_one.py", "test_two.py")
     }
     assert {len(workers) for workers in by_file.values()} == {1}
+
+
+def test_a_file_that_cannot_be_imported_is_an_error_of_a_run_of_all_tests(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = sub\n")
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_collection\n")
+    (tmp_path / "sub").mkdir()
+    for name, text in (("good", "def test_it(): pass\n"), ("broken", "import nothing_of_that_name\n")):
+        (tmp_path / "sub" / f"test_{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "No module named 'nothing_of_that_name'" in done.stdout
