@@ -105,11 +105,12 @@ class Backups:
             self._unaware[name] = max(self._unaware.get(name, 0.0), until)
 
     def _is_renewed(self, process: Process, backup: _Backup) -> bool:
-        """Whether a lease of a process that leads is not as it is in the backup."""
+        """Whether the backup has a lease of a process that leads as it was before: one that is gone is made again."""
         then, now = backup.tables[LEASES], self._world.store.tables[LEASES]
         return any(
-            then.get(f"{namespace}/{name}") is not now.get(namespace, name)
+            was is not None and was is not now.get(namespace, name)
             for namespace, name in process.leases
+            for was in (then.get(f"{namespace}/{name}"),)
         )
 
     def is_unaware(self, process: Process | None) -> bool:

@@ -109,7 +109,9 @@ KINDS: dict[str, Kind] = {
     "shard_written": Kind(44, "shards", "409: a NodeShard was written by others just before"),
     "owner_gone": Kind(45, "shards", "a scheduler ends or stands still, and comes back late or never"),
     # Bytes.
-    "rotated": Kind(56, "wire", "the token is replaced, and the old one refused, with connections open"),
+    "rotated": Kind(
+        56, "wire", "token, certificate or authority are replaced, and the old refused, with connections open"
+    ),
     "mangled": Kind(
         57,
         "wire",

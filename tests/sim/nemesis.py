@@ -326,10 +326,9 @@ class Nemesis:
             world.server_back = 0.0
 
     def rotated(self) -> None:
-        """The old token is refused from now on, on connections that were opened with it, too."""
-        number = int(self._world.token.rpartition("-")[2]) + 1
-        self._world.token = f"token-{number}"
-        self._world.trace("", f"the token is {self._world.token}")
+        """What was shown or trusted so far is withdrawn, on connections that were opened with it, too."""
+        if self._world.certificates is not None:
+            self._world.certificates.rotate()
 
     # -- by what means
 

@@ -67,7 +67,7 @@ class Controller(Process):
         self.began = self.world.loop.time()
         program = self.program = ControllersProcess(
             self._settings,
-            transport=self.transport,
+            transport=self._way(),
             timing=timing,
             identity=self.identity,
             abort=lambda _code: self.kill("aborted itself"),

@@ -85,6 +85,15 @@ class Process(ABC):
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
         """Make the program, and give its run."""
 
+    def _way(self) -> Transport:
+        """What the program that is being made sends its requests through."""
+        transport = self.transport
+        assert transport is not None, "it is being started"
+        if not self.world.wired:
+            return transport
+        transport.wire = Wire(self.world, self, transport)
+        return transport.wire.transport
+
     @abstractmethod
     def _stop(self) -> None:
         """Ask the program to end."""
@@ -278,14 +287,10 @@ class Scheduler(Process):
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
         world = self.world
         source = world.file.source(self.scheduler)
-        wire: Wire | None = None
-        assert self.transport is not None, "it is being started"
-        if world.wired:
-            wire = self.transport.wire = Wire(world, self, self.transport)
         runtime = self.runtime = _Runtime(
             source.start(),
             source=source if world.plan.enabled("reload") else None,
-            transport=self.transport if wire is None else wire.transport,
+            transport=self._way(),
             timing=timing,
             identity=self.identity,
             abort=lambda _code: self.kill("aborted itself"),

@@ -21,6 +21,8 @@ from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestriction
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone
 from agent_scheduler.fastpath.binder import Binder
 from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.kube import lease, reflector
+from agent_scheduler.kube.tls import Tls
 
 from .world import Options, run
 
@@ -83,6 +85,28 @@ def test_a_change_of_a_node_that_is_not_taken_in_is_seen(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Cluster, "set_node", once)
     assert _found("constrained").startswith("S26:")
+
+
+def _found_with(scenario: str, *faults: str) -> str:
+    for seed in range(_FEW):
+        verdict = run(Options(seed=seed, scenario=scenario, faults=faults))
+        if verdict.violations:
+            return verdict.violations[0]
+    return ""
+
+
+def test_who_goes_by_what_was_undone_with_the_store_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(*_: Any) -> str:
+        return ""
+
+    monkeypatch.setattr(reflector, "version_of", unknown)
+    monkeypatch.setattr(lease, "is_older", lambda *_: False)
+    assert _found_with("replicas", "rolled_back")
+
+
+def test_files_that_are_never_read_again_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tls, "_look", lambda _self: None)
+    assert _found_with("churn", "rotated").startswith(("L1:", "L13:"))
 
 
 def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,19 @@ def test_a_world_breaks_no_promise_whatever_befalls_its_bytes(scenario: str) -> 
     assert sum(verdict.fired["mangled"] for verdict in verdicts)
 
 
-def test_a_token_that_is_replaced_is_no_trouble() -> None:
+def test_credentials_that_are_replaced_are_no_trouble() -> None:
     verdicts = [run(Options(seed=seed, scenario="churn", faults=("rotated", "crash"))) for seed in range(6)]
     assert [verdict.violations for verdict in verdicts] == [[]] * 6
-    assert sum(verdict.states["old token refused"] for verdict in verdicts)
+    for state in ("old token refused", "old certificate refused", "unknown authority"):
+        assert sum(verdict.states[state] for verdict in verdicts), state
+
+
+def test_the_sharding_controller_speaks_http_in_such_worlds_too() -> None:
+    verdicts = [
+        run(Options(seed=seed, scenario="planned", faults=("rotated", "mangled"))) for seed in range(2)
+    ]
+    assert [verdict.violations for verdict in verdicts] == [[]] * 2
+    assert sum(verdict.checked["S24"] for verdict in verdicts)
 
 
 def test_connections_that_are_idle_for_exactly_long_enough_are_closed() -> None:

@@ -20,9 +20,12 @@ from urllib.parse import parse_qs
 import httptools
 
 from agent_scheduler.kube.address import Address
+from agent_scheduler.kube.credentials import Fixed, Source, TokenFile
 from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.tls import Tls
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown, Response, StreamRefused
 
+from .certificates import HOST
 from .exchange import refusal
 
 if TYPE_CHECKING:
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 
 #: Seconds that the server lets pass on a request at most, beyond which every client has given up.
 _PATIENCE = 30.0
-#: Seconds after which a token is read anew, as client-go does.
-_READ_AGAIN = 60.0
 #: What befalls an answer.
 _MISHAPS = ("interim", "drip", "cut", "reset", "stall", "twice", "garbage", "closed", "closed when idle")
 
@@ -45,37 +46,47 @@ class Wire:
         self.world = world
         self.way = way
         self.rng = random.Random(f"{world.seed} wire of {process.identity}")
-        #: As read last, and when that is done again at the latest.
-        self._token, self._read_again = world.token, world.loop.time() + _READ_AGAIN
         #: Those that the client has not closed.
         self.open: set[_Connection] = set()
+        assert world.certificates is not None, "processes speak HTTP"
+        files, clock = world.certificates, world.loop.time
+        self._tls = Tls(authority=files.authority_file, clock=clock)
+        self._source: Source = TokenFile(files.token_file, clock)
+        if files.by_certificate:
+            self._source = Fixed({})
+            self._identify()
         self.transport = Http1Transport(
-            Endpoint("http://api.example.com", headers=self._headers, refused=self._refused),
+            Endpoint(f"https://{HOST}", self._tls.context, headers=self._headers, refused=self._refused),
             dial=self._dial,
             rng=random.Random(f"{world.seed} connections of {process.identity}"),
         )
 
     async def _headers(self) -> Mapping[str, str]:
-        if self.world.loop.time() >= self._read_again:
-            self._refused()
-        token = self._token
+        headers = await self._source.headers()
         if late := self.way.credentials_late():
             await asyncio.sleep(late)
-        return {"Authorization": f"Bearer {token}"}
+        return headers
+
+    def _identify(self) -> None:
+        assert self.world.certificates is not None
+        self.world.certificates.complete()
+        self._tls.identify(*self.world.certificates.files)
 
     def _refused(self) -> None:
-        self._token, self._read_again = self.world.token, self.world.loop.time() + _READ_AGAIN
+        self._source.refused()
+        self._tls.refused()
 
     def reset(self) -> None:
         """All connections, whatever is on its way."""
         for connection in list(self.open):
             connection.reset()
 
-    async def _dial(self, _address: Address, protocol: asyncio.Protocol) -> None:
+    async def _dial(self, address: Address, protocol: asyncio.Protocol) -> None:
         await asyncio.sleep(self.rng.uniform(0.0002, 0.005))
         if self.way.cannot_connect():
             raise OSError("nobody listens")
-        connection = _Connection(self, protocol)
+        assert self.world.certificates is not None and address.tls is not None
+        connection = _Connection(self, protocol, self.world.certificates.shake(address.tls))
         self.open.add(connection)
         protocol.connection_made(connection)
 
@@ -83,8 +94,10 @@ class Wire:
 class _Connection(asyncio.Transport):
     """One connection: the client's end, and the server behind it."""
 
-    def __init__(self, wire: Wire, client: asyncio.Protocol) -> None:
+    def __init__(self, wire: Wire, client: asyncio.Protocol, shown: str) -> None:
+        """`shown`: the name in the client's certificate."""
         super().__init__()
+        self._shown = shown
         self._wire = wire
         self._way = wire.way
         self._world = wire.world
@@ -181,10 +194,10 @@ class _Connection(asyncio.Transport):
     def on_message_complete(self) -> None:
         method, path = self._parser.get_method().decode(), self._url.decode()
         body, content_type = self._body, self._headers.get(b"content-type", b"").decode()
-        authorized = self._headers.get(b"authorization") == f"Bearer {self._world.token}".encode()
+        header = self._headers.get(b"authorization", b"")
         self._begin()
-        if not authorized:
-            self._world.states.reached("old token refused")
+        assert self._world.certificates is not None
+        if not self._world.certificates.is_authorized(self._shown, header):
             self._answer(
                 refusal(401, {"kind": "Status", "status": "Failure", "code": 401, "reason": "Unauthorized"})
             )

@@ -30,6 +30,7 @@ from agent_scheduler.apiserver.volume_binding import VolumeBinding
 
 from .allocations import Allocations
 from .backups import Backups
+from .certificates import Certificates
 from .configuring import File, ask_for_more
 from .device_cluster import DeviceCluster
 from .device_nemesis import DeviceNemesis
@@ -81,7 +82,7 @@ class Options:
 
     @property
     def wired(self) -> bool:
-        """Whether schedulers speak HTTP."""
+        """Whether processes speak HTTP."""
         drawn = random.Random(f"{self.seed} wire").random() < _WIRED
         return drawn or any(name in OF_WIRE for name in self.faults or ())
 
@@ -126,9 +127,8 @@ class World:
         rng = random.Random(f"{options.seed} shape")
         self.scenario = options.scenario or rng.choice(sorted(DRAWN))
         self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
-        #: Whether schedulers speak HTTP, on connections in memory, and the token that the server takes.
+        #: Whether processes speak HTTP, on connections in memory.
         self.wired = options.wired
-        self.token = "token-0"
         names = draw(
             random.Random(f"{options.seed} faults"),
             only=options.faults or (),
@@ -164,6 +164,7 @@ class World:
         self.volumes = VolumeBinding(self.api)
         self.budgets = Budgets(self.api.registry)
         self.backups = Backups(self)
+        self.certificates = Certificates(self) if self.wired else None
         self.evictions = Evictions(self)
         self.legality = Legality(self)
         self.safety = Safety(self)
@@ -383,6 +384,8 @@ class World:
         with suppress(Deadlock):
             self.loop.run_until_complete(end())
         self.loop.close()
+        if self.certificates is not None:
+            self.certificates.close()
 
     def _verdict(self) -> Verdict:
         return Verdict(
