@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from .columns import Amounts, Bools, Columns, Ints, Rows
-from .ranking import REFUSED
+from .heads import REFUSED
 from .rowlog import RowLog
 
 #: What rows that were never used are of.

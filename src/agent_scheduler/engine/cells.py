@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from .columns import Ints, Rows
-from .ranking import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head
+from .heads import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head
 
 #: Cells beyond which nothing is gained.
 _MOST: Final = 64

@@ -25,9 +25,10 @@ from .compiled import (
     scores_of,
 )
 from .framework import Depends, Facetted, FacettedScore, PodUnrankable, Profile
+from .heads import REFUSED, best_of
 from .outline import Outlines
 from .podclass import PodClass
-from .ranking import REFUSED, Ranking, best_of
+from .ranking import Ranking
 from .refusals import NO_PLUGINS, Refusal, Refused, fit_error, refused_by
 from .snapshot import Snapshot
 

@@ -10,8 +10,8 @@ import numpy as np
 from .columns import Bools, Columns, Ints, Rows
 from .framework import Filter, PodRejected, PodUnrankable, Profile, Score, WeightedScore
 from .handle import Handle
+from .heads import REFUSED
 from .podclass import PodClass
-from .ranking import REFUSED
 
 
 class CompiledFilter:

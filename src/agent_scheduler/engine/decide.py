@@ -11,9 +11,9 @@ import numpy as np
 from .classview import ClassView
 from .columns import Columns
 from .framework import PodUnrankable, Profile
+from .heads import REFUSED, best_of
 from .outline import Outlines
 from .podclass import PodClass
-from .ranking import REFUSED, best_of
 from .refusals import Refusal
 from .snapshot import Snapshot
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from .columns import Columns, Ints, Rows
 from .dra.catalogue import Devices
-from .dra.extended import is_extended
 from .dra.totals import totals
+from .extended import is_extended
 from .framework import Depends, Score
 from .handle import Handle
 from .podclass import PodClass

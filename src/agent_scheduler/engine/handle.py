@@ -7,13 +7,14 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from .dra.catalogue import Devices
-from .dra.demand import PodClaim, demand_of
-from .dra.extended import ExtendedNeeds
+from .dra.demand import demand_of
+from .extended import ExtendedNeeds
 from .interns import Interns
 from .labelselector import Labels
 from .ledger import Ledger
 from .namespaces import Namespaces
 from .owners import Owned, Owners
+from .podclaims import PodClaim
 from .podclass import PodClass
 from .podcounts import Countable, PodsMatching
 from .podterms import ExistingTerm, PodMatch

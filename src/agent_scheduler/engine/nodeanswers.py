@@ -15,7 +15,7 @@ import numpy as np
 from .columns import Columns, Ints, Rows
 from .compiled import Asked, CompiledFilter, CompiledScore, ScorePart
 from .framework import Depends
-from .ranking import REFUSED
+from .heads import REFUSED
 from .snapshot import Snapshot
 
 Part = TypeVar("Part", bound=ScorePart)

@@ -13,7 +13,10 @@ import numpy as np
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
 
 from .columns import NODE_NAME, Bools, Columns, Ints, Rows
+from .interns import Interns
+from .nodeinfo import NodeInfo
 from .podspec import parse_int
+from .reach import Reach
 
 
 def match_labels(labels: Mapping[str, str], nodes: Columns, rows: Rows) -> Bools:
@@ -68,3 +71,23 @@ def _compares(nodes: Columns, value_id: int, operator: str, bound: int) -> bool:
     if value is None:
         return False
     return value > bound if operator == "Gt" else value < bound
+
+
+def reached(reach: Reach | None, nodes: Columns, rows: Rows) -> Bools:
+    """Which of `rows` can reach it; None is for all."""
+    if reach is None:
+        return np.ones(rows.shape[0], dtype=np.bool_)
+    return match_selector(reach.selector, nodes, rows)
+
+
+def reaches(reach: Reach | None, node: NodeInfo) -> bool:
+    """`reached` for one node, in a column or not."""
+    if reach is None:
+        return True
+    if reach.key:
+        return node.labels.get(reach.key) in reach.values
+    alone = Columns(Interns())
+    alone.reserve(1)
+    alone.size = 1
+    alone.nodes[0] = node
+    return bool(match_selector(reach.selector, alone, np.zeros(1, dtype=np.intp))[0])

@@ -15,7 +15,7 @@ A pod that cannot be read is a class too: its `error` names the field, and no wo
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 import msgspec
@@ -25,6 +25,7 @@ from agent_scheduler.objects import wire
 from .features import required_features
 from .labelselector import Labels
 from .owners import Siblings
+from .podclaims import Demand
 from .podspec import (
     SpecError,
     check_node_affinity,
@@ -44,9 +45,6 @@ from .podterms import (
 from .requests import Amounts, PodAmounts, pod_amounts
 from .spelling import NOBODY, Owner, given_by, is_infeasible, speaks_of_pods, spelling
 from .volumes.podvolumes import PodVolumes, Recogniser, images_of, pod_volumes
-
-if TYPE_CHECKING:
-    from .dra.demand import Demand
 
 #: The counter of pods on a node, treated as one more resource.
 PODS = "pods"

@@ -13,9 +13,9 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.salvage import salvage
 
-from .dra.demand import PodClaim
-from .dra.extended import ExtendedNeeds, needs_of
+from .extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
+from .podclaims import PodClaim
 from .podclass import PodClass, PodClasses
 from .requests import Amounts
 

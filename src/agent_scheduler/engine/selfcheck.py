@@ -15,13 +15,13 @@ from .classview import ClassView
 from .columns import NO_PORTS, Columns
 from .decide import ClassViews
 from .dra.catalogue import Devices
+from .heads import REFUSED
 from .ledger import Ledger
 from .nodeinfo import same_for_scheduling
 from .podclass import PodClass
 from .podinfo import PodInfo
 from .queueing.queue import SchedulingQueue
 from .queueing.views import Place
-from .ranking import REFUSED
 from .snapshot import Snapshot
 from .volumes.catalogue import Catalogue
 

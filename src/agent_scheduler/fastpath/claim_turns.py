@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 
-from agent_scheduler.engine.dra.records import ClaimKey
+from agent_scheduler.engine.podclaims import ClaimKey
 
 
 class Turns:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.engine.dra.catalogue import version_of
-from agent_scheduler.engine.dra.demand import Demand
-from agent_scheduler.engine.dra.records import ClaimInfo, ClaimKey
+from agent_scheduler.engine.dra.records import ClaimInfo
 from agent_scheduler.engine.dra.reservation import (
     Due,
     Lost,
@@ -20,6 +19,7 @@ from agent_scheduler.engine.dra.reservation import (
     taken_back,
     to_deallocate,
 )
+from agent_scheduler.engine.podclaims import ClaimKey, Demand
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure, FailureClass

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from agent_scheduler.engine.dra.demand import PodRef
 from agent_scheduler.engine.dra.extended_claim import (
     MadeClaim,
     Promise,
@@ -24,6 +23,7 @@ from agent_scheduler.engine.dra.extended_claim import (
     untold,
 )
 from agent_scheduler.engine.dra.reservation import Part, Reservation
+from agent_scheduler.engine.podclaims import PodRef
 from agent_scheduler.kube.create import Made
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.paths import pod_path

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agent_scheduler.engine.compiled import CompiledFilter, compile_filters, first_refusing
 from agent_scheduler.engine.decide import Candidate
 from agent_scheduler.engine.dra.allocator import Refused as DevicesRefused
-from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.dra.extended_claim import DELETED
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL
 from agent_scheduler.engine.dra.reservation import Reservation as ClaimReservation
 from agent_scheduler.engine.dra.reservation import reserve as reserve_claims
 from agent_scheduler.engine.framework import Depends, Profile
 from agent_scheduler.engine.plugins.volume_binding import VolumeBinding
+from agent_scheduler.engine.podclaims import Demand
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.volumes.claims import Refused as VolumesRefused
 from agent_scheduler.engine.volumes.reservation import (

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.demand import PodRef
 from agent_scheduler.engine.dra.records import (
     ClaimInfo,
-    ClaimKey,
     read_claim,
     read_device_class,
     read_slice,
 )
+from agent_scheduler.engine.podclaims import ClaimKey, PodRef
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.queue import SchedulingQueue

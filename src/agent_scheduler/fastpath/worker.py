@@ -21,8 +21,8 @@ import msgspec
 
 from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.decide import ClassViews, Placement, decide
-from agent_scheduler.engine.dra.demand import Demand
 from agent_scheduler.engine.framework import PodUnrankable
+from agent_scheduler.engine.podclaims import Demand
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Rivals

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.columns import Ints, Rows
 from agent_scheduler.engine.framework import Depends, Filter, Score
 from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.heads import REFUSED, best_of
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.ranking import REFUSED, best_of
 from agent_scheduler.engine.snapshot import Snapshot
 from tests.examples import examples
 

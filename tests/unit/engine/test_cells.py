@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine import cells as cells_module
 from agent_scheduler.engine.cells import Cells, distinct
-from agent_scheduler.engine.ranking import REFUSED, Ranking, best_of
+from agent_scheduler.engine.heads import REFUSED, best_of
+from agent_scheduler.engine.ranking import Ranking
 from tests.examples import examples
 
 SIZE = 24

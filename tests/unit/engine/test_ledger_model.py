@@ -19,13 +19,13 @@ from agent_scheduler.engine.classview import ClassView
 from agent_scheduler.engine.columns import Columns
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide import ClassViews, decide
+from agent_scheduler.engine.heads import REFUSED, best_of
 from agent_scheduler.engine.interns import BASE_RESOURCES
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.podclass import PodClass, PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.ranking import REFUSED, best_of
 from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.objects import wire

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine import ranking as ranking_module
-from agent_scheduler.engine.ranking import REFUSED, Ranking, best_of
+from agent_scheduler.engine.heads import REFUSED, best_of
+from agent_scheduler.engine.ranking import Ranking
 from tests.examples import examples
 
 #: Few, so that there are many ties.

@@ -13,7 +13,7 @@ from agent_scheduler.objects import dra
 from agent_scheduler.objects.wire import NodeAffinity, NodeSelector
 
 from ..podspec import SpecError, check_node_affinity
-from ..volumes.reach import Reach, reach_of
+from ..reach import Reach, reach_of
 from .amounts import Amount, amount
 from .devices import DeviceId
 

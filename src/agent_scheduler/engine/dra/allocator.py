@@ -16,11 +16,11 @@ import msgspec
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
 
 from ..nodeinfo import NodeInfo
-from ..volumes.reach import reaches
+from ..nodeselection import reaches
+from ..podclaims import Demand
 from .allocation import Allocation, Config, Picked
 from .budget import Budget
 from .catalogue import Devices
-from .demand import Demand
 from .extended import met_by_devices
 from .plans import ClaimPlan, Failed, plan_of
 from .search import Choice, Search

@@ -13,11 +13,11 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from ..nodeinfo import NodeInfo
+from ..podclaims import Demand
 from .allocation import Allocation
 from .allocator import CANNOT_ALLOCATE, NOT_ASKED, Refused, Undecided, allocate
 from .budget import Budget
 from .catalogue import Devices
-from .demand import Demand
 from .plans import plan_of
 from .sites import Site, site_of
 

@@ -11,8 +11,9 @@ back is another one: the pod has none, whatever older versions of the claim say.
 
 from __future__ import annotations
 
+from ..podclaims import ClaimKey
 from .allocation import Holding
-from .records import ClaimInfo, ClaimKey
+from .records import ClaimInfo
 
 #: Not written yet.
 UNWRITTEN = -1

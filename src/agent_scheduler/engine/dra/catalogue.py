@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from ..extended import CLASS_RESOURCE
+from ..podclaims import ClaimKey
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
@@ -21,7 +23,7 @@ from .checking import contradictions
 from .claimspec import ClaimSpec
 from .devices import PoolId
 from .pools import Pool
-from .records import CLASS_RESOURCE, ClaimInfo, ClaimKey, DeviceClassInfo, Record, SliceInfo, same
+from .records import ClaimInfo, DeviceClassInfo, Record, SliceInfo, same
 from .room import has_room
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).

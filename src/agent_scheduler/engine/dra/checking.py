@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from ..podclaims import ClaimKey
 from .allocation import Use
 from .devices import PoolId
 from .pools import Pool
-from .records import ClaimKey
 
 
 def contradictions(

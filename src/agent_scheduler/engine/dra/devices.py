@@ -14,7 +14,7 @@ import msgspec
 
 from agent_scheduler.objects import dra
 
-from ..volumes.reach import Reach
+from ..reach import Reach
 from .amounts import Amount, amount
 
 #: Answers kept of one kind of device; expressions come from users.

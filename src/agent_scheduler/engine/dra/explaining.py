@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..nodeinfo import NodeInfo
+from ..podclaims import Demand
 from .allocator import CANNOT_ALLOCATE, Refused
 from .catalogue import Devices
-from .demand import Demand
 from .extended import met_by_devices
 from .plans import Ask, Failed, plan_of
 from .sites import Seat, site_of

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from ..nodeinfo import NodeInfo
+from ..podclaims import Demand, PodRef
 from ..podinfo import PodInfo
 from ..queueing.events import ActionType, ClusterEvent, Resource
 from ..queueing.hints import ClusterEventWithHint, QueueingHint
@@ -21,7 +22,7 @@ from .allocator import Refused, Undecided
 from .answers import answer
 from .budget import Budget
 from .catalogue import Devices
-from .demand import Demand, PodRef, demand, demand_of, missing
+from .demand import demand, demand_of, missing
 from .devices import Device
 from .plans import Failed, plan_of
 from .records import ClaimInfo, DeviceClassInfo, SliceInfo, same

@@ -17,20 +17,17 @@ from agent_scheduler.objects import dra, wire
 from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.salvage import salvage
 
+from ..extended import CLASS_RESOURCE
+from ..podclaims import ClaimKey
 from ..podspec import SpecError, check_node_affinity
-from ..volumes.reach import reach_of
+from ..reach import reach_of
 from .allocation import Holding, holding_of
 from .amounts import amount
 from .binding import Binding, binding_of
 from .claimspec import ClaimSpec, claim_spec
 from .devices import Device, Place, PoolId, device
 
-#: (namespace, name) of a claim.
-ClaimKey = tuple[str, str]
-
 NOWHERE = Place()
-#: A resource of this name is the devices of the class that it ends with.
-CLASS_RESOURCE = "deviceclass.resource.kubernetes.io/"
 #: What keeps a claim from being dropped while its devices are in use (resource.k8s.io's `Finalizer`).
 FINALIZER = "resource.kubernetes.io/delete-protection"
 #: A claim that is made for the extended resources of a pod, which its spec does not name.

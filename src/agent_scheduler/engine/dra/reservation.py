@@ -18,15 +18,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ..nodeinfo import NodeInfo
+from ..podclaims import ClaimKey, Demand, PodClaim, PodRef
 from .allocation import Allocation, Holding
 from .allocator import Refused
 from .answers import answer
 from .budget import Budget
 from .catalogue import RESERVED_AT_MOST, Devices
-from .demand import Demand, PodClaim, PodRef, claims_of, to_allocate
+from .demand import claims_of, to_allocate
 from .extended import claim_for
 from .extended_claim import Promise
-from .records import FINALIZER, ClaimInfo, ClaimKey
+from .records import FINALIZER, ClaimInfo
 
 #: What DynamicResources says after its look for a claim to give back (`PostFilter`).
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"

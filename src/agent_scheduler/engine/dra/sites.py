@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..nodeinfo import NodeInfo
-from ..volumes.reach import reaches
+from ..nodeselection import reaches
 from .catalogue import Devices
 from .devices import Device, DeviceId, Place, PoolId
 from .pools import Pool

@@ -21,13 +21,14 @@ from ..dra.allocator import Refused, Undecided
 from ..dra.answers import Answer, answer
 from ..dra.budget import Budget
 from ..dra.catalogue import Devices
-from ..dra.demand import Demand, PodRef, missing
+from ..dra.demand import missing
 from ..dra.explaining import lacking
 from ..dra.hints import Hints
 from ..dra.plans import plan_of
 from ..framework import Depends, Filter, PodRejected, Profile, Score, default_normalize
 from ..handle import Handle
 from ..ledger import Ledger
+from ..podclaims import Demand, PodRef
 from ..podclass import PodClass
 from ..podinfo import PodInfo
 from ..queueing.hints import ClusterEventWithHint

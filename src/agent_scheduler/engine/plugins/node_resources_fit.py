@@ -15,8 +15,8 @@ from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
 from ..columns import Bools, Columns, Ints, Rows
 from ..dra.catalogue import Devices
-from ..dra.extended import is_extended as may_be_devices
 from ..dra.records import DeviceClassInfo, same
+from ..extended import is_extended as may_be_devices
 from ..framework import Depends, Filter
 from ..handle import Handle
 from ..interns import BASE_RESOURCES

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..columns import Bools, Columns, Rows
 from ..nodeinfo import NodeInfo
+from ..nodeselection import reached, reaches
 from .catalogue import Catalogue
-from .reach import reached, reaches
 from .records import CapacityInfo, ClaimInfo
 from .shelves import Shelf
 

@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ..nodeinfo import NodeInfo
+from ..nodeselection import reaches
 from .binding import NO_VOLUME, NODE_CONFLICT, NOTHING_TO_BIND, Plan, plan
 from .catalogue import Catalogue
 from .claims import Refused
 from .matching import choose
 from .podvolumes import ClaimKey, PodVolumes
 from .provisioning import can_make
-from .reach import reaches
 from .records import BOUND_BY_CONTROLLER, SELECTED_NODE, ClaimInfo, VolumeInfo
 
 VOLUMES: Final = "persistentvolumes"

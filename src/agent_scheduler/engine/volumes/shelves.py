@@ -20,8 +20,8 @@ from sortedcontainers import SortedDict
 
 from ..columns import Columns, Ints, Rows
 from ..nodeinfo import NodeInfo
-from ..nodeselection import match_selector
-from .reach import Reach, reaches
+from ..nodeselection import match_selector, reaches
+from ..reach import Reach
 
 #: Demands with a shelf. One more costs a look at all things of its group.
 _KEPT: Final = 32

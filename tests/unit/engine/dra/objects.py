@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.demand import Demand, PodClaim, demand
+from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.records import (
     ClaimInfo,
     DeviceClassInfo,
@@ -17,6 +17,7 @@ from agent_scheduler.engine.dra.records import (
     read_slice,
 )
 from agent_scheduler.engine.nodeinfo import NodeInfo
+from agent_scheduler.engine.podclaims import Demand, PodClaim
 from tests.unit.engine.world import node
 
 DRIVER = "d.example.com"

@@ -9,13 +9,14 @@ import msgspec
 from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, LEFT_OVER, Refused, allocate
 from agent_scheduler.engine.dra.answers import answer
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.demand import Demand, PodRef, demand_of
+from agent_scheduler.engine.dra.demand import demand_of
 from agent_scheduler.engine.dra.explaining import lacking
 from agent_scheduler.engine.dra.extended_claim import manifest, name_of
 from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ClaimInfo, read_claim
 from agent_scheduler.engine.dra.reservation import Reservation, reserve
 from agent_scheduler.engine.handle import Handle
 from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.podclaims import Demand, PodRef
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from tests.unit.engine.dra.objects import N0, N1, books, class_of, device, slice_of
