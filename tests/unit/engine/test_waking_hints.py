@@ -109,6 +109,24 @@ def test_anti_affinity_that_is_made_of_labels_ends_with_them() -> None:
     assert not wakes(InterPodAffinity(), pod, event, iron, gold)
 
 
+@pytest.mark.parametrize(("labels", "expected"), [({"app": "db"}, True), ({"app": "web"}, False)])
+def test_the_end_of_whom_affinity_wants_wakes_as_its_coming_does(
+    labels: dict[str, str], expected: bool
+) -> None:
+    """A pod that wants its like may go anywhere once there is none."""
+    pod = waiting(labels={"app": "db"}, affinity=required("podAffinity", term()))
+    other = waiting(labels=labels, nodeName="n")
+    assert wakes(InterPodAffinity(), pod, ev.ASSIGNED_POD_ADD, None, other) is expected
+    assert wakes(InterPodAffinity(), pod, ev.ASSIGNED_POD_DELETE, other, None) is expected
+
+
+@pytest.mark.parametrize("labels", [{}, {"zone": "a"}])
+def test_any_new_node_wakes_a_pod_that_only_avoids_others(labels: dict[str, str]) -> None:
+    """In a domain of its own, or in none, there is nobody to avoid."""
+    pod = waiting(affinity=required("podAntiAffinity", term()))
+    assert wakes(InterPodAffinity(), pod, ev.NODE_ADD, None, node("n", labels=labels))
+
+
 def test_a_node_of_another_zone_wakes_whom_volume_zone_refused_and_one_of_another_rack_does_not() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     pod = waiting(volumes=volumes)

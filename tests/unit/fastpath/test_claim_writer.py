@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
@@ -23,7 +24,7 @@ POD = PodRef("default", "p", "uid-p")
 KEY = ("default", "c")
 
 
-def claim(version: int, *users: str, allocated: bool = True) -> bytes:
+def claim(version: int, *users: str, allocated: bool = True, **metadata: str) -> bytes:
     """Allocated, and reserved for `users`."""
     results = [{"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}]
     status: dict[str, Any] = {
@@ -38,6 +39,7 @@ def claim(version: int, *users: str, allocated: bool = True) -> bytes:
                 "uid": "uid-c",
                 "resourceVersion": str(version),
                 "finalizers": [FINALIZER],
+                **metadata,
             },
             "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
             "status": status if allocated else {},
@@ -162,7 +164,30 @@ async def test_nothing_is_taken_back_of_a_claim_that_has_only_the_name() -> None
     world = Claims()
     world.devices.delete_claim(KEY)
     await world.take_back()
+    world.devices.set_claim(read_claim(claim(9, POD.uid, uid="another")))
+    await world.take_back()
     assert world.server.sent == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (claim(6, uid="another"), "does not exist any more"),
+        (claim(6, deletionTimestamp="2026-01-01T00:00:00Z"), "is being deleted"),
+        (claim(6, *(f"u{number}" for number in range(256))), "is reserved for 256 others"),
+    ],
+)
+def test_a_claim_that_may_have_no_other_pod_is_not_written(shown: bytes, reason: str) -> None:
+    world = Claims()
+    world.devices.set_claim(read_claim(shown))
+    lost = world.due()
+    assert isinstance(lost, Lost) and lost.reason == f"resourceclaim default/c {reason}"
+
+
+def test_a_claim_has_room_for_as_many_pods_as_the_api_server_takes() -> None:
+    world = Claims()
+    world.see(6, *(f"u{number}" for number in range(255)))
+    assert isinstance(world.due(), Write)
 
 
 async def test_a_claim_that_was_given_back_has_nothing_for_anybody_until_the_watch_shows_it() -> None:

@@ -228,6 +228,15 @@ def test_a_volume_that_is_meant_for_a_claim_has_its_attributes_class_or_is_none(
     ]
 
 
+def test_a_volume_that_is_being_deleted_is_meant_for_nobody() -> None:
+    c = claim("c")
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    storage = cluster().add(c, volume("v1", claim=ref("c"), meta=gone), volume("v2", size="2Gi"))
+    assert [each.name for each in choose(wanted([c], storage.catalogue), storage.node("a")).values()] == [
+        "v2"
+    ]
+
+
 def test_each_of_a_thousand_local_volumes_lets_its_node_have_the_claim() -> None:
     storage = Storage(*(node(f"n{index}") for index in range(1000))).add(storage_class(), claim("c"))
     storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(0, 1000, 2)))
