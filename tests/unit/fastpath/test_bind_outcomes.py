@@ -272,17 +272,21 @@ async def test_nothing_is_said_of_a_pod_that_was_bound_while_its_bind_failed() -
         assert running.reports.counts["event recorded"] == 0
 
 
-async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled() -> None:
+@pytest.mark.parametrize(("node", "attempts"), [("n1", {"scheduled": 1}), ("n2", {})])
+async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
+    node: str, attempts: dict[str, int]
+) -> None:
+    """One that it shows on another node is somebody else's, of which nothing is told."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = Held(running, BindOutcome.UNKNOWN)
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("a", cpu="1")
         await until(lambda: running.fast_path.ledger.assumed)
-        await _bound_by_another(cluster, "n1")
+        await _bound_by_another(cluster, node)
         await until(lambda: not running.fast_path.ledger.assumed)
         held.go.set()
         await until(lambda: running.fast_path.binder.in_flight == 0)
-        assert running.reports.attempts == {"scheduled": 1}
+        assert running.reports.attempts == attempts
         assert sum(running.fast_path.queue.pending()) == 0
 
 

@@ -394,6 +394,28 @@ def test_the_same_change_in_another_burst_is_told_again() -> None:
         world.queue.flush_backoff()
 
 
+@pytest.mark.parametrize("helped", ["x", "y"])
+def test_a_pod_that_is_no_longer_like_its_group_speaks_for_itself_alone(helped: str) -> None:
+    """What it needs follows from other objects, such as its claims, so it changes without being told."""
+    needs = {"one": "x", "two": "x"}
+    index = PodIndex(
+        keys_of=lambda pod: (needs[pod.name],), shared=lambda pod: needs[pod.name], volatile=True
+    )
+
+    def helps(pod: Any, old: object | None, new: object | None) -> QueueingHint:
+        return QUEUE if needs[pod.name] == new else SKIP
+
+    events = [ClusterEventWithHint(CLAIM_ADD, helps, ByKeys(index, once=True))]
+    world = World({"claims": events}, pre_queueing_hints=True)
+    one, two = pod("one"), pod("two")
+    for each in (one, two):
+        world.refuse(each, "claims")
+    needs["one"] = "y"
+    world.queue.move_all(CLAIM_ADD, None, helped)
+    woken = {each.name for each in (one, two) if world.where(each) == "backoff"}
+    assert woken == {"x": {"two"}, "y": {"one"}}[helped]
+
+
 def test_a_pod_that_changes_within_a_burst_was_asked_as_it_was_before() -> None:
     claims = Claims()
     world = World({"claims": claims.events})
