@@ -1,12 +1,73 @@
-"""The command line: one program, a command for each thing it can be."""
+"""The command line: one program, a command for each thing it can be.
+
+A command's module is imported, and its flags are made, only when that command is the one that was asked for: the
+modules of all commands take many times as long as what most of them do.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib import import_module
+from typing import Any, NoReturn
+
+#: By name: the module with `add_arguments` and `main`, and what the list of commands says of it.
+_COMMANDS = {
+    "run": ("agent_scheduler.config.flags", "schedule the pods of a cluster"),
+    "explain": ("agent_scheduler.explaining.command", "say why a pod waits, or where it went"),
+    "check": (
+        "agent_scheduler.explaining.checking",
+        "have a scheduler compare what it knows with the cluster",
+    ),
+    "controllers": (
+        "agent_scheduler.controlling.command",
+        "run controllers, such as the one that divides nodes into shards",
+    ),
+    "shards": (
+        "agent_scheduler.shardmap.command",
+        "show which nodes are in which shard, or what would move",
+    ),
+    "cluster": ("agent_scheduler.apiserver.cluster", "serve an embedded Kubernetes API with simulated nodes"),
+    "demo": (
+        "agent_scheduler.demo.command",
+        "run cluster, scheduler and a workload, and show what happens",
+    ),
+}
+#: Their libraries are an extra: without them the command is listed, and says what to install when used.
+_OPTIONAL = ("cluster", "demo")
+
+
+class _Version(argparse.Action):
+    """Prints the version, and ends. The library that knows it is imported only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(
+            option_strings,
+            dest=argparse.SUPPRESS,
+            nargs=0,
+            help="show program's version number and exit",
+        )
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"agent-scheduler {version('agent-scheduler')}")
+        parser.exit()
+
+
+class _Command(argparse.ArgumentParser):
+    """The parser of one command, which gets its arguments when it first parses."""
+
+    #: The key in `_COMMANDS`.
+    name = ""
+    _filled = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if not self._filled:
+            self._filled = True
+            _fill(self, self.name)
+        return super().parse_known_args(args, namespace)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -14,70 +75,28 @@ def _parser() -> argparse.ArgumentParser:
         prog="agent-scheduler",
         description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
     )
-    _add_version(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-
-    from agent_scheduler.config import add_run_arguments
-
-    run = commands.add_parser("run", help="schedule the pods of a cluster", allow_abbrev=False)
-    add_run_arguments(run)
-    _add_version(run)
-    run.set_defaults(main=_run)
-    from agent_scheduler.explaining import command as explaining
-
-    explain = commands.add_parser("explain", help="say why a pod waits, or where it went", allow_abbrev=False)
-    explaining.add_arguments(explain)
-    explain.set_defaults(main=explaining.main)
-    from agent_scheduler.explaining import checking
-
-    check = commands.add_parser(
-        "check", help="have a scheduler compare what it knows with the cluster", allow_abbrev=False
-    )
-    checking.add_arguments(check)
-    check.set_defaults(main=checking.main)
-    from agent_scheduler.controlling import command as controlling
-
-    controllers = commands.add_parser(
-        "controllers",
-        help="run controllers, such as the one that divides nodes into shards",
-        allow_abbrev=False,
-    )
-    controlling.add_arguments(controllers)
-    controllers.set_defaults(main=controlling.main)
-    from agent_scheduler.shardmap import command as shardmap
-
-    shards = commands.add_parser(
-        "shards", help="show which nodes are in which shard, or what would move", allow_abbrev=False
-    )
-    shardmap.add_arguments(shards)
-    shards.set_defaults(main=shardmap.main)
-    _add_optional(commands, "cluster", "serve an embedded Kubernetes API with simulated nodes")
-    _add_optional(commands, "demo", "run cluster, scheduler and a workload, and show what happens")
+    parser.add_argument("--version", action=_Version)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
+    for name, (_, text) in _COMMANDS.items():
+        commands.add_parser(name, help=text, allow_abbrev=False).name = name
     return parser
 
 
-def _add_version(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--version", action="version", version=f"agent-scheduler {version('agent-scheduler')}"
-    )
-
-
-def _add_optional(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
-) -> None:
-    """A command whose libraries are an extra: without them it is listed, and says what to install when used."""
-    command = commands.add_parser(name, help=text, allow_abbrev=False)
+def _fill(command: argparse.ArgumentParser, name: str) -> None:
+    """Gives a command its arguments, and what carries it out as the default of `main`."""
     try:
-        if name == "cluster":
-            from agent_scheduler.apiserver import cluster as module
-        else:
-            from agent_scheduler.demo import command as module  # type: ignore[no-redef]
+        module = import_module(_COMMANDS[name][0])
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
-        if missing.startswith("agent_scheduler"):
+        if name not in _OPTIONAL or missing.startswith("agent_scheduler"):
             raise
         command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
         command.set_defaults(main=lambda args: _missing(name, missing))
+        return
+    if name == "run":
+        module.add_run_arguments(command)
+        command.add_argument("--version", action=_Version)
+        command.set_defaults(main=_run)
         return
     module.add_arguments(command)
     command.set_defaults(main=module.main)
@@ -93,6 +112,8 @@ def _missing(command: str, module: str) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    import asyncio
+
     import uvloop
 
     from agent_scheduler.config import ConfigurationError, Source, write

@@ -1,8 +1,7 @@
 """From a kubeconfig, or the service account of a pod, to an `Endpoint`.
 
-The only file that imports kubernetes_asyncio: its kubeconfig merging and its legacy auth providers (OIDC, GCP) are
-used, nothing of its client. The import is made when a kubeconfig is read, because it takes 0.4 s and 60 MB that a
-scheduler inside a cluster has no use for.
+The only file that imports kubernetes_asyncio: its legacy auth providers (OIDC, GCP) are used, nothing of its client.
+The import takes 0.4 s and 60 MB, so it is made where a user has such a provider.
 
 Looked at in this order, as kubectl and client-go do: an explicit file, $KUBECONFIG, the pod's service account,
 ~/.kube/config. Whatever is wrong there becomes one `KubeConfigError` that names the file and the key.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -29,7 +28,7 @@ from agent_scheduler.kube.credentials import (
     bearer,
 )
 from agent_scheduler.kube.exec_plugin import ExecPlugin
-from agent_scheduler.kube.kubeconfig import Section, check_file
+from agent_scheduler.kube.kubeconfig import Kubeconfig, Section
 from agent_scheduler.kube.proxies import proxy_for
 from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.kube.tls import Tls
@@ -136,42 +135,26 @@ def _checked_proxy(proxy: str, where: str) -> str:
     return proxy
 
 
-def _entry(merged: Any, key: str, name: str, *, inner: str, used_by: str) -> Section:
-    """The entry `name` of a merged list, with the file that it came from."""
-    for node in merged[key].value:
-        if node.value["name"] == name:
-            file = Path(node.path)
-            values = node.value.get(inner) or {}
-            return Section(f"{file}: {key}[{name}].{inner}", file.absolute().parent, values)
-    names = ", ".join(sorted(node.value["name"] for node in merged[key].value)) or "none"
-    raise KubeConfigError(f"{used_by} names {name!r}, but {key} has: {names}")
-
-
 def _from_kubeconfig(files: list[Path], context: str | None, environ: Mapping[str, str]) -> Endpoint:
-    from kubernetes_asyncio.config.kube_config import KubeConfigMerger
-
-    # kubectl takes current-context from the first file that has one; the library from the last.
-    currents = [check_file(file) for file in files]
+    merged = Kubeconfig(files)
     origin = ", ".join(str(file) for file in files)
-    name = context or next(filter(None, currents), "")
+    name = context or merged.current
     if not name:
         raise KubeConfigError(f"{origin}: current-context is not set and no context was given")
-    merger = KubeConfigMerger(os.pathsep.join(str(file) for file in files))
-    merged = merger.config
     asked = "the given context" if context else f"{origin}: current-context"
-    ctx = _entry(merged, "contexts", name, inner="context", used_by=asked)
+    ctx = merged.entry("contexts", name, used_by=asked)
     cluster_name, user_name = ctx.text("cluster"), ctx.text("user")
     if not cluster_name:
         raise KubeConfigError(f"{ctx.where}.cluster is required")
-    cluster = _entry(merged, "clusters", cluster_name, inner="cluster", used_by=f"{ctx.where}.cluster")
+    cluster = merged.entry("clusters", cluster_name, used_by=f"{ctx.where}.cluster")
     user = (
-        _entry(merged, "users", user_name, inner="user", used_by=f"{ctx.where}.user")
+        merged.entry("users", user_name, used_by=f"{ctx.where}.user")
         if user_name
         else Section(f"{ctx.where}.user", ctx.folder, {})
     )
     server, user_info = _server(cluster)
     tls = _cluster_tls(cluster) if server.startswith("https://") else None
-    source = _source(user, cluster, tls=tls, name=name, merger=merger)
+    source = _source(user, cluster, tls=tls, files=files, context=name)
     _present_certificate(user, tls)
     if user_info is not None:
         # Go's HTTP client sets it before client-go's own credentials, which then leave it.
@@ -240,8 +223,10 @@ def _present_certificate(user: Section, tls: Tls | None) -> None:
         ) from error
 
 
-def _source(user: Section, cluster: Section, *, tls: Tls | None, name: str, merger: Any) -> Source:
-    """The user's credentials other than a certificate."""
+def _source(
+    user: Section, cluster: Section, *, tls: Tls | None, files: Sequence[Path], context: str
+) -> Source:
+    """The user's credentials other than a certificate. `files` and `context` are what said so."""
     for key in ("as", "as-uid", "as-groups", "as-user-extra"):
         if user.values.get(key):
             # Ignoring it would act with more rights than the user meant to give.
@@ -258,7 +243,7 @@ def _source(user: Section, cluster: Section, *, tls: Tls | None, name: str, merg
             cluster=_cluster_info(cluster),
         )
     if user.values.get("auth-provider"):
-        return _AuthProvider(user.where, merger, name)
+        return _AuthProvider(user.where, files, context)
     # client-go prefers the file where both are given, because the file is what gets rotated.
     token_file = user.text("tokenFile")
     if token_file:
@@ -295,9 +280,11 @@ def _cluster_info(cluster: Section) -> dict[str, Any]:
 class _AuthProvider:
     """A legacy `auth-provider` user. The library gets and renews the token, and writes it back as kubectl does."""
 
-    def __init__(self, where: str, merger: Any, context: str, *, clock: Clock = REAL.clock) -> None:
+    def __init__(self, where: str, files: Sequence[Path], context: str, *, clock: Clock = REAL.clock) -> None:
         self._where = where
-        self._merger = merger
+        self._files = files
+        #: The library's own reading of the files, from the first time on.
+        self._merger: Any = None
         self._context = context
         self._clock = clock
         self._headers: Mapping[str, str] | None = None
@@ -316,13 +303,15 @@ class _AuthProvider:
 
     async def _renew(self) -> None:
         from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+        from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
         def persist(_config: object) -> None:
             self._merger.save_changes()
 
         self._asked_at = self._clock()
         try:
+            if self._merger is None:
+                self._merger = KubeConfigMerger(os.pathsep.join(map(str, self._files)))
             loader = KubeConfigLoader(
                 self._merger.config,
                 active_context=self._context,

@@ -391,7 +391,7 @@ def test_a_proxy_is_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "config: not YAML: .*line 1"),
+        ("{]", "config: not YAML: .*line 1"),
         ("- a", "config: not a kubeconfig: the file must hold a mapping"),
         ("", "config: not a kubeconfig"),
         ("clusters: {}", "config: clusters must be a list"),
