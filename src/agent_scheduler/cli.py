@@ -10,7 +10,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
+
+from agent_scheduler import __version__
 
 #: By name: the module with `add_arguments` and `main`, and what the list of commands says of it.
 _COMMANDS = {
@@ -38,24 +40,6 @@ _COMMANDS = {
 _OPTIONAL = ("cluster", "demo")
 
 
-class _Version(argparse.Action):
-    """Prints the version, and ends. The library that knows it is imported only then."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
-        super().__init__(
-            option_strings,
-            dest=argparse.SUPPRESS,
-            nargs=0,
-            help="show program's version number and exit",
-        )
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from importlib.metadata import version
-
-        print(f"agent-scheduler {version('agent-scheduler')}")
-        parser.exit()
-
-
 class _Command(argparse.ArgumentParser):
     """The parser of one command, which gets its arguments when it first parses."""
 
@@ -75,11 +59,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="agent-scheduler",
         description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
     )
-    parser.add_argument("--version", action=_Version)
+    _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
     for name, (_, text) in _COMMANDS.items():
         commands.add_parser(name, help=text, allow_abbrev=False).name = name
     return parser
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"agent-scheduler {__version__}")
 
 
 def _fill(command: argparse.ArgumentParser, name: str) -> None:
@@ -95,7 +83,7 @@ def _fill(command: argparse.ArgumentParser, name: str) -> None:
         return
     if name == "run":
         module.add_run_arguments(command)
-        command.add_argument("--version", action=_Version)
+        _add_version(command)
         command.set_defaults(main=_run)
         return
     module.add_arguments(command)

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from structlog.typing import FilteringBoundLogger
-
 from agent_scheduler.config import Configuration, Source
 from agent_scheduler.config.schema import LeaderElection
 from agent_scheduler.kube.budget import Budget
@@ -23,6 +21,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 from agent_scheduler.shards.holders import Holders, lease_name
+from agent_scheduler.telemetry.logs import FilteringBoundLogger
 
 #: Seconds that the last event about a lease gets.
 _EVENTS_GRACE = 2.0

@@ -16,12 +16,12 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agent_scheduler import __version__
 from agent_scheduler.config import Configuration, Reloader, Source, to_dict
 from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -96,7 +96,7 @@ class Runtime:
         self._endpoint = endpoint or Endpoint("", source="given transport")
         self._log = get_logger("runtime")
         self._stopping = asyncio.Event()
-        self.metrics = Metrics(version=version("agent-scheduler"))
+        self.metrics = Metrics(version=__version__)
         self.metrics.features(configuration.feature_gates)
         self._identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self._settings = settings_of(configuration, identity=self._identity)
@@ -158,7 +158,7 @@ class Runtime:
                 transport = Http1Transport(
                     self._endpoint,
                     pool_size=self._settings.requests_at_a_time + _OTHER_CONNECTIONS,
-                    user_agent=f"agent-scheduler/{version('agent-scheduler')}",
+                    user_agent=f"agent-scheduler/{__version__}",
                     observe=self.metrics.api_request,
                 )
             stack.push_async_callback(transport.close)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from agent_scheduler.engine.profiles import REGISTRY
 from agent_scheduler.engine.registration import Registration, Registry
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "agent_scheduler.plugins"
 
@@ -27,7 +30,7 @@ class BrokenPlugin(ValueError):
 
 def available() -> tuple[str, ...]:
     """Names of plugins that could be named in a profile, those of the scheduler itself included."""
-    return tuple(dict.fromkeys((*REGISTRY.names(), *(entry.name for entry in entry_points(group=GROUP)))))
+    return tuple(dict.fromkeys((*REGISTRY.names(), *(entry.name for entry in _entries()))))
 
 
 def registry(names: Iterable[str]) -> Registry:
@@ -38,7 +41,7 @@ def registry(names: Iterable[str]) -> Registry:
     # A process that runs for long may be given new distributions.
     importlib.invalidate_caches()
     found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in _entries():
         if entry.name in wanted:
             other = found.setdefault(entry.name, entry)
             if other.value != entry.value:
@@ -47,6 +50,13 @@ def registry(names: Iterable[str]) -> Registry:
                     f"plugin {entry.name} is brought by both {_origin(other)} and {_origin(entry)}",
                 )
     return REGISTRY.with_plugins(*(_load(entry) for entry in found.values()))
+
+
+def _entries() -> Iterable[EntryPoint]:
+    # Here, because most configurations name no such plugin, and the library takes long to load.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
 
 
 def _load(entry: EntryPoint) -> Registration:

@@ -15,12 +15,12 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agent_scheduler import __version__
 from agent_scheduler.controllers.sharding.controller import ShardingController
 from agent_scheduler.controllers.sharding.reports import Reports
 from agent_scheduler.kube.auth import load_endpoint
@@ -85,7 +85,7 @@ class ControllersProcess:
         self._log = get_logger("controllers")
         self._stopping = asyncio.Event()
         self._leading = False
-        self.metrics = ShardingMetrics(version=version("agent-scheduler"))
+        self.metrics = ShardingMetrics(version=__version__)
         self.leases = Leases({}, identity=self._identity)
         #: Set while `run` runs.
         self.sharding: ShardingController | None = None
@@ -130,7 +130,7 @@ class ControllersProcess:
                 transport = Http1Transport(
                     self._endpoint,
                     pool_size=_CONNECTIONS,
-                    user_agent=f"agent-scheduler/{version('agent-scheduler')}",
+                    user_agent=f"agent-scheduler/{__version__}",
                     observe=self.metrics.api_request,
                 )
             stack.push_async_callback(transport.close)

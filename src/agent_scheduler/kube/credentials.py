@@ -14,17 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.kube.transport import NotSent
+from agent_scheduler.telemetry.logs import get_logger
 
 #: Bound tokens and certificates on disk are looked at this often (client-go: once a minute).
 RELOAD_SECONDS = 60.0
 #: A refused credential is renewed early, but not more often than this, or a 401 storm would run a plugin each time.
 REFUSED_SECONDS = 5.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class KubeConfigError(ValueError):

@@ -20,8 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from agent_scheduler.kube.credentials import (
     REFUSED_SECONDS,
     CredentialsUnavailable,
@@ -31,12 +29,13 @@ from agent_scheduler.kube.credentials import (
 )
 from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.kube.tls import Tls
+from agent_scheduler.telemetry.logs import get_logger
 
 #: Credentials are renewed so long before they expire, or in the last fifth of a shorter life.
 RENEW_SECONDS = 120.0
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class ExecPlugin:

@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-import structlog
 
 from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.driver import Send, send_once
@@ -31,8 +30,9 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.times import micro_time_text
+from agent_scheduler.telemetry.logs import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: client-go spreads the candidates' attempts by up to this share of the retry period.
 JITTER = 1.2

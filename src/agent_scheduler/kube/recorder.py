@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
-import structlog
 from msgspec import UNSET, UnsetType
 
 from agent_scheduler.kube.answers import Asked, Verb, read
@@ -30,8 +29,9 @@ from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
 from agent_scheduler.objects.times import micro_stamp, micro_time_text
+from agent_scheduler.telemetry.logs import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 #: The API server refuses longer notes (events.k8s.io/v1, `NoteLengthLimit`).

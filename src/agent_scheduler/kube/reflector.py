@@ -22,7 +22,6 @@ from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-import structlog
 from msgspec import Raw
 
 from agent_scheduler.kube.changes import ADDED, DELETED, MODIFIED, Change, Handler
@@ -50,11 +49,12 @@ from agent_scheduler.kube.watch_events import (
     is_older,
     open_event_slowly,
 )
+from agent_scheduler.telemetry.logs import get_logger
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _decode_status = msgspec.json.Decoder(Status).decode
 
 #: A watch that ends sooner than this, having brought nothing, counts as a failure (client-go: "very short watch").

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-import structlog
 
 from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.budget import Budget
@@ -26,8 +25,9 @@ from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
+from agent_scheduler.telemetry.logs import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 #: Seconds after a write in which the watch may still show what was before.
 _WATCH_LAG = 10.0
 

@@ -17,15 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-import structlog
-
 from agent_scheduler.kube.credentials import REFUSED_SECONDS, RELOAD_SECONDS
 from agent_scheduler.kube.retry import REAL, Clock
+from agent_scheduler.telemetry.logs import get_logger
 
 #: PEM, or the file that has it.
 Pem = bytes | Path
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Tls:

@@ -21,9 +21,9 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-import structlog
 
 from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.telemetry.logs import get_logger
 
 YES_SECONDS = 60.0
 NO_SECONDS = 10.0
@@ -43,7 +43,7 @@ _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 #: The digest of a token, and the path.
 _Key = tuple[bytes, str]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Access(Enum):

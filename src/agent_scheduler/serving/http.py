@@ -24,15 +24,14 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from agent_scheduler.serving.authorization import Access, Authorizer
 from agent_scheduler.serving.health import PING, Check, examine
-from agent_scheduler.telemetry.logs import redact
+from agent_scheduler.telemetry.logs import get_logger, redact
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: Items of a debug page, unless `?limit` says otherwise.
 DEFAULT_LIMIT = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
+from agent_scheduler.telemetry.logs import FilteringBoundLogger
 
 from .http import NotReady
 

@@ -25,7 +25,6 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 import msgspec
-import structlog
 
 from agent_scheduler.engine.shards.claims import (
     Liveness,
@@ -47,10 +46,11 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.objects.times import time_text
+from agent_scheduler.telemetry.logs import get_logger
 
 from .holders import Holders
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 #: Seconds between two looks at what is under way to nodes that leave, and at the leases of those who keep us waiting.
 _DRAIN: Final = 0.05

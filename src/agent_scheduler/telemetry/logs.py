@@ -19,8 +19,30 @@ from typing import Any, BinaryIO, Literal, TextIO
 from weakref import WeakSet
 
 import orjson
-import structlog
-from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor, WrappedLogger
+
+# structlog imports rich and Pygments wherever they are installed, for tracebacks of a form that is not asked for here.
+# That takes longer than all the rest of it, so it is told that there is none.
+_rich = sys.modules.get("rich")
+sys.modules["rich"] = None  # type: ignore[assignment]
+try:
+    import structlog
+    from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor, WrappedLogger
+finally:
+    if _rich is None:
+        del sys.modules["rich"]
+    else:
+        sys.modules["rich"] = _rich
+
+__all__ = [
+    "FilteringBoundLogger",
+    "OncePer",
+    "get_logger",
+    "is_secret",
+    "redact",
+    "set_level",
+    "setup",
+    "shows_debug",
+]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console"]

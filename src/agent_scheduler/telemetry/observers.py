@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from structlog.typing import FilteringBoundLogger
-
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.telemetry.families import CounterFamily
-from agent_scheduler.telemetry.logs import OncePer, get_logger, shows_debug
+from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger, shows_debug
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally

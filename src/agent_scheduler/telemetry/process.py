@@ -7,8 +7,8 @@ keeps the two equal.
 from __future__ import annotations
 
 import platform
-
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from collections.abc import Callable
+from functools import partial
 
 from agent_scheduler.telemetry.families import Families
 from agent_scheduler.telemetry.series import Counter
@@ -29,8 +29,7 @@ class ProcessMetrics:
 
     def __init__(self, *, version: str) -> None:
         self.families = Families()
-        # What prometheus-client measures of any Python process; its own metrics are too slow for ours.
-        self._registry = CollectorRegistry()
+        self._of_python: Callable[[], bytes] | None = None
         self._requests: dict[tuple[str, int], Counter] = {}
         self._api()
         self._process(version)
@@ -105,8 +104,6 @@ class ProcessMetrics:
         )
         self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
         self.build_info.labels(version, platform.python_version()).set(1)
-        ProcessCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
 
     def api_request(self, method: str, status: int) -> None:
         """One exchange with the API server; `status` 0: no answer. Fits the transport's `observe`."""
@@ -139,6 +136,19 @@ class ProcessMetrics:
         else:
             self.watch_steps_total.labels(kind, what).inc()
 
+    def load(self) -> None:
+        """Loads what only an exposition needs, which takes long the first time; may be called in any thread."""
+        if self._of_python is None:
+            from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+
+            # What prometheus-client measures of any Python process; its own metrics are too slow for ours.
+            registry = CollectorRegistry()
+            ProcessCollector(registry=registry)
+            GCCollector(registry=registry)
+            self._of_python = partial(generate_latest, registry)
+
     def exposition(self) -> tuple[bytes, str]:
         """All metrics as text, and its content type."""
-        return self.families.text().encode() + generate_latest(self._registry), CONTENT_TYPE
+        self.load()
+        assert self._of_python is not None
+        return self.families.text().encode() + self._of_python(), CONTENT_TYPE

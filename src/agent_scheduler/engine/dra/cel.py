@@ -19,9 +19,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
-
 from .celcost import check_cost
 from .celtypes import FUNCTIONS, quantity_value, version_value
 from .devices import Attribute, Facts
@@ -122,6 +119,10 @@ def _words(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:
+    # Here, because most clusters have no expression about a device, and the library takes long to load.
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
+
     kind = cel.Type
     types = {
         "any": kind.DYN,

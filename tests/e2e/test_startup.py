@@ -1,0 +1,108 @@
+"""A command loads what it needs, and nothing of the others: what a process imports is most of what its start costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+from .conftest import Start
+from .plane import ControlPlane
+
+pytestmark = pytest.mark.e2e
+
+#: What takes long to import, of ours and of others.
+HEAVY = (
+    *(
+        "numpy",
+        "kubernetes_asyncio",
+        "aiohttp",
+        "uvloop",
+        "msgspec",
+        "structlog",
+        "yaml",
+        "prometheus_client",
+    ),
+    *(
+        "rich",
+        "asyncio",
+        "importlib.metadata",
+        "cel_expr_python",
+        "agent_scheduler.engine",
+        "agent_scheduler.kube",
+    ),
+)
+#: Of which a scheduler has no use while nobody asks for it.
+OF_OTHERS = (
+    *(
+        "kubernetes_asyncio",
+        "agent_scheduler.apiserver",
+        "agent_scheduler.demo",
+        "agent_scheduler.explaining",
+    ),
+    *("agent_scheduler.controllers", "agent_scheduler.controlling", "agent_scheduler.shardmap"),
+    *("cryptography", "matplotlib", "rich.text", "pygments", "cel_expr_python"),
+)
+
+
+def imported(said: str) -> set[str]:
+    """The modules that a Python with PYTHONPROFILEIMPORTTIME has told of."""
+    lines = (line for line in said.splitlines() if line.startswith("import time:"))
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+def among(modules: Iterable[str], packages: Iterable[str]) -> list[str]:
+    """Those of `modules` that are one of the packages, or in one."""
+    prefixes = tuple(f"{package}." for package in packages)
+    return sorted(module for module in modules if f"{module}.".startswith(prefixes))
+
+
+def said_by(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "agent_scheduler", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stderr
+
+
+def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
+    modules = imported(said_by("--help"))
+    assert "agent_scheduler.cli" in modules, "what is imported was told"
+    assert among(modules, HEAVY) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        ("run", "agent_scheduler.config"),
+        ("explain", "agent_scheduler.explaining"),
+        ("check", "agent_scheduler.explaining"),
+        ("controllers", "agent_scheduler.controlling"),
+        ("shards", "agent_scheduler.shardmap"),
+    ],
+)
+def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
+    rooms = {"explaining", "controlling", "shardmap", "apiserver", "demo", "runtime", "fastpath"}
+    others = {f"agent_scheduler.{room}" for room in rooms} - {own}
+    modules = imported(said_by(command, "--help"))
+    assert among(modules, [own])
+    assert among(modules, [*others, "kubernetes_asyncio", "rich.text", "pygments"]) == []
+
+
+async def test_a_scheduler_binds_without_what_other_commands_need(
+    plane: ControlPlane, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await plane.add_node("node")
+    await plane.add_pod("pod")
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    scheduler = start()
+    await plane.bound("pod")
+    assert await scheduler.terminate() == 0
+    modules = imported(scheduler.said())
+    assert "agent_scheduler.fastpath.binder" in modules, "what is imported was told"
+    assert among(modules, OF_OTHERS) == []
