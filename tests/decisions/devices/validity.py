@@ -62,15 +62,18 @@ class Cluster:
     def _devices_of(self, node: Obj) -> dict[DeviceId, Obj]:
         found: dict[DeviceId, Obj] = {}
         for key, specs in self.newest.items():
-            here = [
-                device
-                for spec in specs
-                for device in spec.get("devices") or ()
-                if _is_on(device if spec.get("perDeviceNodeSelection") else spec, node)
-            ]
+            here = [device for spec in specs for device in _of_slice(spec, node)]
             if len({device["name"] for device in here}) == len(here):
                 found.update({(*key, device["name"]): device for device in here})
         return found
+
+
+def _of_slice(spec: Obj, node: Obj) -> Sequence[Obj]:
+    """Its devices that the node can have."""
+    devices: Sequence[Obj] = spec.get("devices") or ()
+    if spec.get("perDeviceNodeSelection"):
+        return [device for device in devices if _is_on(device, node)]
+    return devices if devices and _is_on(spec, node) else ()
 
 
 def _is_on(place: Obj, node: Obj) -> bool:

@@ -407,4 +407,4 @@ class LedgerMachine(RuleBasedStateMachine):
             assert contents(watched.snapshot.columns) == watched.frozen
 
 
-TestLedgerModel = model_test(LedgerMachine, examples=200, steps=55)
+TestLedgerModel = model_test(LedgerMachine, examples=130, steps=55)

@@ -375,4 +375,4 @@ class BinderMachine(RuleBasedStateMachine):
         assert world.reports.attempts["scheduled"] == len(world.messages.scheduled_uids)
 
 
-TestBinderModel = model_test(BinderMachine, examples=220, steps=50)
+TestBinderModel = model_test(BinderMachine, examples=150, steps=50)
