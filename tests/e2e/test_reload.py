@@ -69,6 +69,7 @@ async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_s
     (told,) = await running.until(lambda: running.records("configuration refused"), "refusal")
     assert told["problem"].endswith("conflictPolicy: found 'lenient'; allowed: revalidate, strict")
     write(file, {**profile(plane), "workerCount": 3, "conflictPolicy": "strict"})
+    running.send(signal.SIGHUP)
     await running.until(lambda: len(running.records("configuration refused")) == 2, "second refusal")
     told = running.records("configuration refused")[1]
     assert told["problem"] == "workerCount: cannot change while the process runs; restart it"
@@ -81,6 +82,7 @@ async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_s
     write(
         file, {**profile(plane), "workerCount": 2, "conflictPolicy": "strict", "logging": {"level": "debug"}}
     )
+    running.send(signal.SIGHUP)
     assert sorted((await applied(running, 1))["changed"]) == ["conflictPolicy", "logging.level"]
     assert running.metric(f"{_PREFIX}_last_reload_successful") == 1
 
