@@ -302,7 +302,7 @@ async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_
         await until(lambda: it.metric("agent_scheduler_sharding_writes_total", result="failed"))
         await it.configure(limits(a=2))
         # As long as it may come, its node is nobody's.
-        await asyncio.sleep(0.5)
+        await it.planned_again(5)
         assert await it.specs() == {"a": ["n000"]}
         losing.loses = False
         await it.until_specs(a=["n000", "n001"])
@@ -324,7 +324,7 @@ async def test_a_shard_is_not_deleted_while_a_request_to_make_it_may_be_carried_
         await it.until_counts(a=1, b=1)
         await it.configure(limits(a=2))
         await it.until_counts(a=2, b=0)
-        await asyncio.sleep(0.5)
+        await it.planned_again(5)
         assert (await it.specs())["b"] == []
         await it.until_specs(a=["n000", "n001"])
 

@@ -17,7 +17,7 @@ from agent_scheduler.controlling.flags import ControllersSettings
 from agent_scheduler.controlling.process import ControllersProcess
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.transport import Endpoint
-from tests.embedded import EmbeddedCluster, embedded_cluster
+from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.sharded import ShardedCluster
 
 
@@ -87,6 +87,12 @@ class World(ShardedCluster):
     async def end(self) -> None:
         for process in self.processes:
             assert await self.stop(process) == 0
+
+    async def planned_again(self, times: int) -> None:
+        """Once the last of them has planned so often from now on, as it does while something waits."""
+        plans = "agent_scheduler_sharding_plan_duration_seconds_count"
+        before = self.metric(plans)
+        await until(lambda: self.metric(plans) >= before + times)
 
     def metric(self, name: str, *, of: int = -1, **labels: str) -> float:
         """Sum of the samples called `name` that have `labels`."""
