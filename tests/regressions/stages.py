@@ -12,7 +12,7 @@ from collections.abc import Callable
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
-from agent_scheduler.fastpath.binder import ScheduleResult
+from agent_scheduler.fastpath.result import ScheduleResult
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import Begun, BindResult, Doubt
 from tests.embedded import EmbeddedCluster, until

@@ -25,8 +25,7 @@ from typing import NamedTuple, Protocol
 
 from agent_scheduler.engine.compiled import CompiledFilter
 from agent_scheduler.engine.conflicts import ConflictPolicy, judge
-from agent_scheduler.engine.decide import Candidate, Placement
-from agent_scheduler.engine.podclass import PodClass
+from agent_scheduler.engine.decide import Candidate
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
@@ -36,29 +35,14 @@ from agent_scheduler.kube.driver import Begun
 from .at_once import raising
 from .cluster import Cluster
 from .failure import FailureHandler, Messenger
-from .feed import Entry, Feed
 from .prebind import PreBind, Reserved, Unavailable
+from .result import ScheduleResult
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
 
 #: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch told of it.
 _ASK_AGAIN = 5.0
-
-
-class ScheduleResult(NamedTuple):
-    """What a worker hands over: a popped pod and its candidates, best first."""
-
-    entry: Entry
-    pod: PodInfo
-    #: What it was decided as.
-    cls: PodClass
-    placement: Placement
-    filters: Sequence[CompiledFilter]
-    #: The worker's clock when the attempt began.
-    started: float
-    #: The version of the storage that it was decided on.
-    catalogue_version: int = -1
 
 
 class Choice(NamedTuple):
@@ -117,7 +101,7 @@ class Binder:
         self,
         *,
         cluster: Cluster,
-        feed: Feed,
+        wake: Callable[[], None],
         failures: FailureHandler,
         messenger: Messenger,
         bind: BindCall,
@@ -134,7 +118,7 @@ class Binder:
         """Without `prebind`, pods are bound whatever their claims are. `concurrency`: binds that may be under way at a
         time; the most, if it `adapts` to what the server can do."""
         self._cluster = cluster
-        self._feed = feed
+        self._wake = wake
         self._failures = failures
         self._messenger = messenger
         self._bind = bind
@@ -181,7 +165,7 @@ class Binder:
         self._idle.clear()
 
     def has_room(self) -> bool:
-        """Whether another result may be submitted. When it becomes true again, the feed is woken."""
+        """Whether another result may be submitted. When it becomes true again, `wake` is called."""
         return len(self._results) + len(self._accepted) < _WAITING_PER_SLOT * self._limit.now
 
     @property
@@ -222,7 +206,7 @@ class Binder:
             return
         self._check_idle()
         # A result that ended here made room without a bind being sent.
-        self._feed.wake()
+        self._wake()
 
     def _settle(self, result: ScheduleResult) -> None:
         """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
@@ -328,7 +312,7 @@ class Binder:
             self._sending += 1
             if not self._begun(result, node_name):
                 self._tasks.create_task(self._carry_out(result, node_name, None))
-        self._feed.wake()
+        self._wake()
 
     def _begun(self, result: ScheduleResult, node_name: str) -> bool:
         ended = partial(self._ended, result, node_name, self._clock())

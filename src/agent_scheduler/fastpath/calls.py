@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from agent_scheduler.engine.podcounts import Countable
@@ -22,7 +23,15 @@ from agent_scheduler.kube.transport import Transport, start_of
 
 from .prebind import PREBIND_CONCURRENCY
 from .preemption import EVICTION_CONCURRENCY
-from .settings import RateLimit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """Requests a second, how many may be saved up, and how many at a time; qps 0 is without limit."""
+
+    qps: float
+    burst: int | None
+    concurrency: int
 
 
 class Calls:

@@ -25,8 +25,12 @@ from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.owners import Owners
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing import events
+from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.volumes.catalogue import Catalogue
+
+#: A pod that was popped, or waits.
+Entry = QueuedPodInfo[PodInfo]
 
 
 class ClusterObserver(Protocol):

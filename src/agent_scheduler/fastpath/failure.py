@@ -16,7 +16,7 @@ from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.refusals import Refusal
 
-from .feed import Entry
+from .cluster import Entry
 from .history import History
 
 UNSCHEDULABLE = "Unschedulable"

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
-Entry = QueuedPodInfo[PodInfo]
+from .cluster import Entry
 
 
 class Feed:

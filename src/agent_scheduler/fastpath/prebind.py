@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent_scheduler.engine.compiled import CompiledFilter, compile_filters, first_refusing
 from agent_scheduler.engine.decide import Candidate
@@ -51,11 +51,9 @@ from .device_waits import DeviceWaits, WaitMessenger, WaitObserver
 from .expectations import Expectations
 from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
 from .resource_claims import ResourceClaims, pod_ref
+from .result import ScheduleResult
 from .storage import Storage
 from .volume_writer import VolumeWriter
-
-if TYPE_CHECKING:
-    from .binder import ScheduleResult
 
 #: Writes of claims and volumes under way at a time.
 PREBIND_CONCURRENCY: Final = 32
@@ -64,7 +62,7 @@ PREBIND_CONCURRENCY: Final = 32
 _INSIST: Final = 5.0
 
 #: Is told how it ended for a pod: what went wrong, or nothing.
-Ended = Callable[["ScheduleResult", str, str], None]
+Ended = Callable[[ScheduleResult, str, str], None]
 
 
 class Reserved(NamedTuple):

@@ -39,7 +39,7 @@ from agent_scheduler.kube.transport import Transport
 
 from . import picture
 from .binder import Binder, BinderObserver
-from .calls import Calls
+from .calls import Calls, RateLimit
 from .checking import SelfCheck
 from .cluster import Cluster, ClusterObserver
 from .device_waits import WaitObserver
@@ -51,7 +51,7 @@ from .messenger import KubeMessenger
 from .prebind import PreBind
 from .preemption import Gate, Preemption, PreemptionObserver
 from .resource_claims import ResourceClaims
-from .settings import FastPathSettings, RateLimit
+from .settings import FastPathSettings
 from .shard import Shard, within
 from .storage import Storage
 from .worker import Views, Worker, WorkerObserver
@@ -211,7 +211,7 @@ class FastPath:
         )
         self.binder = Binder(
             cluster=self.cluster,
-            feed=self._feed,
+            wake=self._feed.wake,
             failures=failures,
             messenger=messenger,
             bind=self._calls.bind,

@@ -11,20 +11,12 @@ from agent_scheduler.engine.shards.membership import ShardingMode
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
 
+from .calls import RateLimit
 from .prebind import PREBIND_CONCURRENCY
 from .preemption import EVICTION_CONCURRENCY
 
 #: Events sent at a time. Their rate is what is configured; this only has to be enough to reach it.
 _EVENT_CONCURRENCY = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimit:
-    """Requests a second, how many may be saved up, and how many at a time; qps 0 is without limit."""
-
-    qps: float
-    burst: int | None
-    concurrency: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,11 @@ from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Rivals
 from agent_scheduler.engine.refusals import Refusal
 from agent_scheduler.engine.snapshot import Snapshot
 
-from .binder import Binder, ScheduleResult
-from .cluster import Cluster
+from .binder import Binder
+from .cluster import Cluster, Entry
 from .failure import FailureHandler
-from .feed import Entry
 from .preemption import Attempt, Preemption
+from .result import ScheduleResult
 from .shard import Shard
 
 #: By profile, what is asked one after the other until one has a node; what the last says is told of a pod.

@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from .binder import Binder
-from .feed import Entry, Feed
+from .cluster import Entry
+from .feed import Feed
 from .worker import Unfinished, Worker
 
 #: Pods that are decided on in one turn of the event loop, unless one round has more; and seconds after which no further

@@ -239,7 +239,7 @@ class World:
         )
         self.binder = Binder(
             cluster=self.cluster,
-            feed=feed,
+            wake=feed.wake,
             failures=failures,
             messenger=messages,
             bind=self.bind,

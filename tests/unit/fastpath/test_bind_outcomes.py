@@ -17,8 +17,8 @@ import pytest
 from agent_scheduler.engine.framework import Depends, Filter
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.fastpath.binder import Binder
+from agent_scheduler.fastpath.calls import RateLimit
 from agent_scheduler.fastpath.cluster import Cluster
-from agent_scheduler.fastpath.settings import RateLimit
 from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.engine.world import pod_json, read_pod

@@ -7,7 +7,8 @@ import asyncio
 from agent_scheduler.engine.podclass import PodClasses
 from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.fastpath.feed import Entry, Feed
+from agent_scheduler.fastpath.cluster import Entry
+from agent_scheduler.fastpath.feed import Feed
 from tests.unit.engine.world import pod_json, read_pod
 from tests.virtual import virtual_time
 

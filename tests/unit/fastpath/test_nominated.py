@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_scheduler.fastpath.binder import ScheduleResult
+from agent_scheduler.fastpath.result import ScheduleResult
 from tests.embedded import embedded_cluster, until
 
 from .running import scheduling
