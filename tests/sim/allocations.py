@@ -20,6 +20,7 @@ from agent_scheduler.apiserver.store import Event, Record
 from agent_scheduler.engine.queueing.views import Place
 from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
 
+from .device_attaching import unready
 from .device_reading import (
     CLAIMS,
     CLASSES,
@@ -374,6 +375,8 @@ class Allocations:
             return "was made for another pod"
         if allocation_of(claim) is None:
             return "is not allocated"
+        if waits := unready(claim):
+            return f"has devices that are not ready: {waits}"
         return "" if pod.uid in reserved_for(claim) else "is not reserved for it"
 
     def _wrong(self, name: str, process: Process, what: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent_scheduler.config import Configuration, Source
 
+from .device_attaching import TIMEOUT
 from .rules import OPTIONAL
 from .shard_load import FENCE, LEASE_NAMESPACE
 
@@ -46,12 +47,15 @@ class File:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self.valid = self.text = shape.configuration() + _settings(random.Random(0), plain=True)
+        self._more = ""
+        if shape.devices is not None and shape.devices.attached:
+            self._more = f"{{name: DynamicResources, args: {{bindingTimeout: {TIMEOUT:g}s}}}}"
+        self.valid = self.text = shape.configuration() + _settings(random.Random(0), self._more, plain=True)
 
     def change(self, rng: random.Random) -> None:
         """Something else, that a process can take over."""
         policy = rng.choice(("revalidate", "strict"))
-        self.valid = self.text = self._shape.configuration(policy=policy) + _settings(rng)
+        self.valid = self.text = self._shape.configuration(policy=policy) + _settings(rng, self._more)
 
     def spoil(self, rng: random.Random) -> None:
         """Something that must be refused."""
@@ -106,10 +110,12 @@ def ask_for_more(shape: Shape, rng: random.Random) -> None:
             spec["nodeSelector"] = {"example.com/there": "is-none"}
 
 
-def _settings(rng: random.Random, *, plain: bool = False) -> str:
-    """The part of a configuration that may change while a process runs."""
+def _settings(rng: random.Random, more: str, *, plain: bool = False) -> str:
+    """The part of a configuration that may change while a process runs. `more`: a plugin's configuration."""
     if plain:
-        return "candidateNodeCount: 3\nprofiles: [{schedulerName: agent-scheduler}]\n"
+        return (
+            f"candidateNodeCount: 3\nprofiles: [{{schedulerName: agent-scheduler, pluginConfig: [{more}]}}]\n"
+        )
     off = [name for name in OPTIONAL if rng.random() < 0.3]
     scores = rng.choice(("LeastAllocated", "MostAllocated"))
     plugins = [f"filter: {{disabled: [{', '.join(f'{{name: {name}}}' for name in off)}]}}"]
@@ -120,7 +126,7 @@ def _settings(rng: random.Random, *, plain: bool = False) -> str:
         plugins.append(f"score: {{enabled: [{{name: NodeResourcesBalancedAllocation, weight: {weight}}}]}}")
     profile = (
         f"plugins: {{{', '.join(plugins)}}}, pluginConfig: [{{name: NodeResourcesFit, "
-        f"args: {{scoringStrategy: {{type: {scores}}}}}}}]"
+        f"args: {{scoringStrategy: {{type: {scores}}}}}}}{', ' if more else ''}{more}]"
     )
     names = ["agent-scheduler", *([OTHER] if rng.random() < 0.5 else [])]
     profiles = ", ".join(f"{{schedulerName: {name}, {profile}}}" for name in names)

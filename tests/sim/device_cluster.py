@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.apiserver import controllers
+from agent_scheduler.apiserver.device_attaching import Attaching
 from agent_scheduler.apiserver.device_driver import DeviceDriver, DevicesShape
 from agent_scheduler.apiserver.pacing import CollectorTurns
 from agent_scheduler.apiserver.resource_claims import ResourceClaims
 
+from .device_attaching import Attacher
 from .device_load import CLASSES, GROUP, Devices, class_bodies, pools, slice_body
 from .device_reading import Reading, is_made, owner_of
 
@@ -40,7 +42,11 @@ class DeviceCluster:
         """Before the first node is made."""
         world = self._world
         self._collector = CollectorTurns(world.api.collector, world.loop)
-        driver = DeviceDriver(world.api, DevicesShape(self._shape.per_node))
+        # What these say of their devices is `Attacher`'s.
+        attaching = Attaching(None) if self._shape.attached else None
+        driver = DeviceDriver(world.api, DevicesShape(self._shape.per_node, attaching=attaching))
+        if self._shape.attached:
+            Attacher(world)
         for body in class_bodies():
             world.call("POST", CLASSES, body)
         for name, specs in pools().items():

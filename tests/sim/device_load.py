@@ -23,6 +23,8 @@ GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
 TEMPLATES = f"{GROUP}/namespaces/default/resourceclaimtemplates"
 CLASSES = f"{GROUP}/deviceclasses"
+#: How many worlds have devices that are made ready once they are allocated.
+_ATTACHED = 0.4
 #: The driver of the pools that many nodes see, and the label by which they do.
 FABRIC = "fabric.example.com"
 ZONE = "zone"
@@ -34,6 +36,8 @@ class Devices:
     the start, name) of pods that name a claim which was generated for another one."""
 
     per_node: int = 2
+    #: Whether those have to be made ready once they are allocated.
+    attached: bool = False
     copies: list[tuple[float, str]] = field(default_factory=list)
 
 
@@ -208,7 +212,9 @@ def fill(
     if rng.random() < 0.4:
         _kept(rng, nodes, pods, acts, pod)
     copies = [(rng.uniform(1, 10), f"copy-{number}") for number in range(rng.randrange(4))]
-    return Devices(per_node, copies)
+    # By dice of their own, so that all else is as without.
+    attached = random.Random(f"{rng.random()} attached").random() < _ATTACHED
+    return Devices(per_node, attached, copies)
 
 
 def _kept(

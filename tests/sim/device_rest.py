@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from .device_attaching import unready
 from .device_reading import allocation_of, device_of, extended, is_made, named_by, owner_of, reserved_for
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def check_claims(world: World) -> None:
             world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
         if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
             world.safety.violated("L10", f"claim {name} is allocated for nobody")
+        if (failed := unready(claim, only_failed=True)) and reserved & waits:
+            world.safety.violated(
+                "L10", f"claim {name} keeps {failed}, which cannot be used, for a pod that waits"
+            )
     for uid in sorted(alive):
         _check_placed(world, uid, pods[uid])
 

@@ -100,6 +100,7 @@ KINDS: dict[str, Kind] = {
         42, "cluster", "a driver publishes a pool anew, incomplete for a while, or less of it"
     ),
     "class_changed": Kind(43, "cluster", "a DeviceClass goes, or selects nothing, and comes back"),
+    "not_attached": Kind(58, "cluster", "a device that has to be made ready fails, or nothing is said of it"),
     # Shards.
     "shards_changed": Kind(
         33,
@@ -204,9 +205,11 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 
 
-_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_WIRE, "rolled_back"))
+_ELSEWHERE = frozenset((*OF_SHARDS, *OF_PLANS, *OF_WIRE, "rolled_back", "not_attached"))
 #: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
 _ROLLED_BACK = 0.1
+#: And how many have drivers that fail, if their devices have to be made ready.
+_NOT_ATTACHED = 0.5
 
 
 def draw(
@@ -241,4 +244,6 @@ def draw(
         found.discard("shards_changed")
     if found and rng.random() < _ROLLED_BACK:
         found.add("rolled_back")
+    if found and rng.random() < _NOT_ATTACHED:
+        found.add("not_attached")
     return [name for name in KINDS if name in found]

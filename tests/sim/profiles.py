@@ -29,7 +29,18 @@ _RARE: dict[str, tuple[int, tuple[str, ...]]] = {
         ("bound_elsewhere", "pod_deleted", "unfair", "stall", "sigterm", "lost_after", "gone_in_stream"),
     ),
     "preempting": (6, ("preemptor", "room_taken", "crash", "denied", "held_back", "bound_elsewhere")),
-    "devices": (6, ("claim_taken", "claim_changed", "pool_changed", "class_changed", "crash", "lost_after")),
+    "devices": (
+        6,
+        (
+            "claim_taken",
+            "claim_changed",
+            "pool_changed",
+            "class_changed",
+            "crash",
+            "lost_after",
+            "not_attached",
+        ),
+    ),
     "replicas": (4, ("rolled_back", "lost_after", "held_back", "slow", "cut")),
     "planned": (3, ("shard_edited", "plan_changed", "shard_written", "crash", "failed", "lost_after")),
 }

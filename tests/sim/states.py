@@ -65,6 +65,7 @@ WANTED = (
     *("reservation taken back", "claim deallocated", "claim shared", "pod names a claim of another"),
     *("gated pod woken by its own status", "pod gone while its claims are written"),
     *("started over as the store went back", "bind undone with the store"),
+    *("device attached late", "device could not be attached"),
     *("old token refused", "old certificate refused", "unknown authority"),
     *(
         "crash between claims and bind",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agent_scheduler.engine.dra import pools
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework import Filter
 from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
 from agent_scheduler.engine.plugins.node_affinity import NodeAffinity
@@ -20,7 +21,9 @@ from agent_scheduler.engine.plugins.taint_toleration import TaintToleration
 from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone
 from agent_scheduler.fastpath.binder import Binder
+from agent_scheduler.fastpath.claim_writer import ClaimWriter
 from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.fastpath.device_waits import DeviceWaits
 from agent_scheduler.kube import lease, reflector
 from agent_scheduler.kube.tls import Tls
 
@@ -107,6 +110,23 @@ def test_who_goes_by_what_was_undone_with_the_store_is_seen(monkeypatch: pytest.
 def test_files_that_are_never_read_again_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tls, "_look", lambda _self: None)
     assert _found_with("churn", "rotated").startswith(("L1:", "L13:"))
+
+
+def test_a_bind_before_its_devices_are_ready_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(*_: Any, **__: Any) -> str:
+        return ""
+
+    monkeypatch.setattr(DeviceWaits, "wait", at_once)
+    assert _found_with("devices", "not_attached").startswith("S18:")
+
+
+def test_a_device_that_failed_and_is_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    monkeypatch.setattr(Devices, "is_lost", lambda *_: False)
+    monkeypatch.setattr(ClaimWriter, "take_back", nothing)
+    assert _found_with("devices", "not_attached").startswith(("L1:", "L10:"))
 
 
 def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
