@@ -83,7 +83,9 @@ class Attacher:
         if record is None or record.uid != uid:
             return
         claim = orjson.loads(record.data)
-        if allocation_of(claim) != allocation:
+        said = [device_of(each) for each in claim["status"].get("devices") or ()]
+        # It may have been taken away and given again, in the same second.
+        if allocation_of(claim) != allocation or device_of(result) in said:
             return
         condition = {
             "type": ATTACH_FAILED if fails else ATTACHED,
