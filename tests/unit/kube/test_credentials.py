@@ -33,6 +33,19 @@ async def test_a_refused_token_is_read_again_soon(tmp_path: Path) -> None:
     assert await source.headers() == {"Authorization": "Bearer two"}
 
 
+async def test_a_token_that_is_refused_by_every_answer_is_not_read_for_each(tmp_path: Path) -> None:
+    file, time = tmp_path / "token", FakeTime()
+    file.write_text("one")
+    source = TokenFile(file, clock=lambda: time.now)
+    await source.headers()
+    file.write_text("two")
+    time.now += 4
+    source.refused()
+    assert await source.headers() == {"Authorization": "Bearer one"}
+    time.now += 1
+    assert await source.headers() == {"Authorization": "Bearer two"}
+
+
 async def test_a_token_file_that_vanished_leaves_the_last_token_in_use(tmp_path: Path) -> None:
     file, time = tmp_path / "token", FakeTime()
     file.write_text("one")

@@ -334,6 +334,26 @@ async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
         assert [method for method, _ in await bench.sent()] == ["POST", "POST", "PATCH"]
 
 
+async def test_how_often_a_write_said_whose_answer_was_lost_is_told_again() -> None:
+    async with recording(Reset(), status(409, "AlreadyExists"), Answer(), start=False) as bench:
+        for _ in range(3):
+            bench.failed()
+        async with running(bench.recorder.run()):
+            await bench.sent()
+            bench.recorder._flush()
+            *_, (method, body) = await bench.sent()
+            assert (method, body["series"]["count"]) == ("PATCH", 3)
+
+
+async def test_what_was_refused_is_written_when_it_is_said_again() -> None:
+    async with recording(status(403), Answer()) as bench:
+        bench.failed()
+        await bench.sent()
+        bench.failed()
+        assert [method for method, _ in await bench.sent()] == ["POST", "POST"]
+        assert bench.counts == {"dropped": 1, "recorded": 1}
+
+
 @WARM
 async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost(warm: bool) -> None:
     async with recording(Reset(), status(409, "AlreadyExists"), warm=warm) as bench:

@@ -370,6 +370,27 @@ async def test_a_list_older_than_what_was_seen_is_not_believed() -> None:
         assert world.watched_from()[-1] == "30"
 
 
+async def test_a_watch_goes_on_from_a_deletion_that_was_seen_last() -> None:
+    gone = Stream([event("DELETED", pod("a", 20))], end="clean")
+    world = World([listing(11, pod("a", 10))], [gone, SILENT])
+    async with world.run():
+        await world.watching(2)
+        assert world.names == {}
+        assert world.watched_from() == ["11", "20"]
+
+
+async def test_replicas_that_lag_now_and_then_are_no_store_that_went_back() -> None:
+    lists, streams = [listing(100, pod("a", 90))], []
+    for version in range(110, 110 + 10 * (STALE_LISTS_REFUSED + 2), 10):
+        lists += [listing(50, pod("a", 40)), listing(version, pod("a", 90))]
+        streams.append(status(410))
+    world = World(lists, [*streams, SILENT])
+    async with world.run():
+        await world.watching(len(streams) + 1)
+        assert world.counts["stale_list"] == STALE_LISTS_REFUSED + 2
+        assert world.names == {"a": "90"}
+
+
 async def test_a_store_that_went_back_for_good_ends_the_view() -> None:
     """Whoever goes by it has to start over: of what it says nobody knows what has ever been."""
     first = listing(100, pod("a", 90), pod("b", 95))

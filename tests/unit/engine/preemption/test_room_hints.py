@@ -183,6 +183,11 @@ def test_who_may_preempt_hears_of_ends_elsewhere_unless_no_node_is_large_enough(
     assert scene.end(ended) == 1
     assert scene.queue.where(patient.uid) == "backoff"
     assert {scene.queue.where(pod.uid) for pod in (too_large, never)} == {"unschedulable"}
+    # A node that is large enough has come since, on which there is nobody to evict yet.
+    scene.ledger.set_node(node("c", cpu="8"))
+    scene.world.run("above", "c", cpu="8", priority=9)
+    assert scene.end(scene.world.run("another", "b", cpu="1", priority=9)) == 1
+    assert scene.queue.where(too_large.uid) == "backoff"
 
 
 def test_a_pod_that_was_on_no_node_gives_room_back_that_anybody_may_use() -> None:
