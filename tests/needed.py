@@ -16,6 +16,9 @@ import pytest
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 CONFORMANCE = SHARED / "conformance"
 
+#: What ends a test, or the import of its file, that lacks something.
+LACKING = (pytest.skip.Exception, pytest.fail.Exception)
+
 
 def need(there: object, missing: str) -> None:
     """Go on only if `there` is true; `missing` says what is not."""

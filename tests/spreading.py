@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.needed import LACKING
+
 #: Files of whose tests each case may run in any process.
 APART = (
     "tests/sim/test_seeds.py",
@@ -95,7 +97,7 @@ def import_share(config: pytest.Config) -> None:
     files = sorted(file for path in config.args for file in (root / path).rglob("test_*.py"))
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         # What cannot be imported is an error of the collection that follows.
-        with suppress(Exception, pytest.skip.Exception):
+        with suppress(Exception, *LACKING):
             importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 

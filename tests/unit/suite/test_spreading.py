@@ -74,12 +74,18 @@ def test_a_file_that_cannot_be_imported_is_an_error_of_a_run_of_all_tests(tmp_pa
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = sub\n")
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_collection\n")
     (tmp_path / "sub").mkdir()
-    for name, text in (("good", "def test_it(): pass\n"), ("broken", "import nothing_of_that_name\n")):
+    files = {
+        "good": "def test_it(): pass\n",
+        "broken": "import nothing_of_that_name\n",
+        "lacking": "from tests import needed\nneeded.need(False, 'there is none of it')\n",
+    }
+    for name, text in files.items():
         (tmp_path / "sub" / f"test_{name}.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "No module named 'nothing_of_that_name'" in done.stdout
+    assert "there is none of it; with CI=true" in done.stdout
