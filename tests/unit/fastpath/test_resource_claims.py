@@ -154,6 +154,9 @@ async def test_pods_of_one_template_each_get_devices_of_their_own() -> None:
         await found.audit()
         assert len(await found.devices_in_use()) == 4
         await until(lambda: nothing_assumed(running))
+        prebind = running.fast_path.binder._prebind
+        assert prebind is not None
+        await until(lambda: not prebind._written)
         assert running.reports.failures == []
         assert running.reports.counts["after flush"] == 0
 

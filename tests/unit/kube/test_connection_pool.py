@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
+from agent_scheduler.kube.address import Address
+from agent_scheduler.kube.dial import Dialer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
 
@@ -60,6 +64,23 @@ async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
         await first
         await asyncio.gather(waiting, get(transport, "/newcomer"))
         assert server.lines == ["GET /first", "GET /waiting", "GET /newcomer"]
+
+
+async def test_a_connection_that_was_opened_while_certificates_were_replaced_has_one_exchange() -> None:
+    """It presents what was replaced."""
+    opened = 0
+
+    async def dial(address: Address, protocol: asyncio.Protocol) -> None:
+        nonlocal opened
+        opened += 1
+        if opened == 1:
+            transport._pool.use(ssl.create_default_context())
+        await Dialer()(replace(address, tls=None), protocol)
+
+    async with saying([[OK]] * 9) as server, client(server.url, dial=dial) as transport:
+        for _ in range(4):
+            assert await get(transport) == b"ok"
+        assert server.connections == 2
 
 
 async def test_an_idle_connection_is_closed_after_its_time() -> None:
