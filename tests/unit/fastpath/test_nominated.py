@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agent_scheduler.fastpath.result import ScheduleResult
-from tests.embedded import embedded_cluster, until
+from tests.embedded import PODS, embedded_cluster, until
 
 from .running import scheduling
 
@@ -30,3 +32,16 @@ async def test_a_node_is_passed_over_when_somebody_was_nominated_to_it_meanwhile
         await cluster.add_pod("a", cpu="1")
         placed = await until(cluster.placed)
         assert placed["a"] != nominated[0]
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+async def test_a_nominated_pod_goes_to_its_node_though_another_one_is_better(node: str) -> None:
+    async with embedded_cluster() as cluster:
+        for name, cpu in (("n1", "4"), ("n2", "64")):
+            await cluster.add_node(name, cpu=cpu)
+        await cluster.add_pod("a", cpu="3")
+        nomination = {"status": {"nominatedNodeName": node}}
+        kind = "application/merge-patch+json"
+        await cluster.ask("PATCH", f"{PODS}/a/status", nomination, content_type=kind)
+        async with scheduling(cluster.transport, workers=1):
+            assert await until(cluster.placed) == {"a": node}
