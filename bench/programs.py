@@ -81,6 +81,13 @@ BENCHMARKS = (
         quick=("--pods", "1000", "--nodes", "100", "--workers", "1", "8", "--runs", "1"),
     ),
     Benchmark(
+        name="startup",
+        module="bench.startup",
+        measures="from a process's start to the first bind, with 1,000 nodes and 5,000 pods there; `--help`",
+        limits="own claim: first bind <= 1 s, --help <= 0.15 s",
+        quick=("--nodes", "50", "--bound", "200", "--pending", "50", "--runs", "1"),
+    ),
+    Benchmark(
         name="claims",
         module="bench.claims",
         measures="pods a second with a claim each, with SchedulerPreQueueingHints on and off",

@@ -107,7 +107,7 @@ def _run(args: argparse.Namespace) -> int:
     from agent_scheduler.config import ConfigurationError, Source, write
     from agent_scheduler.kube.credentials import KubeConfigError
     from agent_scheduler.runtime import Runtime
-    from agent_scheduler.serving.http import ServingError
+    from agent_scheduler.serving.sources import ServingError
     from agent_scheduler.telemetry.logs import get_logger, setup
 
     source = Source(args)

@@ -48,8 +48,9 @@ from agent_scheduler.leading import (
 )
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.health import SILENT, Check, named
-from agent_scheduler.serving.http import DebugPage, DebugQuery, NotReady, Sources
+from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.selfcheck import logged_check
+from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger, set_level
@@ -60,6 +61,9 @@ from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder,
 #: Connections beyond those of the fast path's writes, so that none of these ever waits for one: lists, the lease,
 #: and reviews of who may read the metrics.
 _OTHER_CONNECTIONS = 8
+
+#: When the HTTP server answers at the latest, though pods and nodes have not been listed yet.
+_SERVING_SECONDS = 1.0
 
 #: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
 _BIND_SHARE = 0.7
@@ -168,9 +172,10 @@ class Runtime:
             )
             fast_path = self.fast_path = self._fast_path(writing)
             coordinator = self.coordinator = self._make_coordinator(fast_path, writing)
+            server: HttpServer | None = None
             if configuration.serving.port:
                 server = server_of(configuration.serving, self.sources(), transport)
-                await server.start()
+                server.listen()
                 stack.push_async_callback(server.stop)
             self._log.info(
                 "started",
@@ -183,6 +188,7 @@ class Runtime:
             self.metrics.config_loaded(self._timing.now().timestamp())
             self._reloader = self._make_reloader()
             async with asyncio.TaskGroup() as tasks:
+                serving = None if server is None else tasks.create_task(self._serve(server, fast_path))
                 reloading = None if self._reloader is None else tasks.create_task(self._reloader.run())
                 watching = tasks.create_task(fast_path.watch())
                 leading = tasks.create_task(
@@ -192,11 +198,18 @@ class Runtime:
                 await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not leading.done():
                     await self._wind_down(fast_path, leading)
-                stopping.cancel()
-                if reloading is not None:
-                    reloading.cancel()
-                watching.cancel()
+                for task in (stopping, watching, reloading, serving):
+                    if task is not None:
+                        task.cancel()
             self._log.info("stopped")
+
+    async def _serve(self, server: HttpServer, fast_path: FastPath) -> None:
+        """Answers requests once that no longer keeps the first bind waiting, or that takes long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SERVING_SECONDS):
+                await fast_path.synced()
+        await asyncio.to_thread(self.metrics.load)
+        await server.serve()
 
     async def _wind_down(self, fast_path: FastPath, leading: asyncio.Task[None]) -> None:
         """Let what is under way end, within the grace; then stop whatever is left."""

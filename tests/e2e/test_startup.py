@@ -61,7 +61,7 @@ def among(modules: Iterable[str], packages: Iterable[str]) -> list[str]:
 
 def said_by(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "agent_scheduler", *arguments],
+        [sys.executable, "-X", "importtime", *arguments],
         capture_output=True,
         text=True,
         check=True,
@@ -71,7 +71,7 @@ def said_by(*arguments: str) -> str:
 
 
 def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
-    modules = imported(said_by("--help"))
+    modules = imported(said_by("-m", "agent_scheduler", "--help"))
     assert "agent_scheduler.cli" in modules, "what is imported was told"
     assert among(modules, HEAVY) == []
 
@@ -89,9 +89,16 @@ def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
 def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
     rooms = {"explaining", "controlling", "shardmap", "apiserver", "demo", "runtime", "fastpath"}
     others = {f"agent_scheduler.{room}" for room in rooms} - {own}
-    modules = imported(said_by(command, "--help"))
+    modules = imported(said_by("-m", "agent_scheduler", command, "--help"))
     assert among(modules, [own])
     assert among(modules, [*others, "kubernetes_asyncio", "rich.text", "pygments"]) == []
+
+
+def test_a_scheduler_is_made_without_what_its_first_bind_does_not_need() -> None:
+    modules = imported(said_by("-c", "import agent_scheduler.runtime"))
+    assert "agent_scheduler.fastpath.binder" in modules
+    later = {"aiohttp", "prometheus_client", "importlib.metadata"}
+    assert among(modules, [*OF_OTHERS, *later]) == []
 
 
 async def test_a_scheduler_binds_without_what_other_commands_need(

@@ -224,7 +224,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_pages_of_the_server_are_documented() -> None:
     served = re.findall(
-        r'add_get\("(/[^"{]+)"', (ROOT / "src" / "agent_scheduler" / "serving" / "http.py").read_text()
+        r'add_get\("(/[^"{]+)"', (ROOT / "src" / "agent_scheduler" / "serving" / "pages.py").read_text()
     )
     text = (DOCS / "operations.md").read_text()
     for path in (*served, "/healthz", "/livez", "/readyz"):

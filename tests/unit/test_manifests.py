@@ -163,7 +163,7 @@ def test_every_page_that_needs_a_token_can_be_granted() -> None:
         for rule in role["rules"]
         for url in rule.get("nonResourceURLs", ())
     }
-    source = (ROOT / "src" / "agent_scheduler" / "serving" / "http.py").read_text()
+    source = (ROOT / "src" / "agent_scheduler" / "serving" / "pages.py").read_text()
     assert urls == set(re.findall(r'add_get\("(/[^"{]+)"', source))
 
 

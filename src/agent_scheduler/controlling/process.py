@@ -36,7 +36,7 @@ from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.leading import end_on_signals, lead, leader_events, lease_config
 from agent_scheduler.serving.configured import server_of
 from agent_scheduler.serving.health import SILENT, Check, named
-from agent_scheduler.serving.http import ServingError, Sources
+from agent_scheduler.serving.sources import ServingError, Sources
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger
 from agent_scheduler.telemetry.looplag import LoopLag

@@ -25,7 +25,7 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response, Transport, TransportError
-from agent_scheduler.serving.http import TOKEN_HEADER
+from agent_scheduler.serving.sources import TOKEN_HEADER
 
 #: Seconds for each request.
 PATIENCE = 15.0

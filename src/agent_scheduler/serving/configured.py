@@ -10,7 +10,8 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.telemetry.logs import get_logger
 
 from .authorization import KubeAuthorizer
-from .http import HttpServer, Sources, tls_context
+from .http import HttpServer, tls_context
+from .sources import Sources
 
 _log = get_logger("serving")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_scheduler.telemetry.logs import FilteringBoundLogger
 
-from .http import NotReady
+from .sources import NotReady
 
 
 async def logged_check(

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from agent_scheduler.config.schema import Serving
 from agent_scheduler.serving.configured import server_of
-from agent_scheduler.serving.http import HttpServer, ServingError, Sources
+from agent_scheduler.serving.http import HttpServer
+from agent_scheduler.serving.sources import ServingError, Sources
 from tests.needed import ipv6_loopback
 
 from .test_http import ApiServer, transport

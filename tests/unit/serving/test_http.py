@@ -15,16 +15,15 @@ import pytest
 from agent_scheduler.kube.transport import NotSent, Response, Transport
 from agent_scheduler.serving.authorization import Access, KubeAuthorizer
 from agent_scheduler.serving.health import Check
-from agent_scheduler.serving.http import (
+from agent_scheduler.serving.http import HttpServer, tls_context
+from agent_scheduler.serving.sources import (
     MAX_LIMIT,
     TOKEN_HEADER,
     DebugPage,
     DebugQuery,
-    HttpServer,
     NotReady,
     ServingError,
     Sources,
-    tls_context,
 )
 from agent_scheduler.telemetry.metrics import Metrics
 from tests.unit.kube.scripted import eventually
@@ -266,6 +265,26 @@ async def test_a_port_that_is_taken_is_told(world: World) -> None:
         ):
             await server.start()
     await server.stop()
+
+
+async def test_what_is_asked_before_the_server_answers_is_answered_then(world: World) -> None:
+    server = HttpServer(world.sources(), address="127.0.0.1", port=0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.listen())
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    await writer.drain()
+    await server.serve()
+    assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    await server.stop()
+
+
+async def test_a_server_that_never_answered_frees_its_port(world: World) -> None:
+    first = HttpServer(world.sources(), address="127.0.0.1", port=0)
+    port = first.listen()
+    await first.stop()
+    second = HttpServer(world.sources(), address="127.0.0.1", port=port)
+    assert second.listen() == port
+    await second.stop()
 
 
 async def test_a_stopped_server_frees_its_port(world: World) -> None:

@@ -1,0 +1,225 @@
+"""The pages of a process's HTTP server, and the guard before them. Alone in `serving` it imports aiohttp."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from agent_scheduler.serving.authorization import Access, Authorizer
+from agent_scheduler.serving.health import PING, Check, examine
+from agent_scheduler.serving.sources import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    TOKEN_HEADER,
+    DebugPage,
+    DebugQuery,
+    NotReady,
+    Sources,
+)
+from agent_scheduler.telemetry.logs import get_logger, redact
+
+_log = get_logger(__name__)
+
+_HEALTH = ("healthz", "livez", "readyz")
+#: How long requests under way may take to end when the server closes, in seconds.
+_CLOSING = 1.0
+
+
+class Pages:
+    """Answers on a listening socket between `start` and `stop`, which closes it."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        authorizer: Authorizer | None,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._sources = sources
+        self._authorizer = authorizer
+        self._tls = tls
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, handle_signals=False, shutdown_timeout=_CLOSING
+        )
+        self._checks: dict[str, tuple[Check, ...]] = {
+            "livez": (PING, *sources.live),
+            "readyz": (PING, *sources.live, *sources.ready),
+            # Deprecated in Kubernetes for saying too little; here it is livez.
+            "healthz": (PING, *sources.live),
+        }
+
+    async def start(self, listening: socket.socket) -> None:
+        await self._runner.setup()
+        await web.SockSite(self._runner, listening, ssl_context=self._tls).start()
+
+    async def stop(self) -> None:
+        """Lets requests under way end."""
+        await self._runner.cleanup()
+
+    def _application(self) -> web.Application:
+        app = web.Application(middlewares=[_plain_errors, self._guard])
+        for name in _HEALTH:
+            app.router.add_get(f"/{name}", self._health)
+            app.router.add_get(f"/{name}/{{check}}", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/configz", self._configz)
+        if (queue := self._sources.queue) is not None:
+            app.router.add_get("/debug/queue", partial(self._debug_queue, queue))
+        if (cache := self._sources.cache) is not None:
+            app.router.add_get("/debug/cache", partial(_debug_cache, cache))
+        if (explain := self._sources.explain) is not None:
+            app.router.add_get("/debug/explain", partial(_debug_explain, explain))
+        if (check := self._sources.check) is not None:
+            app.router.add_get("/debug/check", partial(_debug_check, check))
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuses who may not read; health is for probes, which have no token."""
+        open_to_all = request.path.split("/", 2)[1] in _HEALTH
+        if self._authorizer is None or open_to_all:
+            return await handler(request)
+        given = request.headers.get("Authorization") or f"Bearer {request.headers.get(TOKEN_HEADER, '')}"
+        scheme, _, token = given.partition(" ")
+        token = token.strip()
+        access = Access.UNAUTHENTICATED
+        if scheme.lower() == "bearer" and token:
+            access = await self._authorizer.access(token, request.path)
+        match access:
+            case Access.ALLOWED:
+                return await handler(request)
+            case Access.UNAUTHENTICATED:
+                raise web.HTTPUnauthorized(
+                    text="a bearer token that the API server accepts is needed\n",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+            case Access.FORBIDDEN:
+                raise web.HTTPForbidden(text=f"may not get the non-resource URL {request.path}\n")
+            case Access.BUSY:
+                raise web.HTTPTooManyRequests(
+                    text="too many tokens wait to be asked about\n", headers={"Retry-After": "1"}
+                )
+        raise web.HTTPServiceUnavailable(text="the API server could not be asked who may read this\n")
+
+    async def _health(self, request: web.Request) -> web.Response:
+        name = request.path.split("/", 2)[1]
+        checks = self._checks[name]
+        wanted = request.match_info.get("check")
+        if wanted is not None:
+            checks = tuple(check for check in checks if check.name == wanted)
+            if not checks:
+                raise web.HTTPNotFound(text=f"{name} has no check {wanted!r}\n")
+        answer = examine(
+            name, checks, verbose="verbose" in request.query, excluded=request.query.getall("exclude", [])
+        )
+        return _text(answer.text, status=200 if answer.healthy else 500)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self._sources.metrics()
+        return web.Response(body=body, headers={"Content-Type": content_type, **_NO_SNIFF})
+
+    async def _configz(self, request: web.Request) -> web.Response:
+        return _json({"configuration": redact(self._sources.configuration())})
+
+    async def _debug_queue(
+        self, queue: Callable[[DebugQuery], DebugPage], request: web.Request
+    ) -> web.Response:
+        query = _query(request, allowed=("limit", "namespace", "place"), places=self._sources.places)
+        return _page(queue(query), query)
+
+
+async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Request) -> web.Response:
+    query = _query(request, allowed=("limit",))
+    return _page(cache(query), query)
+
+
+async def _debug_explain(
+    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]], request: web.Request
+) -> web.Response:
+    _only(request, ("pod",))
+    pod = request.query.get("pod", "")
+    namespace, _, name = pod.partition("/")
+    if not namespace or not name or "/" in name:
+        raise web.HTTPBadRequest(text=f"pod: found {pod!r}; allowed: NAMESPACE/POD\n")
+    try:
+        known, told = explain(namespace, name)
+    except NotReady as error:
+        raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+    return _json(told, status=200 if known else 404)
+
+
+async def _debug_check(
+    check: Callable[[], Awaitable[Mapping[str, Any]]], request: web.Request
+) -> web.Response:
+    _only(request, ())
+    try:
+        return _json(redact(await check()))
+    except NotReady as error:
+        raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+
+
+_NO_SNIFF = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+
+@web.middleware
+async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors as one line of text, without a trace of what is inside."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status == 405:
+            error.text = f"{request.method} is not allowed here; allowed: {error.headers.get('Allow', '')}\n"
+        elif error.status == 404 and error.text == "404: Not Found":
+            error.text = "there is no such page\n"
+        error.headers.update(_NO_SNIFF)
+        raise
+    except Exception:
+        _log.exception("a request failed", path=request.path)
+        return _text("this page failed; the log says why\n", status=500)
+
+
+def _text(text: str, *, status: int = 200) -> web.Response:
+    return web.Response(text=text, status=status, content_type="text/plain", headers=_NO_SNIFF)
+
+
+def _json(value: Any, *, status: int = 200) -> web.Response:
+    body = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    return web.Response(body=body + b"\n", status=status, content_type="application/json", headers=_NO_SNIFF)
+
+
+def _page(page: DebugPage, query: DebugQuery) -> web.Response:
+    # One more than is shown tells whether something was left out.
+    items = list(islice(page.items, query.limit + 1))
+    shown = redact(msgspec.to_builtins(items[: query.limit]))
+    return _json(
+        {**page.summary, "limit": query.limit, "truncated": len(items) > query.limit, "items": shown}
+    )
+
+
+def _only(request: web.Request, allowed: Sequence[str]) -> None:
+    for name in request.query:
+        if name not in allowed:
+            raise web.HTTPBadRequest(text=f"unknown parameter {name!r}; allowed: {', '.join(allowed)}\n")
+
+
+def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str] = ()) -> DebugQuery:
+    """Raises HTTPBadRequest naming the parameter and what is allowed."""
+    _only(request, allowed)
+    text = request.query.get("limit", str(DEFAULT_LIMIT))
+    limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if not 1 <= limit <= MAX_LIMIT:
+        raise web.HTTPBadRequest(
+            text=f"limit: found {text!r}; allowed: a whole number from 1 to {MAX_LIMIT}\n"
+        )
+    place = request.query.get("place")
+    if place is not None and place not in places:
+        raise web.HTTPBadRequest(text=f"place: found {place!r}; allowed: {', '.join(places)}\n")
+    return DebugQuery(limit=limit, namespace=request.query.get("namespace"), place=place)

@@ -1,0 +1,65 @@
+"""What a process's HTTP server tells, and where it has it from: no library of HTTP is needed to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent_scheduler.serving.health import Check
+
+#: Items of a debug page, unless `?limit` says otherwise.
+DEFAULT_LIMIT = 100
+#: A page of this size takes some milliseconds, during which nothing is scheduled.
+MAX_LIMIT = 1000
+
+#: Takes a bare token where `Authorization` does not get through.
+TOKEN_HEADER = "X-Agent-Scheduler-Token"  # noqa: S105 - a header's name
+
+
+class ServingError(Exception):
+    """The server cannot be started. The message is complete."""
+
+
+class NotReady(Exception):
+    """What is asked for cannot be told yet. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DebugQuery:
+    """What a debug page is asked for; None means all. `limit` is the server's business, told for those who care."""
+
+    limit: int = DEFAULT_LIMIT
+    namespace: str | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DebugPage:
+    """What a debug page shows. `items` may be any number and is read only as far as the limit."""
+
+    summary: Mapping[str, Any]
+    items: Iterable[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the answers come from. None of these may block; what they give must encode as JSON.
+
+    What is None has no page: only a scheduler has a queue."""
+
+    #: Body and content type.
+    metrics: Callable[[], tuple[bytes, str]]
+    configuration: Callable[[], Mapping[str, Any]]
+    queue: Callable[[DebugQuery], DebugPage] | None = None
+    cache: Callable[[DebugQuery], DebugPage] | None = None
+    #: Of a namespace and a pod's name: whether there is such a pod, and what to show. Raises NotReady.
+    explain: Callable[[str, str], tuple[bool, Mapping[str, Any]]] | None = None
+    #: What a self-check finds. Raises NotReady.
+    check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
+    #: Values of `?place` that /debug/queue understands.
+    places: Sequence[str] = ()
+    #: Why the process should be restarted.
+    live: Sequence[Check] = ()
+    #: Why it is not, or not yet, doing its work.
+    ready: Sequence[Check] = ()
