@@ -122,3 +122,12 @@ def test_every_recorded_refusal_is_read_with_its_reason() -> None:
         assert found.message == answer["body"]["message"], exchange["name"]
         seen += 1
     assert seen > 20
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after", "throttles"), [(429, None, True), (503, 1.0, True), (503, None, False)]
+)
+def test_a_server_that_says_when_to_come_back_has_more_to_do_than_it_can(
+    status: int, retry_after: float | None, throttles: bool
+) -> None:
+    assert Failure(FailureClass.UNKNOWN, status, retry_after=retry_after).throttles is throttles
