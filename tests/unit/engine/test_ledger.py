@@ -89,3 +89,14 @@ def test_a_snapshot_that_lags_beyond_the_log_copies_everything() -> None:
     assert world.ledger.rows_since(0) is None
     snapshot.refresh()
     assert snapshot.columns.requested[0].tolist()[:2] == [0, 1000]
+
+
+def test_a_pod_that_goes_leaves_no_volumes_behind_though_its_node_is_not_known() -> None:
+    """Or its claims would be taken for used for ever."""
+    world = World()
+    pod = world.pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+    world.ledger.set_pod(pod, "nowhere")
+    assert world.ledger.volume_use.users(("default", "c"))
+    world.ledger.remove_pod(pod.uid)
+    assert not world.ledger.volume_use.users(("default", "c"))
+    assert world.ledger.check() == []
