@@ -59,7 +59,9 @@ class Attacher:
         if event.type == "DELETED":
             return
         now = orjson.loads(event.record.data)
-        before = None if event.previous is None else allocation_of(orjson.loads(event.previous.data))
+        # Who starts over with a store that went back looks at all that there is.
+        first = event.previous is None or self._world.backups.restoring
+        before = None if first or event.previous is None else allocation_of(orjson.loads(event.previous.data))
         allocation = allocation_of(now)
         if not allocation or before == allocation:
             return
