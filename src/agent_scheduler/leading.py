@@ -7,7 +7,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent_scheduler.config import Configuration, Source
 from agent_scheduler.config.schema import LeaderElection
@@ -19,9 +19,11 @@ from agent_scheduler.kube.recorder import NORMAL, EventRecorder
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 from agent_scheduler.shards.holders import Holders, lease_name
 from agent_scheduler.telemetry.logs import FilteringBoundLogger
+
+if TYPE_CHECKING:
+    from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 
 #: Seconds that the last event about a lease gets.
 _EVENTS_GRACE = 2.0
@@ -276,6 +278,9 @@ def coordinator_of(
     times: WatchTimes,
 ) -> Coordinator:
     """Of the scheduler's NodeShard. `lease_timing`: as the `timing` of `leases_of`."""
+    # Here, because most schedulers share no nodes.
+    from agent_scheduler.shards.coordinator import Coordinator
+
     sharding = configuration.sharding
     return Coordinator(
         transport,

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -51,12 +51,14 @@ from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.selfcheck import logged_check
 from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources
-from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.telemetry.gcpolicy import GcPolicy
 from agent_scheduler.telemetry.logs import get_logger, set_level
 from agent_scheduler.telemetry.looplag import LoopLag
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
+
+if TYPE_CHECKING:
+    from agent_scheduler.shards.coordinator import Coordinator
 
 #: Connections beyond those of the fast path's writes, so that none of these ever waits for one: lists, the lease,
 #: and reviews of who may read the metrics.

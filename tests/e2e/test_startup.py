@@ -38,6 +38,8 @@ HEAVY = (
 OF_OTHERS = (
     *(
         "kubernetes_asyncio",
+        "agent_scheduler.kube.exec_plugin",
+        "agent_scheduler.shards.coordinator",
         "agent_scheduler.apiserver",
         "agent_scheduler.demo",
         "agent_scheduler.explaining",

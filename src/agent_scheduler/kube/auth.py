@@ -27,7 +27,6 @@ from agent_scheduler.kube.credentials import (
     TokenFile,
     bearer,
 )
-from agent_scheduler.kube.exec_plugin import ExecPlugin
 from agent_scheduler.kube.kubeconfig import Kubeconfig, Section
 from agent_scheduler.kube.proxies import proxy_for
 from agent_scheduler.kube.retry import REAL, Clock
@@ -235,6 +234,9 @@ def _source(
     if spec is not None:
         if not isinstance(spec, dict):
             raise KubeConfigError(f"{user.where}.exec must be a mapping")
+        # Here, because few users have one, and it brings what it takes to run programs.
+        from agent_scheduler.kube.exec_plugin import ExecPlugin
+
         return ExecPlugin(
             spec,
             where=f"{user.where}.exec",
