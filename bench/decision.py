@@ -23,15 +23,15 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.config import load
-from agent_scheduler.engine.conflicts import judge
-from agent_scheduler.engine.decide import ClassViews, decide
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.nodeinfo import node_info
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
-from agent_scheduler.engine.refusals import Refusal
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.decide.conflicts import judge
+from agent_scheduler.engine.decide.decide import ClassViews, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.nodeinfo import node_info
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.objects import wire
 from bench.tables import spread, table

@@ -23,15 +23,15 @@ import msgspec
 
 from agent_scheduler.engine.dra import records as dra
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.objects import wire
 from bench.tables import short, table

@@ -21,17 +21,17 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.config import load
-from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.nodeinfo import node_info
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.select import Selection
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.nodeinfo import node_info
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.objects import wire
 from bench.tables import short, table

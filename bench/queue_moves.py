@@ -15,11 +15,11 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, pod_info
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, pod_info
 from agent_scheduler.objects import wire
 from bench.tables import table
 

@@ -52,7 +52,7 @@ COMPUTING = (
     TOGETHER[0],
     "tests/decisions/test_living.py",
     "tests/decisions/test_dra.py",
-    "tests/unit/engine/test_ledger_model.py",
+    "tests/unit/engine/state/test_ledger_model.py",
     "tests/unit/engine/test_pod_topology_spread.py",
     "tests/unit/engine/queueing/",
     "tests/decisions/",

@@ -2,6 +2,6 @@
 
 import sys
 
-from agent_scheduler.cli import main
+from agent_scheduler.cli.main import main
 
 sys.exit(main())

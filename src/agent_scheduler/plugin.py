@@ -1,23 +1,8 @@
 """What a plugin of another distribution imports; docs/plugins.md shows one. These names stay."""
 
-from agent_scheduler.engine.columns import Bools, Columns, Ints, Rows
-from agent_scheduler.engine.framework import (
-    Depends,
-    Filter,
-    PodRejected,
-    PreEnqueue,
-    Score,
-    default_normalize,
-    default_normalize_reversed,
-)
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.nodeinfo import NodeInfo
-from agent_scheduler.engine.plugins.args import ArgsError, PluginArgs
-from agent_scheduler.engine.podclass import PodClass
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, QueueingHint
-from agent_scheduler.engine.queueing.prehints import (
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import ClusterEventWithHint, QueueingHint
+from agent_scheduler.engine.events.prehints import (
     ALL_PODS,
     ANYWAY,
     AllPods,
@@ -29,7 +14,22 @@ from agent_scheduler.engine.queueing.prehints import (
     nobody_or_all,
     own_pod,
 )
-from agent_scheduler.engine.registration import Registration
+from agent_scheduler.engine.framework.args import ArgsError, PluginArgs
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.plugin import (
+    Depends,
+    Filter,
+    PodRejected,
+    PreEnqueue,
+    Score,
+    default_normalize,
+    default_normalize_reversed,
+)
+from agent_scheduler.engine.framework.registration import Registration
+from agent_scheduler.engine.state.columns import Bools, Columns, Ints, Rows
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 __all__ = [
     "ALL_PODS",

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.nodeinfo import node_info
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.objects import wire
 from tests.decisions import clusters, podparts
 from tests.decisions.clusters import MOST_NODES, Drawn

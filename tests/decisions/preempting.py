@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent_scheduler.engine.decide import Placement, decide
-from agent_scheduler.engine.framework import PodUnrankable, Profile
-from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
+from agent_scheduler.engine.decide.decide import Placement, decide
+from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
+from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets, budget
 from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.message import with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.select import Selection
 from agent_scheduler.engine.queueing.nominator import Nominator
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.policy import PodDisruptionBudget
 from tests.decisions.engine import DEFAULT, Engine
 from tests.decisions.plain import Obj

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine import interns
-from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.state import interns
 from tests.decisions import clusters, podparts
 from tests.decisions.clusters import ABOUT, drawn_about
 from tests.decisions.comparing import between

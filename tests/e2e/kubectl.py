@@ -84,7 +84,7 @@ def cluster(home: Path, *flags: str) -> Iterator[Kubectl]:
             [
                 sys.executable,
                 "-c",
-                "from agent_scheduler.cli import main; raise SystemExit(main())",
+                "from agent_scheduler.cli.main import main; raise SystemExit(main())",
                 "cluster",
                 "--port=0",
                 f"--kubeconfig-out={kubeconfig}",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from agent_scheduler.cli import main
+from agent_scheduler.cli.main import main
 
 from .conftest import Start
 from .processes import PATIENCE, PROGRAM

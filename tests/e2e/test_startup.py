@@ -74,7 +74,7 @@ def said_by(*arguments: str) -> str:
 
 def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
     modules = imported(said_by("-m", "agent_scheduler", "--help"))
-    assert "agent_scheduler.cli" in modules, "what is imported was told"
+    assert "agent_scheduler.cli.main" in modules, "what is imported was told"
     assert among(modules, HEAVY) == []
 
 
@@ -97,8 +97,8 @@ def test_a_command_is_explained_without_the_others(command: str, own: str) -> No
 
 
 def test_a_scheduler_is_made_without_what_its_first_bind_does_not_need() -> None:
-    modules = imported(said_by("-c", "import agent_scheduler.runtime"))
-    assert "agent_scheduler.fastpath.binder" in modules
+    modules = imported(said_by("-c", "import agent_scheduler.process.runtime"))
+    assert "agent_scheduler.binding.binder" in modules
     later = {"aiohttp", "prometheus_client", "importlib.metadata"}
     assert among(modules, [*OF_OTHERS, *later]) == []
 
@@ -113,5 +113,5 @@ async def test_a_scheduler_binds_without_what_other_commands_need(
     await plane.bound("pod")
     assert await scheduler.terminate() == 0
     modules = imported(scheduler.said())
-    assert "agent_scheduler.fastpath.binder" in modules, "what is imported was told"
+    assert "agent_scheduler.binding.binder" in modules, "what is imported was told"
     assert among(modules, OF_OTHERS) == []

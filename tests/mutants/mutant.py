@@ -3,7 +3,7 @@
 The file is a unified diff below a header that says what the mutant breaks and which tests have to notice:
 
     Breaks: one sentence, the promise that no longer holds.
-    Caught-by: tests/unit/engine/test_ledger.py tests/sim
+    Caught-by: tests/unit/engine/state/test_ledger.py tests/sim
 
 A hunk goes where its text stands, not where its line number points, so that patches outlive changes elsewhere in the
 file. It has to fit at exactly one place: a patch that fits nowhere, or anywhere, is an error and never a guess.

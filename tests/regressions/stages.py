@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.binding.result import ScheduleResult
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
-from agent_scheduler.fastpath.result import ScheduleResult
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import Begun, BindResult, Doubt
 from tests.embedded import EmbeddedCluster, until

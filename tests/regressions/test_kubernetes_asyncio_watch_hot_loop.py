@@ -19,8 +19,8 @@ import pytest
 
 from agent_scheduler.apiserver.errors import ApiError
 from agent_scheduler.apiserver.requests import Disturbance, Request
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.reflector import Reflector
 from tests.embedded import embedded_cluster, until

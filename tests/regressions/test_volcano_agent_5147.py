@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.engine.framework import Depends, Filter, Profile
+from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import AGENT, scheduling
 

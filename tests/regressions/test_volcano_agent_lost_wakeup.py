@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import AGENT, scheduling

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from agent_scheduler.engine.framework import Depends, Filter, Profile
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import AGENT, Running, scheduling
 

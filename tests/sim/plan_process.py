@@ -9,9 +9,9 @@ from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import parse_scheduler_configs
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.controlling.flags import LEASE, ControllersSettings
-from agent_scheduler.controlling.process import ControllersProcess
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.process.controller_flags import LEASE, ControllersSettings
+from agent_scheduler.process.controllers import ControllersProcess
 
 from .plan_load import Plans
 from .processes import Process

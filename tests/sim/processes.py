@@ -17,7 +17,7 @@ from agent_scheduler.engine.queueing.waking import PORTION
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.runtime import Runtime
+from agent_scheduler.process.runtime import Runtime
 
 from .configuring import names_of
 from .loop import PROCESS, START

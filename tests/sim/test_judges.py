@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.claim_writer import ClaimWriter
+from agent_scheduler.binding.device_waits import DeviceWaits
+from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.dra import pools
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.framework import Filter
+from agent_scheduler.engine.framework.plugin import Filter
 from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
 from agent_scheduler.engine.plugins.node_affinity import NodeAffinity
 from agent_scheduler.engine.plugins.node_ports import NodePorts
@@ -20,10 +24,6 @@ from agent_scheduler.engine.plugins.pod_topology_spread import PodTopologySpread
 from agent_scheduler.engine.plugins.taint_toleration import TaintToleration
 from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone
-from agent_scheduler.fastpath.binder import Binder
-from agent_scheduler.fastpath.claim_writer import ClaimWriter
-from agent_scheduler.fastpath.cluster import Cluster
-from agent_scheduler.fastpath.device_waits import DeviceWaits
 from agent_scheduler.kube import lease, reflector
 from agent_scheduler.kube.tls import Tls
 

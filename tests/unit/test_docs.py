@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent_scheduler.cli import controllers as controlling
+from agent_scheduler.cli import shards as shardmap
 from agent_scheduler.config import load_text, to_dict
 from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS
@@ -18,10 +20,8 @@ from agent_scheduler.config.reload import CHANGEABLE
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
 from agent_scheduler.config.sharding import load_sharding
 from agent_scheduler.config.sharding_schema import ShardingFile
-from agent_scheduler.controlling import command as controlling
-from agent_scheduler.engine.plugins import args
+from agent_scheduler.engine.framework import args
 from agent_scheduler.engine.shards.settings import POLICIES
-from agent_scheduler.shardmap import command as shardmap
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.sharding import ShardingMetrics

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent_scheduler.engine.profiles import REGISTRY
-from agent_scheduler.engine.registration import Registration, Registry
+from agent_scheduler.engine.framework.registration import Registration, Registry
+from agent_scheduler.engine.profiles.profiles import REGISTRY
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

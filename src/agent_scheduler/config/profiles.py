@@ -13,12 +13,24 @@ from agent_scheduler.config.errors import Invalid, Path, found
 from agent_scheduler.config.foreign import KUBE_API_GROUP
 from agent_scheduler.config.schema import Configuration, PluginConfig, Plugins, ProfileConfig
 from agent_scheduler.config.schema import PluginSet as Chosen
-from agent_scheduler.engine.bases import ABSENT, BASES
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.plugins.args import PluginArgs
-from agent_scheduler.engine.points import ALL, MULTI_POINT, PART_OF, Enabled, PluginSet
-from agent_scheduler.engine.profiles import ProfileError, ProfileSpec, UnknownPlugin, build_profile, is_absent
-from agent_scheduler.engine.registration import Registration, Registry
+from agent_scheduler.engine.framework.args import PluginArgs
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.points import (
+    ALL,
+    MULTI_POINT,
+    PART_OF,
+    Enabled,
+    PluginSet,
+)
+from agent_scheduler.engine.framework.registration import Registration, Registry
+from agent_scheduler.engine.profiles.bases import ABSENT, BASES
+from agent_scheduler.engine.profiles.profiles import (
+    ProfileError,
+    ProfileSpec,
+    UnknownPlugin,
+    build_profile,
+    is_absent,
+)
 
 #: Extension point -> the field of `Plugins` that is about it.
 _POINTS: Mapping[str, str] = {each.encode_name: each.name for each in fields(Plugins)}

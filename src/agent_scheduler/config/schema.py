@@ -49,7 +49,7 @@ class PluginSet(Section, frozen=True, kw_only=True):
 
 
 class Plugins(Section, frozen=True, kw_only=True):
-    """What is changed at each extension point; `engine.points` has the rules."""
+    """What is changed at each extension point; `engine.framework.points` has the rules."""
 
     multi_point: PluginSet = PluginSet()
     pre_enqueue: PluginSet = PluginSet()

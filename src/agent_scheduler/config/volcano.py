@@ -20,8 +20,8 @@ from agent_scheduler.config.errors import Invalid, Path, found
 from agent_scheduler.config.schema import API_VERSION, KIND, Configuration
 from agent_scheduler.config.volcano_args import Arguments, boolean, known, listed
 from agent_scheduler.config.volcano_fit import Wish, combined
-from agent_scheduler.engine.plugins.args import VolumeBindingArgs
-from agent_scheduler.engine.profiles import REGISTRY
+from agent_scheduler.engine.framework.args import VolumeBindingArgs
+from agent_scheduler.engine.profiles.profiles import REGISTRY
 
 _KEYS = ("actions", "tiers", "configurations", "metrics")
 

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from .classview import ClassView
-from .columns import NO_PORTS, Columns
-from .decide import ClassViews
+from .decide.classview import ClassView
+from .decide.decide import ClassViews
+from .decide.heads import REFUSED
+from .decide.snapshot import Snapshot
 from .dra.catalogue import Devices
-from .heads import REFUSED
-from .ledger import Ledger
-from .nodeinfo import same_for_scheduling
-from .podclass import PodClass
-from .podinfo import PodInfo
 from .queueing.queue import SchedulingQueue
 from .queueing.views import Place
-from .snapshot import Snapshot
+from .state.columns import NO_PORTS, Columns
+from .state.ledger import Ledger
+from .state.nodeinfo import same_for_scheduling
+from .state.podclass import PodClass
+from .state.podinfo import PodInfo
 from .volumes.catalogue import Catalogue
 
 

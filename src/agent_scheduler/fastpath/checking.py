@@ -15,22 +15,21 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.informers import Kind, Picture
 from agent_scheduler.engine import selfcheck
-from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.podclass import PodClass
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.selfcheck import Difference
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import FailureClass, RequestFailed
 from agent_scheduler.kube.paging import SLICE, collect
 from agent_scheduler.kube.reflector import Reflector
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Object, identify, is_older
-
-from .binder import Binder
-from .cluster import Cluster
-from .picture import Kind, Picture
 
 #: Seconds until what differs is read again: a watch that is well has told of it by then.
 SETTLES: Final = 3.0

@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent_scheduler.engine.classview import ClassView
-from agent_scheduler.engine.explain import Explanation, explain
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.binding.history import History
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.explain import Explanation, explain
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.views import Place, PodView
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.times import time_text
-
-from .cluster import Cluster
-from .history import History
 
 #: Places of pods that the queue does not have, beside those of `queueing.views.Place`.
 BOUND = "bound"

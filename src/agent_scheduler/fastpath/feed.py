@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-
-from .cluster import Entry
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 
 class Feed:

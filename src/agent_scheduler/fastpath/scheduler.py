@@ -17,43 +17,43 @@ from typing import Protocol
 # np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
-from agent_scheduler.engine.decide import ClassViews
+from agent_scheduler.binding.binder import Binder, BinderObserver
+from agent_scheduler.binding.calls import Calls, RateLimit
+from agent_scheduler.binding.device_waits import WaitObserver
+from agent_scheduler.binding.failure import AttemptObserver, FailureHandler
+from agent_scheduler.binding.history import History
+from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.binding.prebind import PreBind
+from agent_scheduler.binding.preemption import Gate, Preemption, PreemptionObserver
+from agent_scheduler.cluster import informers as picture
+from agent_scheduler.cluster.cluster import Cluster, ClusterObserver
+from agent_scheduler.cluster.resource_claims import ResourceClaims
+from agent_scheduler.cluster.storage import Storage
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.framework import PreEnqueue, Profile, Reads
-from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.engine.shards.membership import Membership, ShardingMode
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.status import StatusWriter
 from agent_scheduler.kube.transport import Transport
 
-from . import picture
-from .binder import Binder, BinderObserver
-from .calls import Calls, RateLimit
 from .checking import SelfCheck
-from .cluster import Cluster, ClusterObserver
-from .device_waits import WaitObserver
 from .explaining import Explainer
-from .failure import AttemptObserver, FailureHandler
 from .feed import Feed
-from .history import History
-from .messenger import KubeMessenger
-from .prebind import PreBind
-from .preemption import Gate, Preemption, PreemptionObserver
-from .resource_claims import ResourceClaims
 from .settings import FastPathSettings
 from .shard import Shard, within
-from .storage import Storage
 from .worker import Views, Worker, WorkerObserver
 from .worker_pool import WorkerPool
 

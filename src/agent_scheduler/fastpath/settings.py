@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agent_scheduler.binding.calls import RateLimit
+from agent_scheduler.binding.prebind import PREBIND_CONCURRENCY
+from agent_scheduler.binding.preemption import EVICTION_CONCURRENCY
 from agent_scheduler.config import Configuration, build_profiles
-from agent_scheduler.engine.conflicts import ConflictPolicy
-from agent_scheduler.engine.framework import Profile
+from agent_scheduler.engine.decide.conflicts import ConflictPolicy
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.shards.membership import ShardingMode
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
-
-from .calls import RateLimit
-from .prebind import PREBIND_CONCURRENCY
-from .preemption import EVICTION_CONCURRENCY
 
 #: Events sent at a time. Their rate is what is configured; this only has to be enough to reach it.
 _EVENT_CONCURRENCY = 4

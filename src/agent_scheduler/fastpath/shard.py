@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_shard import NodeShard
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.events import NODE_SHARD_UPDATE
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.shards.claims import Names
 from agent_scheduler.engine.shards.membership import Membership, ShardingMode
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 
 def within(membership: Membership, profiles: Mapping[str, Profile]) -> dict[str, Profile]:

@@ -19,21 +19,21 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from agent_scheduler.engine.classview import ClassView
-from agent_scheduler.engine.decide import ClassViews, Placement, decide
-from agent_scheduler.engine.framework import PodUnrankable
-from agent_scheduler.engine.podclaims import Demand
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.preemption import Attempt, Preemption
+from agent_scheduler.binding.result import ScheduleResult
+from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Rivals
-from agent_scheduler.engine.refusals import Refusal
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.podclaims import Demand
+from agent_scheduler.engine.state.podinfo import PodInfo
 
-from .binder import Binder
-from .cluster import Cluster, Entry
-from .failure import FailureHandler
-from .preemption import Attempt, Preemption
-from .result import ScheduleResult
 from .shard import Shard
 
 #: By profile, what is asked one after the other until one has a node; what the last says is told of a pod.

@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from .binder import Binder
-from .cluster import Entry
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.cluster.cluster import Entry
+
 from .feed import Feed
 from .worker import Unfinished, Worker
 

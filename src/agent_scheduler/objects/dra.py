@@ -1,7 +1,7 @@
 """Typed partial views of the objects of dynamic resource allocation (resource.k8s.io/v1).
 
 As in `wire`: only the fields that a decision needs, frozen, and what is not named costs nothing to skip. The spec of a
-claim stays bytes, because all claims of one template share them and it is read once for all (`engine.dra.claimspec`).
+claim stays bytes, because all claims of one template share them and it is read once for all (`engine.state.claimspec`).
 """
 
 from __future__ import annotations

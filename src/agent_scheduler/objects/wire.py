@@ -5,7 +5,7 @@ an object with fields nobody here thought of costs nothing and breaks nothing. S
 from a watch is a value, shared by whoever holds it.
 
 Parts that many pods have in common (resources, affinity, tolerations, node selector) stay `Raw` here. By their bytes
-`engine.podclass` knows pods that spell them the same way, and decodes them once for all of these.
+`engine.state.podclass` knows pods that spell them the same way, and decodes them once for all of these.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class PodResourceClaim(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """The `Raw` fields are decoded by `engine.podclass`, once for all pods that spell them alike."""
+    """The `Raw` fields are decoded by `engine.state.podclass`, once for all pods that spell them alike."""
 
     scheduler_name: str = ""
     node_name: str | None = None
@@ -196,7 +196,7 @@ class Node(Wire, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-# What `engine.podclass` finds inside the raw parts of a pod.
+# What `engine.state.podclass` finds inside the raw parts of a pod.
 
 
 class Toleration(Wire, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.telemetry.families import CounterFamily
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger, shows_debug
 from agent_scheduler.telemetry.metrics import Metrics

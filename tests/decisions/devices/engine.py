@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent_scheduler.engine.decide import ClassViews
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.allocation import Allocation
 from agent_scheduler.engine.dra.allocator import Refused
 from agent_scheduler.engine.dra.answers import answer
@@ -15,13 +16,12 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.extended import claim_for
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, Reservation, reserve, to_deallocate
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.nodeinfo import NodeInfo
-from agent_scheduler.engine.podclaims import PodRef
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
-from agent_scheduler.engine.profiles import REGISTRY, ProfileSpec, build_profile
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podclaims import PodRef
 from tests.decisions.devices.cases import EXTENDED, DeviceCase
 from tests.decisions.devices.validity import Cluster, Obj
 from tests.decisions.engine import DEFAULT, Engine

@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.apiserver import fault_plan
 from agent_scheduler.apiserver.fault_plan import KINDS, WATCH_KINDS, plan_of, read_plan
-from agent_scheduler.cli import main
+from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from agent_scheduler.config import ConfigurationError, add_run_arguments, build_profiles, load, load_text
-from agent_scheduler.engine.bases import DEFAULT_PLUGINS
-from agent_scheduler.engine.profiles import REGISTRY
+from agent_scheduler.engine.profiles.bases import DEFAULT_PLUGINS
+from agent_scheduler.engine.profiles.profiles import REGISTRY
 
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 

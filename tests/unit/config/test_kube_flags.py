@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.cli import main
+from agent_scheduler.cli.main import main
 from agent_scheduler.config import Configuration, ConfigurationError, add_run_arguments, load
 from agent_scheduler.config.kube_flags import REFUSED
 

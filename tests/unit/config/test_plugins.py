@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config import ConfigurationError, build_profiles, load_text
-from agent_scheduler.engine.framework import Depends, Filter, Profile, Score
-from agent_scheduler.engine.guard import PluginError, guarded
-from agent_scheduler.engine.registration import Registration
+from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile, Score
+from agent_scheduler.engine.framework.registration import Registration
+from agent_scheduler.engine.profiles.guard import PluginError, guarded
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 

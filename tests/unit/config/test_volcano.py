@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from agent_scheduler.config import ConfigurationError, build_profiles, load_text, to_dict
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.profiles import REGISTRY
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.profiles.profiles import REGISTRY
 
 PREDICATES = [
     "NodeUnschedulable",

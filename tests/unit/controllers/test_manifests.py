@@ -11,7 +11,7 @@ import yaml
 
 from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.config.sharding import load_sharding
-from agent_scheduler.controlling.flags import add_arguments, settings_of
+from agent_scheduler.process.controller_flags import add_arguments, settings_of
 from tests.kustomize import by_kubectl
 from tests.needed import kubectl
 from tests.sharded import ROOT

@@ -10,9 +10,9 @@ import pytest
 
 from agent_scheduler.controllers.sharding import retiring, writes
 from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
-from agent_scheduler.controlling.process import ControllersProcess
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
+from agent_scheduler.process.controllers import ControllersProcess
 from tests.embedded import until
 from tests.sharded import limits
 

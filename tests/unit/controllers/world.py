@@ -13,10 +13,10 @@ from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 from agent_scheduler.controllers.sharding.configuration import complete
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.controlling.flags import ControllersSettings
-from agent_scheduler.controlling.process import ControllersProcess
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.process.controller_flags import ControllersSettings
+from agent_scheduler.process.controllers import ControllersProcess
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.sharded import ShardedCluster
 

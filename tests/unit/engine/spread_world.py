@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.columns import Columns
-from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.pod_topology_spread import (
     PodTopologySpread,
     PodTopologySpreadScore,
 )
-from agent_scheduler.engine.podclass import PodClass
+from agent_scheduler.engine.state.columns import Columns
+from agent_scheduler.engine.state.podclass import PodClass
 from tests.decisions.plain import Obj, Refusal
 
 from .world import World, node, pod_json, read_pod

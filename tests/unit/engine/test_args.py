@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.config.codec import decode
 from agent_scheduler.config.errors import Invalid
-from agent_scheduler.engine.plugins import args
+from agent_scheduler.engine.framework import args
 
 KINDS: Mapping[str, type[args.PluginArgs]] = {
     "Fit": args.NodeResourcesFitArgs,

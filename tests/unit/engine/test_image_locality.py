@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.columns import IMAGES_KEPT
-from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.framework import Profile, WeightedScore
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.nodeinfo import NodeInfo, node_change_events, node_info, same_for_scheduling
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.plugin import Profile, WeightedScore
 from agent_scheduler.engine.plugins.image_locality import ImageLocality, with_tag
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.columns import IMAGES_KEPT
+from agent_scheduler.engine.state.nodeinfo import (
+    NodeInfo,
+    node_change_events,
+    node_info,
+    same_for_scheduling,
+)
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.plain import image_locality

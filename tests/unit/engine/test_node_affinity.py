@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from agent_scheduler.config import load_text
-from agent_scheduler.engine.classview import ClassView
-from agent_scheduler.engine.decide import Placement, decide
-from agent_scheduler.engine.framework import PodUnrankable, Profile
-from agent_scheduler.engine.nodeinfo import NodeInfo
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.decide import Placement, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.events.hints import QueueingHint
+from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
 from agent_scheduler.engine.plugins.node_affinity import REASON, REASON_ENFORCED, REASON_NAMED, NodeAffinity
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.hints import QueueingHint
-from agent_scheduler.engine.refusals import Refusal
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.settings import settings_of
 
 from .world import World, node

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.handle import Handle
+from agent_scheduler.engine.events.hints import QueueingHint
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.balanced_allocation import BalancedAllocation
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.plugins.node_resources_fit_score import (
@@ -17,8 +18,7 @@ from agent_scheduler.engine.plugins.node_resources_fit_score import (
     MostAllocated,
     RequestedToCapacityRatio,
 )
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.hints import QueueingHint
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.examples import examples
 
 from .world import World, node

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.events import Resource
 from agent_scheduler.engine.queueing.pod_events import pod_change_events
-from agent_scheduler.engine.requests import DEFAULTS
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.requests import DEFAULTS
 
 from .test_waking_hints import waiting, wakes
 from .world import pod_json, read_pod

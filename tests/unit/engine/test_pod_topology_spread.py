@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.nodeinfo import node_info
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.pod_topology_spread import REASON, REASON_MISSING
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.objects import wire
 from tests.decisions import plain, recording
 from tests.decisions.engine import Engine

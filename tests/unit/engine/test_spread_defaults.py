@@ -9,17 +9,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.labelselector import label_selector
-from agent_scheduler.engine.nodeinfo import node_info
-from agent_scheduler.engine.owners import OwnerKind, Owners
-from agent_scheduler.engine.plugins.args import PodTopologySpreadArgs
+from agent_scheduler.engine.framework.args import PodTopologySpreadArgs
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.pod_topology_spread import (
     PodTopologySpread,
     PodTopologySpreadScore,
     default_spread,
 )
-from agent_scheduler.engine.podclass import PodClass
+from agent_scheduler.engine.state.labelselector import label_selector
+from agent_scheduler.engine.state.nodeinfo import node_info
+from agent_scheduler.engine.state.owners import OwnerKind, Owners
+from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.engine import Engine

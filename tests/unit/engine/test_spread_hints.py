@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.hints import QueueingHint
+from agent_scheduler.engine.events.hints import QueueingHint
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 from .spread_world import (
     FILTER,

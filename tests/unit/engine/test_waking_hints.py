@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.dra.records import DeviceClassInfo
-from agent_scheduler.engine.features import HOST_NETWORK_USERS, RESTART_ALL
-from agent_scheduler.engine.namespaces import NamespaceInfo
-from agent_scheduler.engine.nodeinfo import node_change_events, same_for_scheduling
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import HintMap
 from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
 from agent_scheduler.engine.plugins.node_declared_features import NodeDeclaredFeatures
 from agent_scheduler.engine.plugins.node_name import NodeName
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import HintMap
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.features import HOST_NETWORK_USERS, RESTART_ALL
+from agent_scheduler.engine.state.namespaces import NamespaceInfo
+from agent_scheduler.engine.state.nodeinfo import node_change_events, same_for_scheduling
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 from .dra.objects import class_of
 from .world import node, pod_json, read_pod

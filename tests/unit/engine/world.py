@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from agent_scheduler.engine.columns import Columns
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
-from agent_scheduler.engine.rowlog import RowLog
-from agent_scheduler.engine.topology import Domains
+from agent_scheduler.engine.rules.topology import Domains
+from agent_scheduler.engine.state.columns import Columns
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.rowlog import RowLog
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import resource_value
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.conflicts import ConflictPolicy
-from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.history import History
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.decide.conflicts import ConflictPolicy
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.snapshot import Snapshot
-from agent_scheduler.fastpath.binder import Binder
-from agent_scheduler.fastpath.cluster import Cluster
-from agent_scheduler.fastpath.failure import FailureHandler
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.feed import Feed
-from agent_scheduler.fastpath.history import History
 from agent_scheduler.fastpath.worker import Worker
 from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
 from agent_scheduler.kube.errors import Failure, FailureClass

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_scheduler.config import load
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.kube.transport import Transport

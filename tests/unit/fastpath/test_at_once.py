@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_scheduler.fastpath.at_once import AtOnce
+from agent_scheduler.binding.at_once import AtOnce
 from tests.virtual import virtual_time
 
 

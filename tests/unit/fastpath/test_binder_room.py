@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.fastpath.calls import RateLimit
+from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.kube.transport import Answered, Response
 from tests.embedded import embedded_cluster, until
 

@@ -8,9 +8,10 @@ import pytest
 
 from agent_scheduler.apiserver.device_attaching import ATTACH_FAILED, ATTACHED, Attaching
 from agent_scheduler.apiserver.device_driver import DRIVER
-from agent_scheduler.engine.plugins.args import DynamicResourcesArgs
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.fastpath import calls, changes
+from agent_scheduler.binding import calls
+from agent_scheduler.cluster import changes
+from agent_scheduler.engine.framework.args import DynamicResourcesArgs
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from tests.embedded import PODS, until
 
 from ..kube.scripted import starting

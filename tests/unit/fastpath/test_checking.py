@@ -11,7 +11,7 @@ import pytest
 
 from agent_scheduler.apiserver.errors import ApiError
 from agent_scheduler.apiserver.requests import Disturbance, Request
-from agent_scheduler.engine.heads import REFUSED
+from agent_scheduler.engine.decide.heads import REFUSED
 from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.fastpath import checking
 from agent_scheduler.fastpath.checking import Report

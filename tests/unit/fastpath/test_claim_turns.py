@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from agent_scheduler.fastpath.claim_turns import Turn, Turns
+from agent_scheduler.binding.claim_turns import Turn, Turns
 
 KEY = ("default", "c")
 

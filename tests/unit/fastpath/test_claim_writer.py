@@ -9,14 +9,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from agent_scheduler.binding.claim_writer import ClaimWriter
+from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.records import FINALIZER, read_claim
 from agent_scheduler.engine.dra.reservation import Due, Lost, Part, Reservation, Write, due
-from agent_scheduler.engine.podclaims import PodClaim, PodRef
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.fastpath.claim_writer import ClaimWriter
-from agent_scheduler.fastpath.resource_claims import ResourceClaims
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import Patched
 

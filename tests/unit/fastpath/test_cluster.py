@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.unit.engine.world import node, pod_json, read_pod
 
 from .running import AGENT, Reports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import scheduling

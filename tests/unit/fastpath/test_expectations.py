@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.fastpath import calls
+from agent_scheduler.binding import calls
 from agent_scheduler.kube.transport import Headers, Response, Transport
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.kube.scripted import starting

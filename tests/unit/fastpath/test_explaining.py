@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent_scheduler.engine.classview import ClassView
+from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.transport import Response
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until

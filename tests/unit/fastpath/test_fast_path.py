@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.alike import Alike
-from agent_scheduler.engine.columns import Columns
-from agent_scheduler.engine.conflicts import ConflictPolicy
-from agent_scheduler.engine.framework import Depends, Filter
-from agent_scheduler.engine.points import PluginSet
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.decide.alike import Alike
+from agent_scheduler.engine.decide.conflicts import ConflictPolicy
+from agent_scheduler.engine.framework.plugin import Depends, Filter
+from agent_scheduler.engine.framework.points import PluginSet
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.columns import Columns
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import AGENT, SETTINGS, scheduling

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from agent_scheduler.fastpath.history import KEPT, LINGERS, History
+from agent_scheduler.binding.history import KEPT, LINGERS, History
 
 
 class World:

@@ -123,7 +123,7 @@ class Wrong:
 
 
 async def test_a_victim_that_is_not_seen_to_leave_is_evicted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_scheduler.fastpath.preemption._SEEN_WITHIN", 0.05)
+    monkeypatch.setattr("agent_scheduler.binding.preemption._SEEN_WITHIN", 0.05)
     async with embedded_cluster() as cluster:
         await full_node(cluster, pods=1)
         wrong = Wrong(cluster)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.fastpath.cluster import Cluster
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.transport import Response
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
@@ -204,7 +204,7 @@ class ThreeShortRests:
 async def test_victims_are_tried_again_after_a_rest_in_which_the_pod_may_go_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.fastpath.preemption._REST", ThreeShortRests())
+    monkeypatch.setattr("agent_scheduler.binding.preemption._REST", ThreeShortRests())
     async with embedded_cluster() as cluster:
         await full_node(cluster, pods=1)
         transport = Refusing(cluster, 403)

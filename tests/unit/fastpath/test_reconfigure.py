@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agent_scheduler.config import load_text
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.queueing.events import NODE_ADD
+from agent_scheduler.engine.events.events import NODE_ADD
+from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.embedded import embedded_cluster, until
 

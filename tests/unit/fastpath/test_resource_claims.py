@@ -17,10 +17,10 @@ from agent_scheduler.apiserver.device_attaching import Attaching, DeviceAttacher
 from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
 from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
 from agent_scheduler.apiserver.resource_claims import ResourceClaims as ClaimController
+from agent_scheduler.binding import calls, prebind
 from agent_scheduler.engine.dra import catalogue
-from agent_scheduler.engine.plugins.args import DynamicResourcesArgs
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.fastpath import calls, prebind
+from agent_scheduler.engine.framework.args import DynamicResourcesArgs
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 

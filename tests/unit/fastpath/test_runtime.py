@@ -12,7 +12,7 @@ import pytest
 from agent_scheduler.config import load_text
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
 from agent_scheduler.kube.transport import Endpoint
-from agent_scheduler.runtime import Runtime
+from agent_scheduler.process.runtime import Runtime
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 
 #: One that elects nobody.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.decide import ClassViews, Placement, decide
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.refusals import Refusal
+from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.shards.membership import Membership
-from agent_scheduler.engine.snapshot import Snapshot
 from agent_scheduler.fastpath.shard import within
 from tests.unit.engine.world import World, node
 

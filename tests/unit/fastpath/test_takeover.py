@@ -44,8 +44,8 @@ def readiness(process: Process) -> str:
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_scheduler.fastpath.picture.OTHERS_PATIENCE", 0.1)
-    monkeypatch.setattr("agent_scheduler.fastpath.picture.RENEWAL_PATIENCE", 0.1)
+    monkeypatch.setattr("agent_scheduler.cluster.informers.OTHERS_PATIENCE", 0.1)
+    monkeypatch.setattr("agent_scheduler.cluster.informers.RENEWAL_PATIENCE", 0.1)
 
 
 async def test_a_leader_goes_without_a_fresh_list_of_what_it_cannot_list_and_says_so() -> None:

@@ -14,7 +14,7 @@ from agent_scheduler.apiserver.requests import Request
 from agent_scheduler.config import load_text
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.shard import NODE_SHARDS
-from agent_scheduler.runtime import Runtime
+from agent_scheduler.process.runtime import Runtime
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.regressions.links import Tap
 

@@ -14,7 +14,7 @@ from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.objects.times import time_text
-from agent_scheduler.runtime import Runtime
+from agent_scheduler.process.runtime import Runtime
 from tests.embedded import until
 from tests.regressions.links import Tap, watching_through_a_relay
 from tests.regressions.stages import HeldBinds, HeldResults

@@ -7,8 +7,8 @@ import io
 import orjson
 import pytest
 
-from agent_scheduler.engine.nodeinfo import node_info
 from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder
+from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.fastpath.scheduler import FastPathObserver as Observer
 from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.kube.changes import Change, ChangeType

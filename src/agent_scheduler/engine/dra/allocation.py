@@ -12,9 +12,9 @@ import msgspec
 from agent_scheduler.objects import dra
 from agent_scheduler.objects.wire import NodeAffinity, NodeSelector
 
-from ..podspec import SpecError, check_node_affinity
-from ..reach import Reach, reach_of
-from .amounts import Amount, amount
+from ..state.amounts import Amount, amount
+from ..state.podspec import SpecError, check_node_affinity
+from ..state.reach import Reach, reach_of
 from .devices import DeviceId
 
 

@@ -15,9 +15,9 @@ import msgspec
 
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
 
-from ..nodeinfo import NodeInfo
-from ..nodeselection import reaches
-from ..podclaims import Demand
+from ..state.nodeinfo import NodeInfo
+from ..state.nodeselection import reaches
+from ..state.podclaims import Demand
 from .allocation import Allocation, Config, Picked
 from .budget import Budget
 from .catalogue import Devices

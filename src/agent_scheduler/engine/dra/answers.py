@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-from ..nodeinfo import NodeInfo
-from ..podclaims import Demand
+from ..state.nodeinfo import NodeInfo
+from ..state.podclaims import Demand
 from .allocation import Allocation
 from .allocator import CANNOT_ALLOCATE, NOT_ASKED, Refused, Undecided, allocate
 from .budget import Budget

@@ -11,7 +11,7 @@ back is another one: the pod has none, whatever older versions of the claim say.
 
 from __future__ import annotations
 
-from ..podclaims import ClaimKey
+from ..state.podclaims import ClaimKey
 from .allocation import Holding
 from .records import ClaimInfo
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from agent_scheduler.objects.quantity import UNIT
 
-from .amounts import Amount, units, written_like
+from ..state.amounts import Amount, units, written_like
 from .devices import Capacity, Facts, Policy
 
 

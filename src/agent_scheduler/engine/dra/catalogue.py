@@ -13,14 +13,14 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ..extended import CLASS_RESOURCE
-from ..podclaims import ClaimKey
+from ..state.claimspec import ClaimSpec
+from ..state.extended import CLASS_RESOURCE
+from ..state.podclaims import ClaimKey
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
 from .budget import ENDLESS, FILTER_TIMEOUT, PORTION, Budget
 from .checking import contradictions
-from .claimspec import ClaimSpec
 from .devices import PoolId
 from .pools import Pool
 from .records import ClaimInfo, DeviceClassInfo, Record, SliceInfo, same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ..podclaims import ClaimKey
+from ..state.podclaims import ClaimKey
 from .allocation import Use
 from .devices import PoolId
 from .pools import Pool

@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..extended import ExtendedNeeds
-from ..podclaims import Claimant, ClaimKey, Demand, Held, PodClaim, PodRef, Wanted
+from ..state.extended import ExtendedNeeds
+from ..state.podclaims import Claimant, ClaimKey, Demand, Held, PodClaim, PodRef, Wanted
 from .catalogue import RESERVED_AT_MOST, Devices
 from .records import ClaimInfo
 

@@ -14,8 +14,8 @@ import msgspec
 
 from agent_scheduler.objects import dra
 
-from ..reach import Reach
-from .amounts import Amount, amount
+from ..state.amounts import Amount, amount
+from ..state.reach import Reach
 
 #: Answers kept of one kind of device; expressions come from users.
 ANSWERS_KEPT: Final = 1024

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..nodeinfo import NodeInfo
-from ..podclaims import Demand
+from ..state.nodeinfo import NodeInfo
+from ..state.podclaims import Demand
 from .allocator import CANNOT_ALLOCATE, Refused
 from .catalogue import Devices
 from .extended import met_by_devices

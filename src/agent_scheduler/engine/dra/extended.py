@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..extended import ContainerNeed, ExtendedNeeds, is_extended
-from ..nodeinfo import NodeInfo
+from ..state.claimspec import ClaimSpec, Option, Request
+from ..state.extended import ContainerNeed, ExtendedNeeds, is_extended
+from ..state.nodeinfo import NodeInfo
 from .catalogue import Devices
-from .claimspec import ClaimSpec, Option, Request
 
 #: What the claim is called before it has a name.
 CLAIM = "<extended-resources>"

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ..podclaims import PodRef
+from ..state.claimspec import ClaimSpec, claim_spec
+from ..state.podclaims import PodRef
 from .allocation import Allocation
-from .claimspec import ClaimSpec, claim_spec
 from .records import EXTENDED_RESOURCE_CLAIM, FINALIZER
 
 #: What DynamicResources says of a claim that it has had deleted for its pod.

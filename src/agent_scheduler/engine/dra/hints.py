@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from ..nodeinfo import NodeInfo
-from ..podclaims import Demand, PodRef
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, own_pod
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, own_pod
+from ..state.nodeinfo import NodeInfo
+from ..state.podclaims import Demand, PodRef
+from ..state.podinfo import PodInfo
 from .allocator import Refused, Undecided
 from .answers import answer
 from .budget import Budget

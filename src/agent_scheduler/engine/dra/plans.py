@@ -6,10 +6,10 @@ from collections.abc import Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..podclaims import Demand
+from ..state.claimspec import ClaimSpec, Constraint, Option, Request, Toleration
+from ..state.podclaims import Demand
 from .catalogue import Devices
 from .cel import CelError, selector
-from .claimspec import ClaimSpec, Constraint, Option, Request, Toleration
 from .devices import Facts, Taint
 from .extended import CLAIM, Mapped, requests_for
 from .records import DeviceClassInfo

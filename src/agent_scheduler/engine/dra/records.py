@@ -17,14 +17,14 @@ from agent_scheduler.objects import dra, wire
 from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.salvage import salvage
 
-from ..extended import CLASS_RESOURCE
-from ..podclaims import ClaimKey
-from ..podspec import SpecError, check_node_affinity
-from ..reach import reach_of
+from ..state.amounts import amount
+from ..state.claimspec import ClaimSpec, claim_spec
+from ..state.extended import CLASS_RESOURCE
+from ..state.podclaims import ClaimKey
+from ..state.podspec import SpecError, check_node_affinity
+from ..state.reach import reach_of
 from .allocation import Holding, holding_of
-from .amounts import amount
 from .binding import Binding, binding_of
-from .claimspec import ClaimSpec, claim_spec
 from .devices import Device, Place, PoolId, device
 
 NOWHERE = Place()

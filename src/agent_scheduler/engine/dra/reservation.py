@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ..nodeinfo import NodeInfo
-from ..podclaims import ClaimKey, Demand, PodClaim, PodRef
+from ..state.nodeinfo import NodeInfo
+from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
 from .allocation import Allocation, Holding
 from .allocator import Refused
 from .answers import answer

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ..nodeinfo import NodeInfo
-from ..nodeselection import reaches
+from ..state.nodeinfo import NodeInfo
+from ..state.nodeselection import reaches
 from .catalogue import Devices
 from .devices import Device, DeviceId, Place, PoolId
 from .pools import Pool

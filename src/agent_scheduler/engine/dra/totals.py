@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..nodeinfo import NodeInfo
+from ..state.nodeinfo import NodeInfo
 from .catalogue import Devices
 from .devices import Device
 from .plans import asked

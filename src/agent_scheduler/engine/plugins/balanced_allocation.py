@@ -13,10 +13,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..columns import Bools, Columns, Ints, Rows
-from ..device_backed import ByFullness
-from ..framework import MAX_NODE_SCORE, Depends
-from ..podclass import PODS, PodClass
+from ..framework.plugin import MAX_NODE_SCORE, Depends
+from ..rules.device_backed import ByFullness
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.podclass import PODS, PodClass
 
 Floats = NDArray[np.float64]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import Amount, ByKeys, PodIndex, UpTo
-from .args import DefaultPreemptionArgs
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import Amount, ByKeys, PodIndex, UpTo
+from ..framework.args import DefaultPreemptionArgs
+from ..state.podinfo import PodInfo
 
 NAME = "DefaultPreemption"
 WAITING = "waiting for the preemption for this pod to be finished"

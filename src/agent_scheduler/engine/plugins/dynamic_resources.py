@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import Bools, Columns, Ints, Rows
 from ..dra.allocator import Refused, Undecided
 from ..dra.answers import Answer, answer
 from ..dra.budget import Budget
@@ -25,14 +24,22 @@ from ..dra.demand import missing
 from ..dra.explaining import lacking
 from ..dra.hints import Hints
 from ..dra.plans import plan_of
-from ..framework import Depends, Filter, PodRejected, Profile, Score, default_normalize
-from ..handle import Handle
-from ..ledger import Ledger
-from ..podclaims import Demand, PodRef
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..queueing.hints import ClusterEventWithHint
-from .args import DynamicResourcesArgs
+from ..events.hints import ClusterEventWithHint
+from ..framework.args import DynamicResourcesArgs
+from ..framework.handle import Handle
+from ..framework.plugin import (
+    Depends,
+    Filter,
+    PodRejected,
+    Profile,
+    Score,
+    default_normalize,
+)
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.ledger import Ledger
+from ..state.podclaims import Demand, PodRef
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
 
 NAME = "DynamicResources"
 

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import Columns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends, Reads, Score
-from ..handle import Handle
-from ..podclass import PodClass
+from ..framework.handle import Handle
+from ..framework.plugin import MAX_NODE_SCORE, Depends, Reads, Score
+from ..state.columns import Columns, Ints, Rows
+from ..state.podclass import PodClass
 
 _MIB: Final = 2**20
 _LEAST: Final = 23 * _MIB

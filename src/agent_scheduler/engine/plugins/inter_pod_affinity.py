@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..affinity_hints import affinity_events
-from ..columns import Bools, Columns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends, Filter, Score
-from ..handle import Handle
-from ..podclass import PodClass
-from ..podcounts import PodsMatching
-from ..podterms import ExistingTerm, TermKind
-from ..queueing.hints import ClusterEventWithHint
-from ..topology import Domains
+from ..events.hints import ClusterEventWithHint
+from ..framework.handle import Handle
+from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter, Score
+from ..rules.affinity_hints import affinity_events
+from ..rules.topology import Domains
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.podclass import PodClass
+from ..state.podcounts import PodsMatching
+from ..state.podterms import ExistingTerm, TermKind
 
 REASON_AFFINITY = "node(s) didn't match pod affinity rules"
 REASON_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"

@@ -14,18 +14,25 @@ import numpy as np
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 
-from ..columns import NODE_NAME, Bools, Columns, Ints, Rows
-from ..framework import Depends, Filter, PodRejected, PodUnrankable, Score, default_normalize
-from ..handle import Handle
-from ..interns import Interns
-from ..nodeinfo import NodeInfo
-from ..nodeselection import match_labels, match_selector, match_term
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..podspec import faults_of
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ANYWAY, ByKeys, Key, PodIndex
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ANYWAY, ByKeys, Key, PodIndex
+from ..framework.handle import Handle
+from ..framework.plugin import (
+    Depends,
+    Filter,
+    PodRejected,
+    PodUnrankable,
+    Score,
+    default_normalize,
+)
+from ..state.columns import NODE_NAME, Bools, Columns, Ints, Rows
+from ..state.interns import Interns
+from ..state.nodeinfo import NodeInfo
+from ..state.nodeselection import match_labels, match_selector, match_term
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
+from ..state.podspec import faults_of
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
 REASON_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"

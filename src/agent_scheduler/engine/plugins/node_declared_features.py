@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter
-from ..handle import Handle
-from ..nodeinfo import NodeInfo
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ANYWAY, ByKeys, Key, PodIndex, own_pod
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ANYWAY, ByKeys, Key, PodIndex, own_pod
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter
+from ..state.columns import Bools, Columns, Rows
+from ..state.nodeinfo import NodeInfo
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
 
 REASON = "node(s) didn't match Pod's required features"
 

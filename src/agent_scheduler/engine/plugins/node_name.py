@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..columns import NODE_NAME, Bools, Columns, Rows
-from ..framework import Depends, Filter
-from ..handle import Handle
-from ..nodeinfo import NodeInfo
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ByKeys, PodIndex
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ByKeys, PodIndex
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter
+from ..state.columns import NODE_NAME, Bools, Columns, Rows
+from ..state.nodeinfo import NodeInfo
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
 
 REASON = "node(s) didn't match the requested node name"
 

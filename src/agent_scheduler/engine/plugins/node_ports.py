@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import NO_PORTS, Bools, Columns, Rows
-from ..framework import Depends, Filter
-from ..handle import Handle
-from ..podclass import HostPort, PodClass
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ByKeys, Key, PodIndex
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ByKeys, Key, PodIndex
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter
+from ..state.columns import NO_PORTS, Bools, Columns, Rows
+from ..state.podclass import HostPort, PodClass
+from ..state.podinfo import PodInfo
 
 REASON = "node(s) didn't have free ports for the requested pod ports"
 

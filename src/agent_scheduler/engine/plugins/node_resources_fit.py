@@ -13,22 +13,22 @@ import numpy as np
 
 from agent_scheduler.objects.quantity import MAX_INT64, text_of
 
-from ..columns import Bools, Columns, Ints, Rows
 from ..dra.catalogue import Devices
 from ..dra.records import DeviceClassInfo, same
-from ..extended import is_extended as may_be_devices
-from ..framework import Depends, Filter
-from ..handle import Handle
-from ..interns import BASE_RESOURCES
-from ..ledger import Ledger
-from ..nodeinfo import NodeInfo
-from ..podclass import PODS, PodClass
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ANYWAY, Amount, ByKeys, Key, Own, PodIndex, UpTo
-from ..room_hints import RoomHints, fits, preempting_key
-from ..wanted import Wanted
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ANYWAY, Amount, ByKeys, Key, Own, PodIndex, UpTo
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter
+from ..rules.capacity_hints import RoomHints, fits, preempting_key
+from ..rules.wanted import Wanted
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.extended import is_extended as may_be_devices
+from ..state.interns import BASE_RESOURCES
+from ..state.ledger import Ledger
+from ..state.nodeinfo import NodeInfo
+from ..state.podclass import PODS, PodClass
+from ..state.podinfo import PodInfo
 
 _PODS = BASE_RESOURCES.index(PODS)
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..columns import CPU, MEMORY, Bools, Columns, Ints, Rows
-from ..curve import FULL, rates_of
-from ..device_backed import ByFullness
-from ..framework import MAX_NODE_SCORE, Depends
-from ..podclass import PODS, PodClass
-from ..wanted import Wanted
+from ..framework.plugin import MAX_NODE_SCORE, Depends
+from ..rules.curve import FULL, rates_of
+from ..rules.device_backed import ByFullness
+from ..rules.wanted import Wanted
+from ..state.columns import CPU, MEMORY, Bools, Columns, Ints, Rows
+from ..state.podclass import PODS, PodClass
 
 
 class _Allocation(ByFullness):

@@ -10,15 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter
-from ..handle import Handle
-from ..nodeinfo import NodeInfo
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..queueing.events import NODE_SHARD_UPDATE, ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
+from ..events.events import NODE_SHARD_UPDATE, ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter
 from ..shards.membership import Membership
+from ..state.columns import Bools, Columns, Rows
+from ..state.nodeinfo import NodeInfo
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
 
 NAME = "NodeShard"
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from agent_scheduler.objects.wire import Taint
 
-from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter
-from ..handle import Handle
-from ..nodeinfo import NodeInfo
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import nobody_or_all, own_pod
-from ..tolerance import tolerated
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import nobody_or_all, own_pod
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter
+from ..rules.tolerance import tolerated
+from ..state.columns import Bools, Columns, Rows
+from ..state.nodeinfo import NodeInfo
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
 
 REASON = "node(s) were unschedulable"
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter
-from ..handle import Handle
-from ..podclass import PodClass
-from ..queueing.hints import ClusterEventWithHint
+from ..events.hints import ClusterEventWithHint
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter
+from ..state.columns import Bools, Columns, Rows
+from ..state.podclass import PodClass
 from ..volumes import limits
 from ..volumes.attached import Attached, VolumeId
 from ..volumes.claims import Refused

@@ -16,18 +16,13 @@ import numpy as np
 
 from agent_scheduler.objects.quantity import MAX_INT64
 
-from ..columns import Bools, Columns, Ints, Rows
-from ..framework import MAX_NODE_SCORE, Depends, Filter, Reads, Score
-from ..handle import Handle
-from ..labelselector import Labels
-from ..nodeinfo import NodeInfo
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..podterms import SpreadConstraint
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ByKeys, Key, PodIndex, own_pod
-from ..spreading import (
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ByKeys, Key, PodIndex, own_pod
+from ..framework.args import PodTopologySpreadArgs
+from ..framework.handle import Handle
+from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter, Reads, Score
+from ..rules.spreading import (
     HOSTNAME,
     SYSTEM_DEFAULTS,
     Counted,
@@ -38,7 +33,12 @@ from ..spreading import (
     matching,
     spreading,
 )
-from .args import PodTopologySpreadArgs
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.labelselector import Labels
+from ..state.nodeinfo import NodeInfo
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
+from ..state.podterms import SpreadConstraint
 
 REASON = "node(s) didn't match pod topology spread constraints"
 REASON_MISSING = f"{REASON} (missing required label)"

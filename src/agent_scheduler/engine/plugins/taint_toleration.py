@@ -12,17 +12,17 @@ import numpy as np
 
 from agent_scheduler.objects.wire import Toleration
 
-from ..columns import Bools, Columns, Ints, Rows
-from ..framework import Depends, Filter, Score, default_normalize_reversed
-from ..handle import Handle
-from ..interns import Interns
-from ..nodeinfo import NodeInfo, Taints
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, QueueingHint
-from ..queueing.prehints import ALL_PODS, AllPods, ByKeys, Key, PodIndex, own_pod
-from ..tolerance import schedulable, tolerated
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, QueueingHint
+from ..events.prehints import ALL_PODS, AllPods, ByKeys, Key, PodIndex, own_pod
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter, Score, default_normalize_reversed
+from ..rules.tolerance import schedulable, tolerated
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.interns import Interns
+from ..state.nodeinfo import NodeInfo, Taints
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
 
 REASON = "node(s) had untolerated taint(s)"
 

@@ -1,5 +1,5 @@
 """VolumeBinding: a pod goes where all its claims can be had. The rule is in `volumes.binding`, and that of the score,
-which is given only where the arguments have a `shape`, in `volumes.scoring`.
+which is given only where the arguments have a `shape`, in `rules.storage_scoring`.
 
 What it promises for claims that wait for a consumer is kept by the binder, which reserves the volumes and has them
 bound before the pod is.
@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..columns import Bools, Columns, Ints, Rows
-from ..curve import rates_of
-from ..framework import Depends, Filter, PodRejected, Score
-from ..handle import Handle
-from ..podclass import PodClass
-from ..queueing.hints import ClusterEventWithHint
-from ..volumes import binding, scoring
+from ..events.hints import ClusterEventWithHint
+from ..framework.args import VolumeBindingArgs
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter, PodRejected, Score
+from ..rules import storage_scoring as scoring
+from ..rules.curve import rates_of
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.podclass import PodClass
+from ..volumes import binding
 from ..volumes.catalogue import Catalogue
 from ..volumes.claims import Refused
 from ..volumes.hints import binding_events, volumes_of
-from .args import VolumeBindingArgs
 
 
 class State(NamedTuple):

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter, PodRejected
-from ..handle import Handle
-from ..podclass import PodClass
-from ..queueing.hints import ClusterEventWithHint
+from ..events.hints import ClusterEventWithHint
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter, PodRejected
+from ..state.columns import Bools, Columns, Rows
+from ..state.podclass import PodClass
+from ..state.volumeusage import VolumeUse
 from ..volumes import restrictions
 from ..volumes.claims import Refused
 from ..volumes.hints import restriction_events, volumes_of
-from ..volumes.usage import VolumeUse
 
 
 class State(NamedTuple):

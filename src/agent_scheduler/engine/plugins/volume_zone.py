@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..columns import Bools, Columns, Rows
-from ..framework import Depends, Filter, PodRejected
-from ..handle import Handle
-from ..podclass import PodClass
-from ..queueing.hints import ClusterEventWithHint
+from ..events.hints import ClusterEventWithHint
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter, PodRejected
+from ..state.columns import Bools, Columns, Rows
+from ..state.podclass import PodClass
 from ..volumes import zone
 from ..volumes.claims import Refused
 from ..volumes.hints import volumes_of, zone_events

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from agent_scheduler.objects.policy import PodDisruptionBudget
 
-from ..labelselector import LabelSelector, label_selector
-from ..podcounts import Countable
-from ..podspec import SpecError
+from ..state.labelselector import LabelSelector, label_selector
+from ..state.podcounts import Countable
+from ..state.podspec import SpecError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

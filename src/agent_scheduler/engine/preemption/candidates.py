@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from ..podcounts import Countable
+from ..state.podcounts import Countable
 from .lesser import started
 
 #: Makes priorities positive, so that one victim more always adds to their sum.

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import NOBODY, Bools, Ints, Rows
-from ..ledger import Ledger
-from ..podclass import PodClass
-from ..podcounts import Countable
+from ..state.columns import NOBODY, Bools, Ints, Rows
+from ..state.ledger import Ledger
+from ..state.podclass import PodClass
+from ..state.podcounts import Countable
 from .budgets import Budgets
 
 #: Priorities kept. A cluster has few, but anybody who may make priority classes chooses their number.

@@ -19,17 +19,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..classview import ClassView
-from ..columns import Columns, Ints
-from ..compiled import CompiledFilter, compile_filters, count_reasons, first_refusing
-from ..framework import Depends, Profile
-from ..ledger import Ledger
-from ..podclass import PodClass
-from ..podinfo import PodInfo
-from ..podterms import TermKind
+from ..decide.classview import ClassView
+from ..decide.compiled import CompiledFilter, compile_filters, count_reasons, first_refusing
+from ..decide.refusals import Refused
+from ..decide.snapshot import Snapshot
+from ..framework.plugin import Depends, Profile
 from ..queueing.nominator import Nominator
-from ..refusals import Refused
-from ..snapshot import Snapshot
+from ..state.columns import Columns, Ints
+from ..state.ledger import Ledger
+from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
+from ..state.podterms import TermKind
 from .whatif import WhatIf
 
 Rivals = tuple[PodInfo, ...]

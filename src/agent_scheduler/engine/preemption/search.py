@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from ..classview import ClassView
-from ..columns import Columns, Ints, Rows
-from ..compiled import CompiledFilter, count_reasons, first_refusing
-from ..framework import Depends
-from ..ledger import Ledger
-from ..podcounts import Countable
-from ..podinfo import PodInfo
+from ..decide.classview import ClassView
+from ..decide.compiled import CompiledFilter, count_reasons, first_refusing
+from ..framework.plugin import Depends
+from ..state.columns import Columns, Ints, Rows
+from ..state.ledger import Ledger
+from ..state.podcounts import Countable
+from ..state.podinfo import PodInfo
 from .budgets import Budgets
 from .candidates import Candidate, Prospect
 from .lesser import Lesser, importance

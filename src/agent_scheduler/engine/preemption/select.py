@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..classview import ClassView
-from ..columns import NOBODY, Columns
-from ..ledger import Ledger
-from ..podinfo import PodInfo
-from ..refusals import Refused, fit_error
+from ..decide.classview import ClassView
+from ..decide.refusals import Refused, fit_error
+from ..state.columns import NOBODY, Columns
+from ..state.ledger import Ledger
+from ..state.podinfo import PodInfo
 from .budgets import Budgets
 from .candidates import Candidate, best_of
 from .lesser import LesserPods

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..columns import Bools, Columns, Ints, Rows
-from ..compiled import CompiledFilter
+from ..decide.compiled import CompiledFilter
+from ..state.columns import Bools, Columns, Ints, Rows
 from .candidates import LIFT, Candidate, Rank
 from .lesser import Roster, started
 

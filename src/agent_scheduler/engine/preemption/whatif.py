@@ -13,12 +13,12 @@ from types import TracebackType
 
 import numpy as np
 
-from ..columns import Amounts, Columns, Ints
-from ..ledger import Ledger
-from ..podclass import HostPort
-from ..podcounts import Countable
-from ..podterms import ExistingTerm
-from ..volumes.podvolumes import PodVolumes
+from ..state.columns import Amounts, Columns, Ints
+from ..state.ledger import Ledger
+from ..state.podclass import HostPort
+from ..state.podcounts import Countable
+from ..state.podterms import ExistingTerm
+from ..state.podvolumes import PodVolumes
 
 
 class WhatIf:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from .events import ClusterEvent
+from ..events.events import ClusterEvent
 
 
 class PodLike(Protocol):

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from sortedcontainers import SortedList
 
-from .hints import HintFn, HintMap
+from ..events.hints import HintFn, HintMap
+from ..events.prehints import ALL_PODS, Amount, ByKeys, Key, Own, PodIndex, UpTo
 from .inflight import InFlight
-from .prehints import ALL_PODS, Amount, ByKeys, Key, Own, PodIndex, UpTo
 
 
 class Told(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic
 
-from . import events as ev
+from ..events import events as ev
 from .entry import PodT
 from .places import Places
 from .requeue import AFTER_BACKOFF

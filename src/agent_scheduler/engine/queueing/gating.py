@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ..events.hints import HintMap
 from .entry import QueuedPodInfo
-from .hints import HintMap
 from .record import QueueRecorder
 
 

@@ -17,8 +17,8 @@ from typing import Generic
 
 from msgspec import Struct
 
+from ..events.events import POD_POPPED, ClusterEvent
 from .entry import PodT, QueuedPodInfo
-from .events import POD_POPPED, ClusterEvent
 
 #: An event, and the object that it is about before and after: the three values that a hint function gets.
 InFlightEvent = tuple[ClusterEvent, object | None, object | None]

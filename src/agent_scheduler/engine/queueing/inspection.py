@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic
 
+from ..events.events import ClusterEvent
+from ..events.hints import HintMap
 from .entry import PodT
-from .events import ClusterEvent
-from .hints import HintMap
 from .nominator import Nominator
 from .places import Places
 from .views import PendingCounts, Place, PodView, WaitingPod, waiting_pod

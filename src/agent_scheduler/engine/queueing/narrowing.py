@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Container, Generator, Mapping,
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+from ..events.events import ClusterEvent
+from ..events.hints import ClusterEventWithHint, HintFn, PluginHints
+from ..events.prehints import ALL_PODS, ByKeys, PreHintFn
 from .entry import PodT, QueuedPodInfo
-from .events import ClusterEvent
-from .hints import ClusterEventWithHint, HintFn, PluginHints
 from .podindex import Group
-from .prehints import ALL_PODS, ByKeys, PreHintFn
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, IMMEDIATELY, SKIP, RequeueJudge, Strategy
 from .unschedulable import Bucket, UnschedulablePool, each_once

@@ -12,10 +12,10 @@ from itertools import islice
 from math import inf
 from typing import Generic
 
+from ..events.events import POP_FROM_BACKOFF
 from .active import ActiveQueue
 from .backoff import BackoffQueue, BackoffSettings
 from .entry import PodT, QueuedPodInfo
-from .events import POP_FROM_BACKOFF
 from .gating import Gatekeeper
 from .inflight import InFlight
 from .record import PRE_HINT, QueueRecorder

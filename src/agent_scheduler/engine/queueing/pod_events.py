@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..events.events import ActionType, ClusterEvent, Resource
 from .entry import PodLike
-from .events import ActionType, ClusterEvent, Resource
 
 
 class _Changes(NamedTuple):

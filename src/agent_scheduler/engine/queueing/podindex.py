@@ -11,8 +11,8 @@ from typing import Generic
 from msgspec import Struct
 from sortedcontainers import SortedDict
 
+from ..events.prehints import Amount, Key, Own, PodIndex, UpTo
 from .entry import PodT, QueuedPodInfo
-from .prehints import Amount, Key, Own, PodIndex, UpTo
 
 
 class Group(Struct, Generic[PodT], eq=False, gc=False):

@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from . import events as ev
+from ..events import events as ev
+from ..events.events import ClusterEvent
+from ..events.hints import HintMap, indexes_of
 from .backoff import BackoffSettings
 from .entry import PodT, QueuedPodInfo
-from .events import ClusterEvent
 from .flushing import QueueFlushing
 from .gating import Gatekeeper, PreEnqueuePlugin
-from .hints import HintMap, indexes_of
 from .inspection import QueueInspection
 from .nominator import Nominator
 from .places import Places

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
+from ..events.hints import HintFn, HintMap
 from .entry import PodT, QueuedPodInfo
 from .eventindex import EventIndex
-from .hints import HintFn, HintMap
 from .inflight import InFlight
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, IMMEDIATELY, RequeueJudge, Strategy

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
+from ..events.events import ClusterEvent
+from ..events.hints import ERROR, QUEUE, SKIPS, HintFn, HintMap, PluginHints
 from .entry import QueuedPodInfo
-from .events import ClusterEvent
-from .hints import ERROR, QUEUE, SKIPS, HintFn, HintMap, PluginHints
 from .inflight import InFlightEvent
 from .record import QueueRecorder
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterator, KeysView, Mapping, Sequence
 from typing import Generic, NamedTuple
 
+from ..events.prehints import PodIndex
 from .entry import PodT, QueuedPodInfo
 from .heap import EntryHeap
 from .podindex import RefusedIndex
-from .prehints import PodIndex
 
 #: (profile, plugin) -> by what the pods that it refused are found.
 IndexesOf = Callable[[str, str], tuple[PodIndex, ...]]

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from ..events.hints import HintMap
 from .entry import QueuedPodInfo
-from .hints import HintMap
 
 
 class Place(StrEnum):

@@ -19,10 +19,10 @@ from typing import Generic
 
 from msgspec import Struct
 
-from . import events as ev
+from ..events import events as ev
+from ..events.events import ClusterEvent
+from ..events.hints import HintMap
 from .entry import PodT, QueuedPodInfo
-from .events import ClusterEvent
-from .hints import HintMap
 from .narrowing import Happening, Narrowing, Woken
 from .places import Places
 from .pod_events import pod_change_events

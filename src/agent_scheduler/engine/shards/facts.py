@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from agent_scheduler.objects import wire
 
-from ..nodeinfo import NodeInfo, node_info
-from ..requests import Amounts
+from ..state.nodeinfo import NodeInfo, node_info
+from ..state.requests import Amounts
 
 _READY = "Ready"
 
@@ -19,7 +19,7 @@ class NodeFacts(Struct, frozen=True, gc=False, kw_only=True):
 
     name: str
     labels: Mapping[str, str] = {}
-    #: In the ledger's units, each at most its `NODE_LIMIT` (`engine.requests`).
+    #: In the ledger's units, each at most its `NODE_LIMIT` (`engine.state.requests`).
     allocatable: Amounts = {}
     #: Whether its spec says unschedulable.
     cordoned: bool = False

@@ -14,9 +14,9 @@ If there are fewer nodes than all minimums together, an earlier shard has its ow
 A node that is in a shard by the shard's spec has a higher score there (`Stickiness.gain`) and passes its ranges by a
 margin, so that it moves for a gain only. A plan that was carried out is not changed by planning again.
 
-Utilisation is the sum of the requests of a node's active pods, as kube-scheduler counts them (`engine.requests`: with
-init containers, sidecars and overhead), of what is allocatable, at most 1, rounded to hundredths. Volcano counts app
-containers alone, against capacity.
+Utilisation is the sum of the requests of a node's active pods, as kube-scheduler counts them (`engine.state.requests`:
+with init containers, sidecars and overhead), of what is allocatable, at most 1, rounded to hundredths. Volcano counts
+app containers alone, against capacity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..requests import Amounts
+from ..state.requests import Amounts
 from .cascade import Cascade
 from .facts import NodeFacts
 from .plan import Plan

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..requests import Amounts
+from ..state.requests import Amounts
 from .settings import AllocationRateArgs, NodeLimitArgs, Range, ShardSettings, WarmupArgs
 
 Rows = NDArray[np.intp]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..requests import Amounts
+from ..state.requests import Amounts
 from .facts import NodeFacts
 from .naming import NameOrder
 from .policies import NO_RATE, Flags, Ints, Mark, Rows
@@ -222,7 +222,7 @@ class NodeColumns:
         for resource, column in self._rates.items():
             offered = self.offered[resource][rows]
             used = np.minimum(self._used[resource][rows], offered)
-            # Rounded half up. 200 times the largest amount is within 63 bits (`engine.requests.NODE_LIMIT`).
+            # Rounded half up. 200 times the largest amount is within 63 bits (`engine.state.requests.NODE_LIMIT`).
             rates = np.where(offered > 0, (200 * used + offered) // np.maximum(2 * offered, 1), NO_RATE)
             changed |= column[rows] != rates
             column[rows] = rates

@@ -14,8 +14,8 @@ from msgspec import Meta, Struct, field
 
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 
-from ..plugins.args import LabelKey
-from ..requests import Amounts
+from ..framework.args import LabelKey
+from ..state.requests import Amounts
 
 #: In the place of a shard's name: leftover nodes are in no shard.
 NOBODY: Final = "none"

@@ -16,7 +16,7 @@ from .policies import Flags, Ints, Rows
 
 NO_ROWS: Final[Rows] = np.zeros(0, dtype=np.intp)
 _BEYOND_ALL: Final = 2**63 - 1
-#: Sums are kept below it. No single amount is near it (`engine.requests.NODE_LIMIT`).
+#: Sums are kept below it. No single amount is near it (`engine.state.requests.NODE_LIMIT`).
 _SUM: Final = 2**62
 
 

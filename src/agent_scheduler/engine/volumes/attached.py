@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from ..state.migration import CSI_DRIVERS
+from ..state.podvolumes import ClaimKey, PodVolumes
+from ..state.volumeusage import VolumeUse
 from .catalogue import Catalogue
-from .migration import CSI_DRIVERS
-from .podvolumes import ClaimKey, PodVolumes
 from .records import ClaimInfo
-from .usage import VolumeUse
 
 #: (driver, handle): the volume as the driver knows it.
 VolumeId = tuple[str, str]

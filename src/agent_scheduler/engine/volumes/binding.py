@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import NODE_NAME, Bools, Columns, Rows
-from ..nodeselection import reached
+from ..state.columns import NODE_NAME, Bools, Columns, Rows
+from ..state.nodeselection import reached
+from ..state.podvolumes import PodVolumes
 from .catalogue import Catalogue
 from .claims import Refused, sort_claims
 from .matching import Wanted, matched, wanted
-from .podvolumes import PodVolumes
 from .provisioning import has_room, may_provision
 from .records import ClaimInfo, VolumeInfo
 

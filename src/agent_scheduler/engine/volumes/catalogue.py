@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ..reach import Reach
+from ..state.podvolumes import ClaimKey
+from ..state.reach import Reach
 from .assumptions import Assumptions
 from .demand import VolumeDemand, could_be_had, has_room, place_of, size_of
-from .podvolumes import ClaimKey
 from .records import (
     AttachmentInfo,
     CapacityInfo,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..state.podvolumes import ClaimUse, PodVolumes
 from .catalogue import Catalogue
-from .podvolumes import ClaimUse, PodVolumes
 from .records import WAIT_FOR_CONSUMER, ClaimInfo
 
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"

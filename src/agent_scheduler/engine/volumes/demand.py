@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..labelselector import LabelSelector
+from ..state.labelselector import LabelSelector
 from .records import CapacityInfo, VolumeInfo
 
 

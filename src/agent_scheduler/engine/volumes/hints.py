@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..nodeinfo import NodeInfo
-from ..podinfo import PodInfo
-from ..queueing.events import ActionType, ClusterEvent, Resource
-from ..queueing.hints import ClusterEventWithHint, HintFn, QueueingHint
-from ..queueing.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex
+from ..events.events import ActionType, ClusterEvent, Resource
+from ..events.hints import ClusterEventWithHint, HintFn, QueueingHint
+from ..events.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex
+from ..state.inline import conflicts
+from ..state.nodeinfo import NodeInfo
+from ..state.podinfo import PodInfo
+from ..state.podvolumes import PodVolumes
 from .catalogue import same
-from .inline import conflicts
-from .podvolumes import PodVolumes
 from .records import (
     WAIT_FOR_CONSUMER,
     CapacityInfo,

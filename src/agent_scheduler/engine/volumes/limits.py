@@ -15,12 +15,12 @@ from typing import Final
 
 import numpy as np
 
-from ..columns import NO_GUESTS, Bools, Columns, Rows
+from ..state.columns import NO_GUESTS, Bools, Columns, Rows
+from ..state.podvolumes import PodVolumes
+from ..state.volumeusage import mounts
 from .attached import Attached, VolumeId, handles
 from .catalogue import Catalogue
 from .claims import Refused, not_found, not_owned
-from .podvolumes import PodVolumes
-from .usage import mounts
 
 NAME: Final = "NodeVolumeLimits"
 REASON: Final = "node(s) exceed max volume count"

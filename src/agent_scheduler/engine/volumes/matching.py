@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
-from ..nodeinfo import NodeInfo
+from ..state.columns import Bools, Columns, Rows
+from ..state.nodeinfo import NodeInfo
+from ..state.podvolumes import ClaimKey
 from .catalogue import Catalogue
 from .demand import VolumeDemand, could_hold
-from .podvolumes import ClaimKey
 from .records import ClaimInfo, VolumeInfo
 from .shelves import Shelf
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
-from ..nodeinfo import NodeInfo
-from ..nodeselection import reached, reaches
+from ..state.columns import Bools, Columns, Rows
+from ..state.nodeinfo import NodeInfo
+from ..state.nodeselection import reached, reaches
 from .catalogue import Catalogue
 from .records import CapacityInfo, ClaimInfo
 from .shelves import Shelf

@@ -16,11 +16,11 @@ from agent_scheduler.objects import storage, wire
 from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, value
 from agent_scheduler.objects.salvage import salvage
 
-from ..labelselector import LabelSelector, Requirement, label_selector
-from ..podspec import SpecError, check_node_affinity
-from ..reach import Reach, reach_of
-from .migration import driver_affinity, in_tree_volume
-from .podvolumes import ClaimKey
+from ..state.labelselector import LabelSelector, Requirement, label_selector
+from ..state.migration import driver_affinity, in_tree_volume
+from ..state.podspec import SpecError, check_node_affinity
+from ..state.podvolumes import ClaimKey
+from ..state.reach import Reach, reach_of
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ..nodeinfo import NodeInfo
-from ..nodeselection import reaches
+from ..state.nodeinfo import NodeInfo
+from ..state.nodeselection import reaches
+from ..state.podvolumes import ClaimKey, PodVolumes
 from .binding import NO_VOLUME, NODE_CONFLICT, NOTHING_TO_BIND, Plan, plan
 from .catalogue import Catalogue
 from .claims import Refused
 from .matching import choose
-from .podvolumes import ClaimKey, PodVolumes
 from .provisioning import can_make
 from .records import BOUND_BY_CONTROLLER, SELECTED_NODE, ClaimInfo, VolumeInfo
 

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import NO_GUESTS, Bools, Columns, Rows
+from ..state.columns import NO_GUESTS, Bools, Columns, Rows
+from ..state.inline import Disk, conflicts
+from ..state.podvolumes import ClaimKey, PodVolumes
+from ..state.volumeusage import VolumeUse
 from .catalogue import Catalogue
 from .claims import Refused, not_found
-from .inline import Disk, conflicts
-from .podvolumes import ClaimKey, PodVolumes
 from .records import READ_WRITE_ONCE_POD
-from .usage import VolumeUse
 
 NAME: Final = "VolumeRestrictions"
 DISK_CONFLICT: Final = "node(s) had no available disk"

@@ -18,10 +18,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import numpy as np
 from sortedcontainers import SortedDict
 
-from ..columns import Columns, Ints, Rows
-from ..nodeinfo import NodeInfo
-from ..nodeselection import match_selector, reaches
-from ..reach import Reach
+from ..state.columns import Columns, Ints, Rows
+from ..state.nodeinfo import NodeInfo
+from ..state.nodeselection import match_selector, reaches
+from ..state.reach import Reach
 
 #: Demands with a shelf. One more costs a look at all things of its group.
 _KEPT: Final = 32

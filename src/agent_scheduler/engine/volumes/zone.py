@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..columns import Bools, Columns, Rows
+from ..state.columns import Bools, Columns, Rows
+from ..state.migration import BETA_REGION, BETA_ZONE, REGION, SEPARATOR, ZONE
+from ..state.podvolumes import PodVolumes
 from .catalogue import Catalogue
 from .claims import Refused, not_found
-from .migration import BETA_REGION, BETA_ZONE, REGION, SEPARATOR, ZONE
-from .podvolumes import PodVolumes
 from .records import WAIT_FOR_CONSUMER, ClaimInfo, VolumeInfo
 
 NAME: Final = "VolumeZone"

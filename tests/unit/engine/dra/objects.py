@@ -16,8 +16,8 @@ from agent_scheduler.engine.dra.records import (
     read_device_class,
     read_slice,
 )
-from agent_scheduler.engine.nodeinfo import NodeInfo
-from agent_scheduler.engine.podclaims import Demand, PodClaim
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podclaims import Demand, PodClaim
 from tests.unit.engine.world import node
 
 DRIVER = "d.example.com"

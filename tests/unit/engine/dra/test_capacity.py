@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.amounts import amount, written_like
 from agent_scheduler.engine.dra.capacity import consumption, fits
 from agent_scheduler.engine.dra.devices import Facts, device
+from agent_scheduler.engine.state.amounts import amount, written_like
 from agent_scheduler.objects import dra
 
 RANGE = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"}}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.dra.amounts import amount
 from agent_scheduler.engine.dra.cel import CelError, Selector, selector
 from agent_scheduler.engine.dra.celcost import MAX_COST
 from agent_scheduler.engine.dra.devices import Attribute, Capacity, Facts, facts
+from agent_scheduler.engine.state.amounts import amount
 
 D = "device.attributes['d.example.com']"
 C = "device.capacity['d.example.com']"

@@ -14,11 +14,11 @@ from agent_scheduler.engine.dra.explaining import lacking
 from agent_scheduler.engine.dra.extended_claim import manifest, name_of
 from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ClaimInfo, read_claim
 from agent_scheduler.engine.dra.reservation import Reservation, reserve
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.podclaims import Demand, PodRef
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podclaims import Demand, PodRef
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.unit.engine.dra.objects import N0, N1, books, class_of, device, slice_of
 from tests.unit.engine.world import pod_json, read_pod
 

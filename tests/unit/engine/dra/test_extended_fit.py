@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.nodeinfo import NodeInfo
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import QueueingHint
+from agent_scheduler.engine.events.prehints import ALL_PODS, Amount, ByKeys, UpTo
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import QueueingHint
-from agent_scheduler.engine.queueing.prehints import ALL_PODS, Amount, ByKeys, UpTo
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.unit.engine.dra.objects import books, class_of
 from tests.unit.engine.world import World, node
 

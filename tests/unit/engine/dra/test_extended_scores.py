@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.dra.records import read_claim
-from agent_scheduler.engine.framework import Profile
-from agent_scheduler.engine.plugins.args import (
+from agent_scheduler.engine.framework.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     ResourceSpec,
     ScoringStrategy,
 )
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
 from tests.decisions.devices.validity import Cluster
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import ClusterEventWithHint, QueueingHint
+from agent_scheduler.engine.events.prehints import ALL_PODS, ByKeys
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, QueueingHint
-from agent_scheduler.engine.queueing.prehints import ALL_PODS, ByKeys
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from tests.unit.engine.dra.objects import (
     DRIVER,
     allocated_to,

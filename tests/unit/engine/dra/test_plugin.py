@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import read_claim
 from agent_scheduler.engine.dra.reservation import Reservation, reserve
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
-from agent_scheduler.engine.podclaims import PodRef
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo, PodReader
-from agent_scheduler.engine.refusals import Refusal
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podclaims import PodRef
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from tests.decisions.engine import DEFAULT
 from tests.unit.engine.dra.objects import (
     N0,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.dra import search
 from agent_scheduler.engine.dra.allocator import Refused, allocate
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.podclaims import Demand, PodClaim
+from agent_scheduler.engine.state.podclaims import Demand, PodClaim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
 from tests.decisions.devices.validity import Obj, problems
 from tests.examples import examples

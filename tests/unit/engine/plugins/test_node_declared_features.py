@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.classview import ClassView
-from agent_scheduler.engine.decide import Placement, decide
-from agent_scheduler.engine.features import HOST_NETWORK_USERS, RESTART_ALL
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.refusals import Refusal
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.decide import Placement, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.features import HOST_NETWORK_USERS, RESTART_ALL
 from tests.unit.engine.world import World, node
 
 RESTARTING = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.events.events import NODE_ADD, NODE_SHARD_UPDATE
+from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.queueing.events import NODE_ADD, NODE_SHARD_UPDATE
-from agent_scheduler.engine.queueing.hints import HintMap, QueueingHint
 from agent_scheduler.engine.shards.membership import Membership
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podclass import PodClasses
 
 from ..world import node, pod_json, read_pod
 

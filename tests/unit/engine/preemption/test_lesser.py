@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
 
-from agent_scheduler.engine.labelselector import LabelSelector, Requirement
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budget, Budgets
 from agent_scheduler.engine.preemption.lesser import LesserPods, importance
+from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.examples import examples
 
 from ..world import World, node, pod_json, read_pod

@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide import ClassViews, Placement, decide
-from agent_scheduler.engine.nodeinfo import NodeInfo
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
+from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.refusals import Refusal
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.examples import examples
 
 from ..world import World, node, pod_json, read_pod

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
+from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Nominations, Rivals
 from agent_scheduler.engine.preemption.select import Preemption
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 from ..world import node, pod_json, read_pod
 from .test_select import Cluster

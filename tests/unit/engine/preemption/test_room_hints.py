@@ -6,15 +6,15 @@ import random
 from collections import Counter
 from typing import Any
 
-from agent_scheduler.engine.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
+from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.select import Selection
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 from ..world import node, pod_json, read_pod
 from .test_select import Cluster

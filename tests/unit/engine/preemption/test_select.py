@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.decide import ClassViews
-from agent_scheduler.engine.nodeinfo import NodeInfo
-from agent_scheduler.engine.plugins.args import DefaultPreemptionArgs
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.podinfo import PodInfo
 from agent_scheduler.engine.preemption.budgets import Budget, Budgets, budget
 from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.select import NEVER, TERMINATING, Preemption, Selection
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.policy import PodDisruptionBudget
 
 from ..world import World, node, pod_json, read_pod

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.columns import Columns
-from agent_scheduler.engine.labelselector import LabelSelector, Requirement
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.podterms import PodMatch
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.preemption.whatif import WhatIf
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.state.columns import Columns
+from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podterms import PodMatch
 from tests.examples import examples
 
 from ..world import World, node, pod_json, read_pod, sums_are_right

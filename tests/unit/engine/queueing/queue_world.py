@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
-from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
 PROFILE = "agent-scheduler"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, QueueingHint
-from agent_scheduler.engine.queueing.prehints import (
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import ClusterEventWithHint, QueueingHint
+from agent_scheduler.engine.events.prehints import (
     ALL_PODS,
     AllPods,
     Amount,

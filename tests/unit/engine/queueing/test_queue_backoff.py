@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 

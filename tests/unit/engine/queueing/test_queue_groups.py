@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.hints import QueueingHint
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.hints import QueueingHint
 
 from .queue_world import QUEUE, SKIP, Gate, Pod, World, on, pod
 

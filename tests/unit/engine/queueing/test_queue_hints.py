@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import ClusterEventWithHint, HintMap, QueueingHint
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
 from .queue_world import PROFILE, QUEUE, SKIP, Clock, Gate, Hint, Pod, World, on, pod

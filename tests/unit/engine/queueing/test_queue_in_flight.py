@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import QueueingHint
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import QueueingHint
 from agent_scheduler.engine.queueing.queue import QueueError
 
 from .queue_world import QUEUE, SKIP, Hint, Pod, World, on, own_update, pod, replace

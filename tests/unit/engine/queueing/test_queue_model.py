@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
 from tests.examples import examples
 
 from .queue_world import Gate, Pod, World, on, own_update, pod, replace, scheduling_gates

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
 
 from .queue_world import Pod, World, on, pod
 

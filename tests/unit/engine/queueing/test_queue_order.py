@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.queueing.queue import QueueError
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.hints import HintMap
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
-from agent_scheduler.engine.queueing.hints import HintMap
 
 from .queue_world import PROFILE, Gate, World, on, pod
 

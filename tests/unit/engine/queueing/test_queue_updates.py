@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 
 from .queue_world import QUEUE, SKIP, Gate, Hint, World, on, own_update, pod, replace, scheduling_gates
 

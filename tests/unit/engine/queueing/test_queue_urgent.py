@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
 
 from .queue_world import Gate, World, on, pod, replace
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.queueing import events as ev
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.queueing import waking
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
-from agent_scheduler.engine.queueing.hints import HintMap, QueueingHint
 from tests.examples import FACTOR, in_time
 
 from .queue_world import QUEUE, SKIP, Gate, Hint, Pod, World, on, pod, replace, scheduling_gates

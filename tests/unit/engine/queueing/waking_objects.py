@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from agent_scheduler.engine.features import KNOWN
-from agent_scheduler.engine.namespaces import NamespaceInfo
-from agent_scheduler.engine.nodeinfo import NodeInfo
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.events import Resource
+from agent_scheduler.engine.events.events import Resource
+from agent_scheduler.engine.state.features import KNOWN
+from agent_scheduler.engine.state.namespaces import NamespaceInfo
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 
 from ..dra import objects as dra
 from ..volumes import world as storage

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from agent_scheduler.engine.state.podvolumes import PodVolumes
+from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes import catalogue as catalogue_module
 from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.engine.volumes.podvolumes import PodVolumes
-from agent_scheduler.engine.volumes.usage import VolumeUse
 from tests.unit.stateful import model_test
 
 from .world import attachment, claim, csi_node, pod, put, storage_class, volume

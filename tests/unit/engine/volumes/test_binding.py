@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.binding import Plan, feasible, plan, reasons
 from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.podvolumes import PodVolumes
 
 from .world import Storage, capacity, claim, driver, node, pod, ref, storage_class, volume
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.queueing.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.engine.queueing.hints import HintMap, QueueingHint
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.events.hints import HintMap, QueueingHint
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.hints import (
     binding_events,
     limit_events,
     restriction_events,
     zone_events,
 )
-from agent_scheduler.engine.volumes.podvolumes import PodVolumes
 
 from ..world import pod_json, read_pod
 from .world import capacity, claim, csi_node, driver, node, pod, ref, storage_class, volume

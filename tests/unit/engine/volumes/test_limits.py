@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.state.podvolumes import PodVolumes
+from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.claims import Refused
 from agent_scheduler.engine.volumes.limits import feasible, plan, reasons
-from agent_scheduler.engine.volumes.podvolumes import PodVolumes
-from agent_scheduler.engine.volumes.usage import VolumeUse
 
 from .world import Json, Storage, attachment, claim, csi_node, node, pod, storage_class, volume
 

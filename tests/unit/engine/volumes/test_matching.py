@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.nodeselection import reached, reaches
-from agent_scheduler.engine.reach import Reach
+from agent_scheduler.engine.state.nodeselection import reached, reaches
+from agent_scheduler.engine.state.podvolumes import pod_volumes
+from agent_scheduler.engine.state.reach import Reach
 from agent_scheduler.engine.volumes.binding import Plan, judge, plan
 from agent_scheduler.engine.volumes.claims import Refused
 from agent_scheduler.engine.volumes.matching import choose, matched, wanted
-from agent_scheduler.engine.volumes.podvolumes import pod_volumes
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
 from agent_scheduler.engine.volumes.shelves import Shelf
 from tests.examples import examples

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from agent_scheduler.engine.decide import ClassViews, Placement, decide
-from agent_scheduler.engine.handle import Handle
-from agent_scheduler.engine.podclass import PodClasses
-from agent_scheduler.engine.podinfo import PodInfo
-from agent_scheduler.engine.points import PluginSet
+from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.preemption.whatif import WhatIf
-from agent_scheduler.engine.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.refusals import Refusal
-from agent_scheduler.engine.snapshot import Snapshot
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podvolumes import Recogniser
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
 from agent_scheduler.engine.volumes.limits import REASON as TOO_MANY
-from agent_scheduler.engine.volumes.podvolumes import Recogniser
 from agent_scheduler.engine.volumes.restrictions import CLAIM_IN_USE, DISK_CONFLICT
 from agent_scheduler.engine.volumes.zone import REASON as NO_ZONE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.nodeselection import reaches
+from agent_scheduler.engine.state.nodeselection import reaches
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import same
 from agent_scheduler.objects.quantity import MAX_INT64

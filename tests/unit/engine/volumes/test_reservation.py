@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import (
     DONE,

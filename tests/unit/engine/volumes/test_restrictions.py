@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from agent_scheduler.engine.state.podvolumes import PodVolumes
+from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Refused
-from agent_scheduler.engine.volumes.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.restrictions import feasible, plan, reasons
-from agent_scheduler.engine.volumes.usage import VolumeUse
 from tests.unit.stateful import model_test
 
 from .world import Storage, claim, node, pod

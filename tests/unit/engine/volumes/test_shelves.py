@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent_scheduler.engine.reach import Reach
+from agent_scheduler.engine.state.reach import Reach
 from agent_scheduler.engine.volumes.shelves import Shelves
 
 from .world import Storage, capacity, claim, driver, node, storage_class, volume

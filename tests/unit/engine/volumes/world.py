@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from agent_scheduler.engine.columns import Columns, Rows
-from agent_scheduler.engine.ledger import Ledger
-from agent_scheduler.engine.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.columns import Columns, Rows
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podvolumes import PodVolumes, pod_volumes
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.engine.volumes.podvolumes import PodVolumes, pod_volumes
 from agent_scheduler.engine.volumes.records import (
     AttachmentInfo,
     CapacityInfo,

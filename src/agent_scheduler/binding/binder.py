@@ -1,0 +1,480 @@
+"""The conflict-aware binder: takes the workers' results one by one, settles their races, and binds.
+
+    result ──> judge each candidate on the live ledger ──> assume ──> POST binding ──> confirm
+                  └─ none left: urgent retry                             └─ refused: forget, and do what that means
+
+A pod with claims is judged with the volumes of its candidates, and has its claims bound before it is (`prebind`).
+
+Judging and assuming happen in one step without an await, in the order in which the results came, so of two pods
+that want the last room exactly one gets it. A limited number of binds is under way at a time; results wait for their
+turn, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
+of decided ones. Most binds are one request that succeeds, for which no task is made; one that is not begun so, or
+fails, becomes a task. A bind in doubt that time alone can clear up waits beside them: its room stays taken, its turn
+not.
+
+Invariant: every result taken in ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.decide.compiled import CompiledFilter
+from agent_scheduler.engine.decide.conflicts import ConflictPolicy, judge
+from agent_scheduler.engine.decide.decide import Candidate
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.adaptive import AdaptiveConcurrency
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.driver import Begun
+
+from .at_once import raising
+from .failure import FailureHandler, Messenger
+from .prebind import PreBind, Reserved, Unavailable
+from .result import ScheduleResult
+
+#: Results that may wait for a bind to be sent, for each bind that may be under way.
+_WAITING_PER_SLOT = 2
+
+#: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch told of it.
+_ASK_AGAIN = 5.0
+
+
+class Choice(NamedTuple):
+    """A node that may be taken now, with what was reserved there and has to be written before the bind, if anything."""
+
+    candidate: Candidate
+    reserved: Reserved | None
+    filters: Sequence[CompiledFilter]
+
+
+class BindCall(Protocol):
+    """Sends one bind and finds out what became of it; never raises for what network or server do.
+
+    `begun`: a bind for this pod and node that has been sent and failed. `doubt`: what an earlier call for them left
+    open. The answer must cover that bind, too.
+    """
+
+    def __call__(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> Awaitable[BindResult]: ...
+
+
+class BeginCall(Protocol):
+    """Sends one bind at once, if it can, and tells `ended` later how it went. False: nothing was sent."""
+
+    def __call__(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool: ...
+
+
+def _never(pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+    return False
+
+
+class BinderObserver(Protocol):
+    """Is told what the binder did. Durations in seconds."""
+
+    def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
+        """A result was judged: candidates passed over, live re-checks passed and failed."""
+
+    def bound(self, outcome: BindOutcome, seconds: float, profile: str) -> None:
+        """A bind ended."""
+
+    def attempted(self, profile: str, result: str, started: float) -> None:
+        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
+
+    def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
+        """An attempt that began at clock `started` ended with the pod bound to a node."""
+
+    def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
+        """A bind came to nothing; the pod is requeued."""
+
+
+class Binder:
+    """Owner of the results not yet bound and of the binds under way."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        wake: Callable[[], None],
+        failures: FailureHandler,
+        messenger: Messenger,
+        bind: BindCall,
+        begin: BeginCall = _never,
+        policy: ConflictPolicy,
+        concurrency: int,
+        adapts: bool = False,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        observer: BinderObserver,
+        nominations: Nominations | None = None,
+        prebind: PreBind | None = None,
+    ) -> None:
+        """Without `prebind`, pods are bound whatever their claims are. `concurrency`: binds that may be under way at a
+        time; the most, if it `adapts` to what the server can do."""
+        self._cluster = cluster
+        self._wake = wake
+        self._failures = failures
+        self._messenger = messenger
+        self._bind = bind
+        self._begin = begin
+        self._policy = policy
+        self._concurrency = concurrency
+        self._adapts = adapts
+        self._limit = _limit(concurrency, adapts=adapts)
+        self._clock = clock
+        self._sleep = sleep
+        self._observer = observer
+        self._nominations = nominations
+        self._prebind = prebind
+        self._results: deque[ScheduleResult] = deque()
+        #: Those accepted, with their nodes, whose bind is not under way.
+        self._accepted: deque[tuple[ScheduleResult, str]] = deque()
+        #: Binds under way. Invariant: nothing is accepted and waits while there are fewer than may be.
+        self._sending = 0
+        #: What `run` runs binds in; None while nobody is in it.
+        self._tasks: asyncio.TaskGroup | None = None
+        #: Binds that were answered in this turn of the event loop and are not finished; they count as under way.
+        self._answers: list[tuple[ScheduleResult, str, BindResult]] = []
+        self._idle = asyncio.Event()
+        self._idle.set()
+        #: Results whose bind may still be carried out, though nothing is sent for them any more.
+        self._in_doubt = 0
+
+    def reconfigure(self, policy: ConflictPolicy, *, adapts: bool) -> None:
+        """From the next result on judge by this policy."""
+        self._policy = policy
+        if adapts != self._adapts:
+            self._adapts = adapts
+            self._limit = _limit(self._concurrency, adapts=adapts)
+            self.send()
+
+    @property
+    def concurrency(self) -> int:
+        """Binds that may be under way just now."""
+        return self._limit.now
+
+    def submit(self, result: ScheduleResult) -> None:
+        """Take over a worker's result. It waits for `judge`, and then for `send`."""
+        self._results.append(result)
+        self._idle.clear()
+
+    def has_room(self) -> bool:
+        """Whether another result may be submitted. When it becomes true again, `wake` is called."""
+        return len(self._results) + len(self._accepted) < _WAITING_PER_SLOT * self._limit.now
+
+    @property
+    def in_flight(self) -> int:
+        """Results that are not yet bound, refused or requeued."""
+        claims = 0 if self._prebind is None else self._prebind.under_way
+        return len(self._results) + len(self._accepted) + self._sending + self._in_doubt + claims
+
+    async def drained(self) -> None:
+        """Returns once nothing is under way but what can only be waited for: binds in doubt, up to a minute, and
+        claims that others have to bind."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                if self._prebind is not None:
+                    tasks.create_task(self._prebind.run(self._claims_ended, self._review_idle))
+                self.judge()
+                self.send()
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._tasks = None
+
+    # ---- judging
+
+    def judge(self) -> None:
+        """Settle all results that were submitted; without `run` they wait for it."""
+        if self._tasks is None:
+            return
+        try:
+            while self._results:
+                self._settle(self._results.popleft())
+        except Exception as error:
+            self._tasks.create_task(raising(error))
+            return
+        self._check_idle()
+        # A result that ended here made room without a bind being sent.
+        self._wake()
+
+    def _settle(self, result: ScheduleResult) -> None:
+        """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
+        entry, pod = result.entry, result.pod
+        cluster = self._cluster
+        if not cluster.waits(pod.uid):
+            cluster.queue.done(pod.uid)
+            return
+        if cluster.pods[pod.uid].cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
+            # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
+            # about it: the decision was about another class.
+            self._failures.outdated(entry)
+            return
+        try:
+            choice = self._choose(result)
+        except Exception as error:
+            # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
+            self._give_back(result)
+            problem = f"{type(error).__name__}: {error}"
+            self._observer.bind_failed(pod, result.placement.candidates[0].node_name, problem)
+            self._failures.error(entry, pod, problem, started=result.started)
+            return
+        if choice is None:
+            self._failures.outraced(entry, pod, started=result.started)
+            return
+        cluster.ledger.assume(pod, choice.candidate.row)
+        self._messenger.binding(pod)
+        if choice.reserved is not None and self._prebind is not None:
+            self._idle.clear()
+            self._prebind.start(result, choice.candidate.node_name, choice.reserved, choice.filters)
+        else:
+            self._accept(result, choice.candidate.node_name)
+
+    def _accept(self, result: ScheduleResult, node_name: str) -> None:
+        self._idle.clear()
+        self._accepted.append((result, node_name))
+
+    def _choose(self, result: ScheduleResult) -> Choice | None:
+        """The first candidate that is still good, and what was reserved there. The caller assumes it at once."""
+        candidates: Sequence[Candidate] = result.placement.candidates
+        if self._cluster.queue.nominator:
+            candidates = self._free(result)
+        filters: Sequence[CompiledFilter] | None = result.filters
+        prebind = self._prebind if result.cls.reserves else None
+        if prebind is not None:
+            filters = prebind.filters(result)
+            candidates = prebind.fitting(result, candidates, filters) if filters is not None else ()
+        while True:
+            verdict = judge(
+                self._cluster.ledger, candidates, filters or (), self._policy, seen=result.placement.seen
+            )
+            candidate = verdict.candidate
+            reserved = None
+            if candidate is not None and filters is not None and prebind is not None:
+                reserved = prebind.reserve(result, candidate, filters)
+            if isinstance(reserved, Unavailable):
+                candidates = candidates[verdict.conflicts + 1 :]
+                continue
+            self._observer.judged(
+                verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
+            )
+            return None if candidate is None else Choice(candidate, reserved, filters or ())
+
+    def _give_back(self, result: ScheduleResult) -> None:
+        """What is reserved for a pod with claims is no longer, or is its own by now."""
+        if self._prebind is not None and result.cls.reserves:
+            self._prebind.give_back(result.pod)
+
+    def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
+        """The pod's claims are written, or will not be, and nothing is reserved any more."""
+        if not problem:
+            self._accept(result, node_name)
+            self.send()
+            return
+        self._observer.bind_failed(result.pod, node_name, problem)
+        self._failures.error(result.entry, result.pod, problem, started=result.started)
+        self._check_idle()
+
+    def _free(self, result: ScheduleResult) -> Sequence[Candidate]:
+        """The candidates whose room is not kept for pods that are nominated there."""
+        candidates, nominations = result.placement.candidates, self._nominations
+        if nominations is None:
+            return candidates
+        return [each for each in candidates if not self._is_held(result, each, nominations)]
+
+    def _is_held(self, result: ScheduleResult, candidate: Candidate, nominations: Nominations) -> bool:
+        ledger = self._cluster.ledger
+        rivals = nominations.on(candidate.node_name, result.pod)
+        if not rivals or ledger.rows.get(candidate.node_name) != candidate.row:
+            return False
+        return not nominations.leave_room(
+            result.pod, result.cls, result.filters, ledger.columns, candidate.row, rivals
+        )
+
+    # ---- binding
+
+    def send(self) -> None:
+        """Have as many binds under way as may be, of results that have a node. Each end makes room for the next."""
+        if self._tasks is None or not self._accepted:
+            return
+        while self._accepted and self._sending < self._limit.now:
+            result, node_name = self._accepted.popleft()
+            self._sending += 1
+            if not self._begun(result, node_name):
+                self._tasks.create_task(self._carry_out(result, node_name, None))
+        self._wake()
+
+    def _begun(self, result: ScheduleResult, node_name: str) -> bool:
+        ended = partial(self._ended, result, node_name, self._clock())
+        try:
+            return self._begin(result.pod, node_name, ended)
+        except Exception as error:
+            # Nothing was sent. The other way fails alike, and is there to report it.
+            self._observer.bind_failed(result.pod, node_name, f"{type(error).__name__}: {error}")
+            return False
+
+    def _ended(
+        self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | Begun
+    ) -> None:
+        """What was begun has ended, or has to be gone on with. Called from the event loop."""
+        if self._tasks is None:
+            # All was left as it is when `run` was cancelled.
+            self._sending -= 1
+        elif isinstance(answer, Begun):
+            if answer.failure.throttles:
+                self._limit.refused()
+            self._tasks.create_task(self._carry_out(result, node_name, answer))
+        else:
+            took = self._clock() - began
+            self._limit.answered(took, under_way=self._sending)
+            self._observer.bound(answer.outcome, took, result.pod.scheduler_name)
+            if not self._answers:
+                asyncio.get_running_loop().call_soon(self._finish_answered)
+            self._answers.append((result, node_name, answer))
+
+    def _finish_answered(self) -> None:
+        """What was answered in one turn of the event loop is finished together (docs/decisions/0014)."""
+        answers, self._answers = self._answers, []
+        for result, node_name, answer in answers:
+            if self._tasks is not None:
+                try:
+                    self._finish(result, node_name, answer)
+                except Exception as error:
+                    # Nobody awaits this call, so it is raised where it ends the run.
+                    self._tasks.create_task(raising(error))
+        self._over(len(answers))
+
+    async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
+        try:
+            answer = await self._bind_while_it_helps(result, node_name, begun)
+            if self._is_open(result.pod, answer) and self._tasks is not None:
+                self._in_doubt += 1
+                self._tasks.create_task(self._wait_in_doubt(result, node_name, answer))
+            else:
+                self._finish(result, node_name, answer)
+        except asyncio.CancelledError:
+            # With `run`: what ends from now on begins nothing.
+            self._tasks = None
+            raise
+        finally:
+            self._over()
+
+    def _over(self, binds: int = 1) -> None:
+        self._sending -= binds
+        self.send()
+        self._check_idle()
+
+    def _review_idle(self) -> None:
+        self._idle.clear()
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        writing = 0 if self._prebind is None else self._prebind.writing
+        if not (self._results or self._accepted or self._sending or writing):
+            self._idle.set()
+
+    async def _bind_while_it_helps(
+        self, result: ScheduleResult, node_name: str, begun: Begun | None
+    ) -> BindResult:
+        """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait."""
+        answer = await self._try(result.pod, node_name, begun=begun)
+        while self._is_open(result.pod, answer) and not (answer.doubt and answer.doubt.then):
+            # No answer came from anywhere, so another pod's bind would fare no better. Binding to the same node once
+            # more cannot do harm: the server accepts one bind a pod, and the UID keeps a namesake out.
+            await self._sleep(_ASK_AGAIN)
+            answer = await self._try(result.pod, node_name, doubt=answer.doubt)
+        return answer
+
+    async def _wait_in_doubt(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
+        try:
+            while self._is_open(result.pod, answer):
+                await self._sleep(_ASK_AGAIN)
+                if answer.doubt is None or self._clock() >= answer.doubt.settles:
+                    answer = await self._try(result.pod, node_name, doubt=answer.doubt)
+            self._finish(result, node_name, answer)
+        finally:
+            self._in_doubt -= 1
+
+    async def _try(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
+        began = self._clock() if begun is None else begun.at
+        try:
+            answer = await self._bind(pod, node_name, begun=begun, doubt=doubt)
+        except Exception as error:
+            # Whatever broke, the request may have gone out.
+            self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
+            settles = self._clock() + DEFAULT_POLICY.settles
+            answer = BindResult(BindOutcome.UNKNOWN, doubt=Doubt(settles))
+        took = self._clock() - began
+        if begun is None and answer.outcome is BindOutcome.BOUND and answer.attempts == 1:
+            self._limit.answered(took, under_way=self._sending)
+        self._observer.bound(answer.outcome, took, pod.scheduler_name)
+        return answer
+
+    def _is_open(self, pod: PodInfo, answer: BindResult) -> bool:
+        """Whether neither the answer nor the watch has told what became of a bind. The watch does by a node, or by
+        the end of the pod. That it is being deleted tells nothing: its room would stay taken for as long as a
+        finalizer holds it."""
+        seen = self._cluster.pods.get(pod.uid)
+        return answer.outcome is BindOutcome.UNKNOWN and seen is not None and not seen.node_name
+
+    def _finish(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
+        """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
+        entry, pod = result.entry, result.pod
+        cluster = self._cluster
+        if result.cls.reserves:
+            self._give_back(result)
+        match answer.outcome:
+            case BindOutcome.BOUND:
+                cluster.ledger.confirm(pod.uid)
+                self._scheduled(result, node_name)
+            case BindOutcome.UNKNOWN:
+                # The watch has told meanwhile: the pod is bound or gone, and the ledger knows.
+                seen = cluster.pods.get(pod.uid)
+                if seen is not None and seen.node_name == node_name:
+                    self._scheduled(result, node_name)
+                else:
+                    cluster.queue.done(pod.uid)
+            case (
+                BindOutcome.BOUND_ELSEWHERE
+                | BindOutcome.RECREATED
+                | BindOutcome.DELETING
+                | BindOutcome.GATED
+                | BindOutcome.GONE
+            ):
+                # Where it belongs now the watch is about to say. Should that say nothing, it is tried again.
+                cluster.forget(pod)
+                problem = f"the API server says that the pod is {answer.outcome.value}"
+                self._failures.error(entry, pod, problem, started=result.started, tell=False)
+            case BindOutcome.REFUSED | BindOutcome.UNAVAILABLE:
+                problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"
+                cluster.forget(pod)
+                if self._prebind is None or not self._prebind.failed(result, node_name, problem):
+                    self._claims_ended(result, node_name, problem)
+                return
+        if self._prebind is not None and result.cls.reserves:
+            self._prebind.bound(pod)
+
+    def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
+        entry, pod = result.entry, result.pod
+        queue = self._cluster.queue
+        queue.scheduled(entry)
+        queue.done(pod.uid)
+        self._observer.pod_scheduled(pod, node_name, result.started)
+        self._failures.history.scheduled(pod.uid, node_name, started=result.started)
+        self._messenger.scheduled(pod, node_name)
+
+
+def _limit(concurrency: int, *, adapts: bool) -> AdaptiveConcurrency:
+    return AdaptiveConcurrency(concurrency) if adapts else AdaptiveConcurrency(concurrency, least=concurrency)

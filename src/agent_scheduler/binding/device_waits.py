@@ -1,0 +1,151 @@
+"""The wait of decided pods for their devices to be made ready: binding conditions (KEP-5007, PreBind).
+
+It ends when the claims' status says so, when a failure condition is True, when nothing came of it in time, or when the
+pod or an allocation is gone. What follows from a failure is the caller's: the pod's reservations are taken back, and a
+claim that is left to nobody is deallocated, so that the next attempt can choose other devices. After a restart the pod
+is decided on again, finds its claims allocated and reserved, and waits for what is left of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from agent_scheduler.cluster.changes import heard
+from agent_scheduler.cluster.resource_claims import ResourceClaims
+from agent_scheduler.engine.dra.binding import Binding, failed, late
+from agent_scheduler.engine.dra.reservation import Part, Reservation
+from agent_scheduler.engine.state.podinfo import PodInfo
+
+SUCCESS = "success"
+FAILURE = "failure"
+TIMEOUT = "timeout"
+
+
+class WaitMessenger(Protocol):
+    def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
+        """A BindingConditionsPending event."""
+
+
+class WaitObserver(Protocol):
+    def devices_awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """A pod has waited for devices of this driver: `success`, `failure` or `timeout`."""
+
+
+class DeviceWaits:
+    """Holds nothing of its own."""
+
+    def __init__(
+        self,
+        claims: ResourceClaims,
+        *,
+        messenger: WaitMessenger,
+        observer: WaitObserver,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._devices = claims.devices
+        self._changes = claims.changes
+        self._messenger = messenger
+        self._observer = observer
+        self._clock = clock
+        self._now = now
+
+    def concerns(self, reservation: Reservation) -> bool:
+        """Whether there may be something to wait for. A claim that others have allocated says so when it is seen."""
+        promise = reservation.promise
+        return bool(self._awaited(reservation)) or (
+            promise is not None and bool(promise.allocation.drivers_to_wait_for)
+        )
+
+    async def wait(
+        self,
+        pod: PodInfo,
+        reservation: Reservation,
+        *,
+        timeout: float,  # noqa: ASYNC109 - `bindingTimeout`
+        wanted: Callable[[], bool],
+    ) -> str:
+        """What went wrong; empty once all devices are ready. The claims are written. `wanted`: whether the pod still
+        is to go to its node."""
+        parts = (*self._awaited(reservation), *self._made(pod))
+        started = self._clock()
+        told = False
+        with self._changes.of([part.claim for part in parts]) as changed:
+            while True:
+                changed.clear()
+                self._devices.now = self._now().timestamp()
+                seen = [self._seen(part) for part in parts]
+                bindings = [each for each in seen if isinstance(each, Binding)]
+                if bindings and not told:
+                    told = True
+                    self._messenger.waits_for_devices(pod, reservation.node_name)
+                is_late = self._clock() - started >= timeout
+                status, problem = self._outcome(parts, seen, is_late, timeout)
+                if status:
+                    for driver in sorted(frozenset().union(*(each.drivers for each in bindings))):
+                        self._observer.devices_awaited(
+                            pod.scheduler_name, driver, status, self._clock() - started
+                        )
+                    return problem
+                if problem:
+                    return problem
+                if not wanted():
+                    return "the pod no longer waits"
+                await heard(changed, within=timeout - (self._clock() - started))
+
+    def _outcome(
+        self, parts: tuple[Part, ...], seen: list[Binding | bool | str], is_late: bool, timeout: float
+    ) -> tuple[str, str]:
+        """How it has ended, if it has, and what went wrong."""
+        is_ready = True
+        for part, found in zip(parts, seen, strict=True):
+            name = part.claim[1]
+            if isinstance(found, str):
+                return "", found
+            if isinstance(found, Binding):
+                if found.failure:
+                    return FAILURE, failed(name, found.failure)
+                is_late = is_late or found.is_late(self._devices.now, timeout)
+                is_ready = is_ready and found.is_ready
+                if not found.is_ready and is_late:
+                    return TIMEOUT, late(name)
+            elif not found:
+                is_ready = False
+                if is_late:
+                    return TIMEOUT, late(name)
+        return (SUCCESS if is_ready else ""), ""
+
+    def _seen(self, part: Part) -> Binding | bool | str:
+        """How far the devices of a claim are: whether there is nothing to wait for any more, which is not so as long as
+        the watch has not shown the allocation; or why there is nothing to wait for at all."""
+        claim = self._devices.claim(part.claim)
+        name = f"{part.claim[0]}/{part.claim[1]}"
+        if claim is None or claim.uid != part.uid:
+            return f"resourceclaim {name} does not exist any more"
+        if self._devices.allocation(part.claim) != part.holding:
+            return f"resourceclaim {name} was deallocated"
+        if claim.allocation is None:
+            return False
+        return True if claim.binding is None else claim.binding
+
+    def _awaited(self, reservation: Reservation) -> tuple[Part, ...]:
+        found = []
+        for part in reservation.parts:
+            if part.allocation is not None:
+                waits = bool(part.allocation.drivers_to_wait_for)
+            else:
+                claim = self._devices.claim(part.claim)
+                waits = claim is None or claim.allocation is None or claim.binding is not None
+            if waits:
+                found.append(part)
+        return tuple(found)
+
+    def _made(self, pod: PodInfo) -> tuple[Part, ...]:
+        """The claim that was made for the pod's extended resources."""
+        return tuple(
+            Part(claim.key, claim.uid, None, holding)
+            for claim in self._devices.made_for(pod.uid)
+            if (holding := self._devices.allocation(claim.key)) is not None
+        )

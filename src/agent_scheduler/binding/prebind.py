@@ -1,0 +1,504 @@
+"""From a chosen node to claims that are written: what happens to a pod with volumes or devices before its bind.
+
+    judged ──> reserve, with the judging ──> nothing to write: the bind
+                   └─> refused: next one        └─> else a task: write ──> wait ──> all there: the bind
+                                                                            └─> failed: nothing stays reserved
+
+A node is reserved on the books as they are, in the same step that assumes the pod. What has to be written, first of all
+where the pod is about to go (`expectations`), is written a request at a time, outside the places that binds have.
+Reserving claims for a pod is a few requests that mostly succeed, for which no task is made; what is not begun so, or
+fails, becomes a task. What was written for volumes stays when an attempt fails; reservations of resource claims are
+taken back.
+
+Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is told; a
+pod is bound only when the watch has shown its volume claims to be bound, the API server has its resource claims
+reserved for it, and the devices of these are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final, NamedTuple
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.resource_claims import ResourceClaims, pod_ref
+from agent_scheduler.cluster.storage import Storage
+from agent_scheduler.engine.decide.compiled import (
+    CompiledFilter,
+    compile_filters,
+    first_refusing,
+)
+from agent_scheduler.engine.decide.decide import Candidate
+from agent_scheduler.engine.dra.allocator import Refused as DevicesRefused
+from agent_scheduler.engine.dra.extended_claim import DELETED
+from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL
+from agent_scheduler.engine.dra.reservation import Reservation as ClaimReservation
+from agent_scheduler.engine.dra.reservation import reserve as reserve_claims
+from agent_scheduler.engine.framework.plugin import Depends, Profile
+from agent_scheduler.engine.plugins.volume_binding import VolumeBinding
+from agent_scheduler.engine.state.podclaims import Demand
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.volumes.claims import Refused as VolumesRefused
+from agent_scheduler.engine.volumes.reservation import (
+    Reservation,
+    reserve,
+)
+from agent_scheduler.kube.bind import DEFAULT_POLICY
+from agent_scheduler.kube.errors import FailureClass
+from agent_scheduler.objects.times import time_text
+
+from .at_once import AtOnce, raising
+from .claim_writer import BeginCall, ClaimWriter, Halted, PatchCall
+from .device_waits import DeviceWaits, WaitMessenger, WaitObserver
+from .expectations import Expectations
+from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
+from .result import ScheduleResult
+from .volume_writer import VolumeWriter
+
+#: Writes of claims and volumes under way at a time.
+PREBIND_CONCURRENCY: Final = 32
+
+#: Seconds until a claim that a refused pod has to lose is tried again.
+_INSIST: Final = 5.0
+
+#: Is told how it ended for a pod: what went wrong, or nothing.
+Ended = Callable[[ScheduleResult, str, str], None]
+
+
+class Reserved(NamedTuple):
+    """What was taken for a pod and has to be written before its bind."""
+
+    volumes: Reservation | None
+    claims: ClaimReservation | None
+
+
+class Unavailable(NamedTuple):
+    """The node has no longer what the pod needs; nothing is taken."""
+
+
+UNAVAILABLE: Final = Unavailable()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    result: ScheduleResult
+    node_name: str
+    reserved: Reserved
+    timeout: float
+
+
+class _Work(NamedTuple):
+    """What is to be done beside, and what instead if it can no longer be."""
+
+    run: Callable[[], Awaitable[None]]
+    drop: Callable[[], None]
+
+
+class PreBind:
+    """Owner of the pods whose claims are being written."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        storage: Storage,
+        claims: ResourceClaims,
+        profile_of: Callable[[str], Profile],
+        patch: PatchCall,
+        begin: BeginCall,
+        create: CreateCall,
+        delete: DeleteCall,
+        is_pending: Callable[[PodInfo], Awaitable[bool | None]],
+        messenger: WaitMessenger,
+        observer: WaitObserver,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
+        """`is_pending` asks the API server whether a pod has no node yet; None: it does not say."""
+        self._cluster = cluster
+        self._storage = storage
+        self._claims = claims
+        self._writer = ClaimWriter(claims, patch, begin)
+        self._extended = ExtendedClaims(
+            claims, writer=self._writer, patch=patch, create=create, delete=delete
+        )
+        self._profile_of = profile_of
+        self._expectations = Expectations(cluster, patch, begin)
+        self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=clock)
+        self._waits = DeviceWaits(claims, messenger=messenger, observer=observer, clock=clock, now=now)
+        self._now = now
+        self._is_pending = is_pending
+        self._work: asyncio.Queue[_Work] = asyncio.Queue()
+        #: Jobs that need no task as long as all goes well.
+        self._at_once: AtOnce[_Job] = AtOnce(
+            self._begun_at_once, self._hand_over, at_most=PREBIND_CONCURRENCY
+        )
+        self._ended: Ended | None = None
+        self._writing_changed: Callable[[], None] = lambda: None
+        #: UID of each pod that is bound with resource claims written for it -> these. Until its bind has ended.
+        self._written: dict[str, ClaimReservation] = {}
+        #: UIDs of the refused pods that wait for a claim of theirs to be given back.
+        self._insisting: set[str] = set()
+        #: Pods whose claims are being written, or taken back.
+        self.under_way = 0
+        #: Those of them that wait for nobody but the API server.
+        self.writing = 0
+
+    # ---- in the step that judges
+
+    def filters(self, result: ScheduleResult) -> Sequence[CompiledFilter] | None:
+        """The filters of a pod with volumes on storage as it is now; None if no node will do any more."""
+        if result.cls.volumes is None or self._cluster.catalogue.version == result.catalogue_version:
+            return result.filters
+        profile = self._profile_of(result.pod.scheduler_name)
+        compiled, rejection = compile_filters(profile, result.cls, self._cluster.handle)
+        return compiled if rejection is None else None
+
+    def fitting(
+        self, result: ScheduleResult, candidates: Sequence[Candidate], filters: Sequence[CompiledFilter]
+    ) -> Sequence[Candidate]:
+        """The candidates on which `filters` agree with those of the decision, rows being as they were."""
+        if filters is result.filters:
+            return candidates
+        ledger = self._cluster.ledger
+        # What depends on the cluster is asked of whichever row is taken.
+        again = [each for each in filters if each.plugin.depends is not Depends.CLUSTER]
+        return [
+            each
+            for each in candidates
+            if ledger.rows.get(each.node_name) == each.row
+            and first_refusing(again, ledger.columns, each.row) is None
+        ]
+
+    def reserve(
+        self, result: ScheduleResult, candidate: Candidate, filters: Sequence[CompiledFilter]
+    ) -> Reserved | Unavailable | None:
+        """Take what the pod needs of the candidate; None where there is nothing that has to be written."""
+        node, cls, pod = self._cluster.ledger.node(candidate.node_name), result.cls, result.pod
+        if node is None:
+            return UNAVAILABLE
+        volumes: Reservation | None = None
+        if cls.volumes is not None and _binding(filters) is not None:
+            taken = reserve(cls.volumes, self._cluster.catalogue, node, pod.uid)
+            if isinstance(taken, VolumesRefused):
+                return UNAVAILABLE
+            volumes = None if taken.all_bound else taken
+        claims: ClaimReservation | None = None
+        if cls.claims is not None and not cls.claims.is_empty:
+            found = reserve_claims(
+                pod.claims, cls.claims, self._cluster.devices, node, pod_ref(pod), at=time_text(self._now())
+            )
+            if isinstance(found, DevicesRefused):
+                self._storage.give_back(pod.uid)
+                return UNAVAILABLE
+            if found.parts or found.promise is not None or self._names(pod):
+                claims = found
+        return None if volumes is None and claims is None else Reserved(volumes, claims)
+
+    def give_back(self, pod: PodInfo) -> None:
+        """What the pod still counts on is for others, but for what has been written."""
+        self._storage.give_back(pod.uid)
+        self._claims.give_back(pod.uid)
+
+    def deallocate(self, pod: PodInfo, demand: Demand) -> str:
+        """No node will do for a pod with resource claims: have one given back that keeps it from other nodes, if there
+        is one (DynamicResources' PostFilter). What is to be said of that."""
+        if demand.left_over:
+            self._insist(pod, lambda: self._remove_left_over(pod))
+            return DELETED
+        claim = self._writer.to_deallocate(demand, pod)
+        if claim is None:
+            return STILL
+
+        async def send() -> bool:
+            begun = False
+
+            def wanted() -> bool:
+                """Not if an attempt has begun meanwhile, which may count on the claim. One that begins later waits for
+                its turn to write it, so what came of this has to be known by then."""
+                nonlocal begun
+                begun = begun or pod.uid not in self._cluster.ledger.placements
+                return begun and self._cluster.waits(pod.uid)
+
+            failure = await self._writer.deallocate(claim, wanted=wanted)
+            # What else became of the claim the watch tells.
+            return failure is None or failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND)
+
+        self._insist(pod, send)
+        return DEALLOCATED
+
+    def _insist(self, pod: PodInfo, send: Callable[[], Awaitable[bool]]) -> None:
+        """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up."""
+        uid = pod.uid
+        if uid in self._insisting:
+            return
+
+        async def repeat() -> None:
+            try:
+                while True:
+                    pending = await self._is_pending(pod) if self._cluster.waits(uid) else False
+                    # A pod that has a node, whatever the watch has shown, uses what would be given back.
+                    if pending is False or (pending and await send()):
+                        return
+                    await asyncio.sleep(_INSIST)
+            finally:
+                self._insisting.discard(uid)
+
+        self._insisting.add(uid)
+        self._work.put_nowait(_Work(repeat, lambda: self._insisting.discard(uid)))
+
+    # ---- beside
+
+    def start(
+        self,
+        result: ScheduleResult,
+        node_name: str,
+        reserved: Reserved,
+        filters: Sequence[CompiledFilter],
+    ) -> None:
+        """Have the claims written; the pod is assumed on the node already."""
+        plugin = _binding(filters) if reserved.volumes is not None else None
+        job = _Job(result, node_name, reserved, plugin.bind_timeout if plugin is not None else 0.0)
+        self._begin(reserved.volumes is None)
+        if reserved.volumes is None and self._only_reserves(result.pod, reserved.claims):
+            self._at_once.add(job)
+        else:
+            self._hand_over(job)
+
+    def _only_reserves(self, pod: PodInfo, claims: ClaimReservation | None) -> bool:
+        """Whether there is nothing to make, to be told to the pod, or to wait for, beside the claims that it names."""
+        if claims is None or not claims.parts or claims.promise is not None:
+            return False
+        return not self._names(pod) and not self._waits.concerns(claims)
+
+    def _hand_over(self, job: _Job, halted: Halted | None = None, *, told: bool = False) -> None:
+        """What is not done without a task, or no longer. `told`: where the pod is about to go."""
+        self._work.put_nowait(_Work(lambda: self._carry_out(job, halted, told), lambda: self._drop(job)))
+
+    def _begun_at_once(self, job: _Job) -> bool:
+        pod = job.result.pod
+        body = self._expectations.body(pod, job.node_name)
+        if not body:
+            return self._claims_begun(job)
+        try:
+            return self._expectations.begin(pod, body, lambda: self._expected(job))
+        except Exception:
+            # Nothing was sent, here and below. The other way fails alike, and is there to report it.
+            return False
+
+    def _expected(self, job: _Job) -> None:
+        """It is told where the pod is about to go, as far as it could be. Called from the event loop."""
+        if self._at_once.runs and self._claims_begun(job):
+            return
+        if self._at_once.runs:
+            self._hand_over(job, told=True)
+        else:
+            self._drop(job)
+        self._at_once.over()
+
+    def _claims_begun(self, job: _Job) -> bool:
+        claims = job.reserved.claims
+        assert claims is not None, "`_only_reserves`"
+        try:
+            return self._writer.begin(
+                claims, wanted=lambda: self._is_wanted(job), ended=lambda halted: self._halted(job, halted)
+            )
+        except Exception:
+            return False
+
+    def _halted(self, job: _Job, halted: Halted | None) -> None:
+        """What was begun is done, or has to be gone on with. Called from the event loop."""
+        if not self._at_once.runs:
+            self._drop(job)
+        elif halted is not None:
+            self._hand_over(job, halted, told=True)
+        else:
+            try:
+                self._written_for(job)
+            except Exception as error:
+                # Nobody awaits this call, so it is raised where it ends the run.
+                self._work.put_nowait(_Work(partial(raising, error), lambda: None))
+        self._at_once.over()
+
+    def _written_for(self, job: _Job) -> None:
+        """All is written."""
+        if job.reserved.claims is not None:
+            self._written[job.result.pod.uid] = job.reserved.claims
+        self._end(job.reserved.volumes is None)
+        self._tell(job.result, job.node_name, "")
+
+    def _begin(self, writes: bool) -> None:
+        self.under_way += 1
+        self.writing += writes
+
+    def _end(self, writes: bool) -> None:
+        self.under_way -= 1
+        self.writing -= writes
+
+    def bound(self, pod: PodInfo) -> None:
+        """The bind has ended in a way that leaves the pod its claims, or leaves them to others."""
+        self._written.pop(pod.uid, None)
+        self._extended.bound(pod.uid)
+
+    def failed(self, result: ScheduleResult, node_name: str, problem: str) -> bool:
+        """The bind was refused. Whether claims were written for it, which are taken back before it is told as ended."""
+        reservation = self._written.pop(result.pod.uid, None)
+        if reservation is None:
+            return False
+
+        async def undo() -> None:
+            try:
+                await self._take_back(result.pod, reservation)
+            finally:
+                self._end(True)
+            self._tell(result, node_name, problem)
+
+        self._begin(True)
+        self._work.put_nowait(_Work(undo, lambda: self._end(True)))
+        return True
+
+    async def run(self, ended: Ended, writing_changed: Callable[[], None]) -> None:
+        """Write claims until cancelled; what was reserved then is given back. `writing_changed` is told when a pod that
+        was being written for waits for somebody else, and when it no longer does."""
+        self._ended, self._writing_changed = ended, writing_changed
+        self._at_once.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    tasks.create_task(_run(await self._work.get()))
+        finally:
+            for job in self._at_once.stop():
+                self._drop(job)
+            while not self._work.empty():
+                self._work.get_nowait().drop()
+
+    async def _carry_out(self, job: _Job, halted: Halted | None, told: bool) -> None:
+        pod, claims = job.result.pod, job.reserved.claims
+        try:
+            if not told:
+                await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
+            problem = await self._write_all(job, halted)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        except asyncio.CancelledError:
+            self._drop(job)
+            raise
+        if not problem:
+            self._written_for(job)
+            return
+        try:
+            if claims is None:
+                self._undo(pod)
+            elif self._writer.is_open(pod.uid):
+                self._undo_when_settled(pod, claims)
+            else:
+                self._undo(pod)
+                await self._take_back(pod, claims)
+        finally:
+            self._end(job.reserved.volumes is None)
+        self._tell(job.result, job.node_name, problem)
+
+    def _undo_when_settled(self, pod: PodInfo, claims: ClaimReservation) -> None:
+        """The room is for others at once, but devices are not as long as the claim may still be written to have them:
+        a request that got no answer may be carried out after this process has turned to something else."""
+        self._cluster.forget(pod)
+        self._storage.give_back(pod.uid)
+        assumed = self._cluster.devices.assumed
+        before = {key: assumed.get(key) for key in assumed.held(pod.uid)}
+
+        def is_open() -> bool:
+            """What the watch has shown meanwhile is over, and a later attempt's is not touched."""
+            return any(assumed.get(key) is each for key, each in before.items())
+
+        async def undo() -> None:
+            await asyncio.sleep(DEFAULT_POLICY.settles)
+            # The pod's next attempt begins as soon as nothing is assumed: what this one wrote has to be gone by then.
+            if is_open():
+                await self._take_back(pod, claims)
+            if is_open():
+                self._claims.give_back(pod.uid)
+
+        self._work.put_nowait(_Work(undo, lambda: self._claims.give_back(pod.uid)))
+
+    def _drop(self, job: _Job) -> None:
+        self._end(job.reserved.volumes is None)
+        self._undo(job.result.pod)
+
+    async def _write_all(self, job: _Job, halted: Halted | None) -> str:
+        """What went wrong; empty once all is written and there."""
+        if job.reserved.volumes is not None:
+            problem = await self._volumes.write(job.result.pod, job.reserved.volumes, timeout=job.timeout)
+            if problem:
+                return f'running PreBind plugin "VolumeBinding": {problem}'
+        if job.reserved.claims is not None:
+            pod = job.result.pod
+            # What takes longest comes first: others may change the pod's own claims as long as it is not bound.
+            problem = await self._extended.write(
+                job.reserved.claims, names=self._names(pod), wanted=lambda: self._is_wanted(job)
+            )
+            problem = problem or await self._writer.write(
+                job.reserved.claims, wanted=lambda: self._is_wanted(job), halted=halted
+            )
+            problem = problem or await self._await_devices(job, job.reserved.claims)
+            if problem:
+                return f'running PreBind plugin "DynamicResources": {problem}'
+        return ""
+
+    async def _await_devices(self, job: _Job, claims: ClaimReservation) -> str:
+        if not self._waits.concerns(claims):
+            return ""
+        pod = job.result.pod
+        timeout = self._cluster.devices.binding_timeout(pod.scheduler_name)
+        writes = job.reserved.volumes is None
+        self.writing -= writes
+        self._writing_changed()
+        try:
+            return await self._waits.wait(pod, claims, timeout=timeout, wanted=lambda: self._is_wanted(job))
+        finally:
+            self.writing += writes
+            self._writing_changed()
+
+    async def _take_back(self, pod: PodInfo, reservation: ClaimReservation) -> None:
+        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there."""
+        if await self._is_pending(pod) is not True:
+            return
+        await self._writer.take_back(reservation, wanted=lambda: self._cluster.waits(pod.uid))
+        if reservation.promise is not None:
+            await self._remove_left_over(pod)
+
+    async def _remove_left_over(self, pod: PodInfo) -> bool:
+        return await self._extended.take_back(
+            pod_ref(pod), names=self._names(pod), wanted=lambda: self._cluster.waits(pod.uid)
+        )
+
+    def _names(self, pod: PodInfo) -> str:
+        """The claim for extended resources that the pod's status names as last seen."""
+        seen = self._cluster.pods.get(pod.uid)
+        return "" if seen is None else seen.extended_claim
+
+    def _undo(self, pod: PodInfo) -> None:
+        self._cluster.forget(pod)
+        self.give_back(pod)
+
+    def _tell(self, result: ScheduleResult, node_name: str, problem: str) -> None:
+        assert self._ended is not None, "work is done in `run`"
+        self._ended(result, node_name, problem)
+
+    def _is_wanted(self, job: _Job) -> bool:
+        pod = job.result.pod
+        return self._cluster.waits(pod.uid) and self._cluster.pods[pod.uid].cls is pod.cls
+
+
+async def _run(work: _Work) -> None:
+    await work.run()
+
+
+def _binding(filters: Sequence[CompiledFilter]) -> VolumeBinding | None:
+    for each in filters:
+        if isinstance(each.plugin, VolumeBinding):
+            return each.plugin
+    return None

@@ -1,0 +1,74 @@
+"""The writes that the volume claims of decided pods need, and the wait until these are bound.
+
+What was written stays when an attempt fails, and the next one goes on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent_scheduler.cluster.changes import heard
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.storage import Storage
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.volumes.reservation import (
+    DONE,
+    Reservation,
+    State,
+    Write,
+    due,
+    progress,
+    written,
+)
+from agent_scheduler.kube.patch import Patched
+from agent_scheduler.kube.paths import segment
+
+from .claim_writer import PatchCall
+
+
+class VolumeWriter:
+    def __init__(
+        self, *, cluster: Cluster, storage: Storage, patch: PatchCall, clock: Callable[[], float]
+    ) -> None:
+        self._cluster = cluster
+        self._storage = storage
+        self._patch = patch
+        self._clock = clock
+
+    async def write(self, pod: PodInfo, reservation: Reservation, *, timeout: float) -> str:  # noqa: ASYNC109 - `bindTimeoutSeconds`
+        """What went wrong; empty once all claims are bound. The volume controller and the provisioner are waited for,
+        up to `timeout` seconds."""
+        catalogue = self._cluster.catalogue
+        ends = self._clock() + timeout
+        claims = [each.claim for each in reservation.bindings]
+        claims += [each.claim for each in reservation.provisions]
+        with self._storage.changes.of(claims) as changed:
+            while writes := due(reservation, catalogue):
+                patched = await self._write(writes[0], pod, ends)
+                if patched.failure is not None:
+                    return self._over(pod, ends) or str(patched.failure)
+                written(writes[0], catalogue, patched.resource_version)
+            while True:
+                changed.clear()
+                node = self._cluster.ledger.node(reservation.node_name)
+                found = progress(reservation, catalogue, node, pod_exists=self._cluster.waits(pod.uid))
+                if found is DONE:
+                    return ""
+                if found.state is State.FAILED:
+                    return f"binding volumes: {found.reason}"
+                if problem := self._over(pod, ends):
+                    return problem
+                await heard(changed, within=ends - self._clock())
+
+    async def _write(self, write: Write, pod: PodInfo, ends: float) -> Patched:
+        namespace = f"namespaces/{segment(write.namespace)}/" if write.namespace else ""
+        path = f"/api/v1/{namespace}{write.resource}/{segment(write.name)}"
+        return await self._patch(path, write.body, wanted=lambda: not self._over(pod, ends))
+
+    def _over(self, pod: PodInfo, ends: float) -> str:
+        """Why nothing more is to be done for a pod, if that is so."""
+        if not self._cluster.waits(pod.uid):
+            return "binding volumes: pod does not exist any more"
+        if self._cluster.pods[pod.uid].cls is not pod.cls:
+            return "binding volumes: the pod has changed since its node was chosen"
+        return "binding volumes: context deadline exceeded" if self._clock() >= ends else ""

@@ -1,0 +1,56 @@
+"""The command line of `agent-scheduler check`: a running scheduler compares what it knows with the cluster.
+
+Exit codes: 0 where nothing differs, 1 for differences, 2 where the command is used wrongly, no scheduler can be asked,
+or one could not list everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .explain import add_ways, ways_of
+from .reach import CHECK, Unreachable, ask_page
+
+SAME, DIFFERENT, FAILED = 0, 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_ways(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        found = asyncio.run(ask_page(CHECK, ways_of(args)))
+    except Unreachable as error:
+        print(f"agent-scheduler check: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
+    if args.output == "json":
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        for line in rendered(found):
+            print(line)
+    if found["differences"]:
+        return DIFFERENT
+    return FAILED if found["not_listed"] else SAME
+
+
+def rendered(found: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each difference, and for what could not be told, before one that sums up."""
+    for each in found["differences"]:
+        what = " ".join(filter(None, (each["kind"], each["name"])))
+        yield f"{each['where']}: {what + ': ' if what else ''}{each['problem']}"
+    for name in found["unsettled"]:
+        yield f"unsettled: {name}: changed each time it was looked at"
+    for kind, why in found["not_listed"].items():
+        yield f"not listed: {kind}: {why}"
+    objects = sum(number for kind, number in found["checked"].items() if kind != "ClassView")
+    state = "leads" if found["leading"] else "stands by"
+    yield (
+        f"{len(found['differences'])} differences among {objects} objects and the kept answers for "
+        f"{found['checked'].get('ClassView', 0)} classes of pods; this scheduler {state}"
+    )

@@ -1,0 +1,86 @@
+"""The command line of `agent-scheduler explain`.
+
+Exit codes: 0 for a pod that the scheduler knows, 1 for one that it does not, 2 where the command is used wrongly or no
+scheduler can be asked. Each of the latter is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from .explanation import render
+from .reach import Unreachable, Ways, ask
+
+FOUND, NOT_FOUND, FAILED = 0, 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pod", metavar="NAMESPACE/POD", help="the pod that is asked about")
+    add_ways(parser)
+
+
+def add_ways(parser: argparse.ArgumentParser) -> None:
+    """What says where the scheduler is, and how its answer is shown."""
+    usual = Ways()
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON"
+    )
+    straight = parser.add_argument_group("asking a scheduler straight")
+    straight.add_argument("--server", metavar="URL", default="", help="where its HTTP server is")
+    straight.add_argument(
+        "--certificate-authority",
+        metavar="FILE",
+        type=Path,
+        help="who signed its certificate, if not a public one",
+    )
+    through = parser.add_argument_group("asking the leader through the API server, without --server")
+    through.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+    through.add_argument(
+        "--namespace",
+        metavar="NAME",
+        default=usual.namespace,
+        help=f"of the lease and the pods ({usual.namespace})",
+    )
+    through.add_argument(
+        "--lease", metavar="NAME", default=usual.lease, help=f"that the leader holds ({usual.lease})"
+    )
+    parser.add_argument("--token", metavar="TOKEN", default="", help="for a page that asks for one")
+
+
+def ways_of(args: argparse.Namespace) -> Ways:
+    return Ways(
+        server=args.server,
+        token=args.token.strip(),
+        certificate_authority=args.certificate_authority,
+        kubeconfig=args.kubeconfig,
+        namespace=args.namespace,
+        lease=args.lease,
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    namespace, _, name = args.pod.partition("/")
+    if not namespace or not name or "/" in name:
+        return _fail(f"found {args.pod!r}; allowed: NAMESPACE/POD")
+    try:
+        page = asyncio.run(ask(args.pod, ways_of(args)))
+    except Unreachable as error:
+        return _fail(" ".join(str(error).split()))
+    known = page["place"] != "unknown"
+    if args.output == "json":
+        print(json.dumps(page, indent=1, ensure_ascii=False))
+    elif known:
+        print(render(page, bold=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+    if not known:
+        print(f"agent-scheduler explain: pod {args.pod} is not known: {page.get('why')}", file=sys.stderr)
+    return FOUND if known else NOT_FOUND
+
+
+def _fail(problem: str) -> int:
+    print(f"agent-scheduler explain: {problem}", file=sys.stderr)
+    return FAILED

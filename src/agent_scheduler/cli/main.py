@@ -1,0 +1,160 @@
+"""The command line: one program, a command for each thing it can be.
+
+A command's module is imported, and its flags are made, only when that command is the one that was asked for: the
+modules of all commands take many times as long as what most of them do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from agent_scheduler import __version__
+
+#: By name: the module with `add_arguments` and `main`, and what the list of commands says of it.
+_COMMANDS = {
+    "run": ("agent_scheduler.config.flags", "schedule the pods of a cluster"),
+    "explain": ("agent_scheduler.cli.explain", "say why a pod waits, or where it went"),
+    "check": (
+        "agent_scheduler.cli.check",
+        "have a scheduler compare what it knows with the cluster",
+    ),
+    "controllers": (
+        "agent_scheduler.cli.controllers",
+        "run controllers, such as the one that divides nodes into shards",
+    ),
+    "shards": (
+        "agent_scheduler.cli.shards",
+        "show which nodes are in which shard, or what would move",
+    ),
+    "cluster": ("agent_scheduler.apiserver.cluster", "serve an embedded Kubernetes API with simulated nodes"),
+    "demo": (
+        "agent_scheduler.demo.command",
+        "run cluster, scheduler and a workload, and show what happens",
+    ),
+}
+#: Their libraries are an extra: without them the command is listed, and says what to install when used.
+_OPTIONAL = ("cluster", "demo")
+
+
+class _Command(argparse.ArgumentParser):
+    """The parser of one command, which gets its arguments when it first parses."""
+
+    #: The key in `_COMMANDS`.
+    name = ""
+    _filled = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if not self._filled:
+            self._filled = True
+            _fill(self, self.name)
+        return super().parse_known_args(args, namespace)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agent-scheduler",
+        description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
+    )
+    _add_version(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
+    for name, (_, text) in _COMMANDS.items():
+        commands.add_parser(name, help=text, allow_abbrev=False).name = name
+    return parser
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"agent-scheduler {__version__}")
+
+
+def _fill(command: argparse.ArgumentParser, name: str) -> None:
+    """Gives a command its arguments, and what carries it out as the default of `main`."""
+    try:
+        with _uncollected():
+            module = import_module(_COMMANDS[name][0])
+    except ModuleNotFoundError as error:
+        missing = error.name or str(error)
+        if name not in _OPTIONAL or missing.startswith("agent_scheduler"):
+            raise
+        command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+        command.set_defaults(main=lambda args: _missing(name, missing))
+        return
+    if name == "run":
+        module.add_run_arguments(command)
+        _add_version(command)
+        command.set_defaults(main=_run)
+        return
+    module.add_arguments(command)
+    command.set_defaults(main=module.main)
+
+
+def _missing(command: str, module: str) -> int:
+    print(
+        f"agent-scheduler {command}: the library {module} is not installed; "
+        f"install agent-scheduler[{command}] to use this command",
+        file=sys.stderr,
+    )
+    return 1
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """For imports: no garbage is collected meanwhile, nor later looked for in what there is then. What is imported
+    stays, so that a collection would find nothing; those that come meanwhile are a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was:
+            gc.enable()
+
+
+def _run(args: argparse.Namespace) -> int:
+    with _uncollected():
+        import asyncio
+
+        import uvloop
+
+        from agent_scheduler.config import ConfigurationError, Source, write
+        from agent_scheduler.kube.credentials import KubeConfigError
+        from agent_scheduler.process.runtime import Runtime
+        from agent_scheduler.serving.sources import ServingError
+        from agent_scheduler.telemetry.logs import get_logger, setup
+
+    source = Source(args)
+    warnings: list[str] = []
+    try:
+        configuration = source.load(warn=warnings.append)
+        if args.write_config_to is not None:
+            write(configuration, args.write_config_to)
+            return 0
+    except ConfigurationError as error:
+        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        return 2
+    setup(level=configuration.logging.level, log_format=configuration.logging.format)
+    for warning in warnings:
+        get_logger("config").warning("without effect", setting=warning)
+
+    async def run() -> int:
+        return await Runtime(configuration, source=source).run()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run())
+    except (KubeConfigError, ServingError) as error:
+        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        return 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    args = _parser().parse_args(argv)
+    code: int = args.main(args)
+    return code

@@ -1,0 +1,158 @@
+"""The command line of `agent-scheduler shards` and `agent-scheduler shards plan`.
+
+Exit codes: 0, or 2 where the command is used wrongly or the cluster cannot be read, with one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.sharding import FILE, load_sharding
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete, read
+from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
+from agent_scheduler.controllers.sharding.flags import add_sharding_source, sharding_flags
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.credentials import KubeConfigError
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, Transport
+
+from . import shard_plan as dryrun
+from . import shard_reading as reading
+from . import shard_view as picture
+from .shard_reading import Unreadable
+
+FAILED = 2
+#: Namespace and name of the ConfigMap, as config/controllers has them, and as Volcano and the controller by itself do;
+#: the first that is there is taken where no flag says which.
+PLACES = (("agent-scheduler", "agent-scheduler-sharding"), (NAMESPACE, CONFIG_MAP))
+OUTPUTS = ("table", "wide", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=("plan",),
+        help="plan: what the sharding controller would do now; nothing is written. Without it: what there is",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+    parser.add_argument(
+        "-o", "--output", choices=OUTPUTS, default="table", help="a table for people, a wider one, or JSON"
+    )
+    parser.add_argument("--nodes", action="store_true", help="a line for each node: which shards it is in")
+    parser.add_argument(
+        "--sharding-config",
+        metavar="FILE",
+        type=Path,
+        help="plan by this sharding.yaml, not by the ConfigMap",
+    )
+    add_sharding_source(
+        parser,
+        usual_place=" or ".join(f"{name} in {namespace}" for namespace, name in PLACES),
+        usual_lease_namespace="any",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    plans = args.what == "plan"
+    try:
+        if plans and (args.nodes or args.output == "wide"):
+            return _fail("plan: has no --nodes and no -o wide; allowed: -o table, -o json")
+        if not plans and args.sharding_config is not None:
+            return _fail("--sharding-config: is of no use without plan")
+        given = _of_file(args) if args.sharding_config is not None else None
+        endpoint = load_endpoint(kubeconfig=args.kubeconfig)
+
+        async def show(transport: Transport) -> str:
+            return await (_plan(transport, args, given) if plans else _show(transport, args))
+
+        shown = asyncio.run(_over(endpoint, show))
+    except (ConfigurationError, KubeConfigError, Unreadable) as error:
+        return _fail(" ".join(str(error).split()))
+    print(shown, end="")
+    return 0
+
+
+async def _over(endpoint: Endpoint, show: Callable[[Transport], Awaitable[str]]) -> str:
+    transport = Http1Transport(endpoint)
+    try:
+        return await show(transport)
+    finally:
+        await transport.close()
+
+
+async def _show(transport: Transport, args: argparse.Namespace) -> str:
+    shards = await reading.shards(transport)
+    if args.nodes:
+        nodes = await reading.nodes(transport)
+        if args.output == "json":
+            return _json({"nodes": picture.plain_nodes(shards, nodes)})
+        return picture.text_of_nodes(shards, nodes)
+    holders = await reading.holders(
+        transport, args.sharding_lease_namespace, [shard.name for shard in shards]
+    )
+    if args.output == "json":
+        return _json({"shards": picture.plain(shards, holders)})
+    for name, holder in holders.items():
+        if holder.problem:
+            print(f"agent-scheduler shards: who holds {name} is not known: {holder.problem}", file=sys.stderr)
+    if not shards:
+        print("agent-scheduler shards: there are no shards", file=sys.stderr)
+    return picture.text(shards, holders, now=datetime.now(UTC), wide=args.output == "wide")
+
+
+async def _plan(transport: Transport, args: argparse.Namespace, given: ShardingSettings | None) -> str:
+    settings = given or await _configured(transport, args)
+    shards = await reading.shards(transport)
+    nodes, pods = await asyncio.gather(reading.nodes(transport), reading.pods(transport))
+    seen = dryrun.outlook(settings, shards=shards, nodes=nodes, pods=pods)
+    return _json(dryrun.plain(seen)) if args.output == "json" else dryrun.text(seen)
+
+
+def _of_file(args: argparse.Namespace) -> ShardingSettings:
+    """Raises ConfigurationError."""
+    file: Path = args.sharding_config
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--sharding-config {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"--sharding-config {file}: is not UTF-8 text: {error.reason}") from None
+    flags, _ = sharding_flags(args)
+    sharding = load_sharding(text, source=str(file))
+    return complete(sharding, flags.sync_period, event_trigger=flags.event_trigger, source=str(file))
+
+
+async def _configured(transport: Transport, args: argparse.Namespace) -> ShardingSettings:
+    """As a controller that starts now would have it. Raises ConfigurationError and Unreadable."""
+    flags, _ = sharding_flags(args)
+    places: tuple[tuple[str, str], ...] = PLACES
+    if args.sharding_configmap_namespace or args.sharding_configmap:
+        places = ((args.sharding_configmap_namespace or NAMESPACE, args.sharding_configmap or CONFIG_MAP),)
+    for namespace, name in places:
+        found = await reading.config_map(transport, namespace, name)
+        if found is not None:
+            break
+    else:
+        missing = " or ".join("/".join(place) for place in places)
+        return flags._replace(source=f"{flags.source}, for there is no ConfigMap {missing}")
+    source = f"ConfigMap {namespace}/{name}, {FILE}"
+    return complete(
+        read(found, source=source), flags.sync_period, event_trigger=flags.event_trigger, source=source
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def _fail(problem: str) -> int:
+    print(f"agent-scheduler shards: {problem}", file=sys.stderr)
+    return FAILED

@@ -1,0 +1,221 @@
+"""What the scheduler knows of the cluster, and how each change of it reaches ledger and queue.
+
+Every change comes in here, from the watches, one at a time and in the order of the API server; everything below
+is synchronous, so between two awaits the picture is whole.
+
+Invariants:
+- a pod that exists and has no node is known to the queue if it is ours, and is never in the ledger except as
+  assumed; a pod on a node is in the ledger and never in the queue;
+- the ledger counts every pod on a node, whoever put it there; the queue holds only pods of our profiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.events import events
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.queueing.entry import QueuedPodInfo
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.labelselector import Labels
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.namespaces import Namespaces
+from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
+from agent_scheduler.engine.state.owners import Owners
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.volumes.catalogue import Catalogue
+
+#: A pod that was popped, or waits.
+Entry = QueuedPodInfo[PodInfo]
+
+
+class ClusterObserver(Protocol):
+    """Is told of what is wrong in the cluster's objects, once an object and version."""
+
+    def malformed(self, kind: str, key: str, problem: str) -> None: ...
+
+
+class Cluster:
+    """Owner of the pods and nodes as last seen; feeds the ledger and the queue."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        queue: SchedulingQueue[PodInfo],
+        profiles: Collection[str],
+        observer: ClusterObserver,
+        settled: Callable[[PodInfo], None],
+        devices: Devices | None = None,
+    ) -> None:
+        """`settled` is called once for a pod of ours that got a node or went away without one."""
+        self.ledger = ledger
+        self.namespaces = Namespaces()
+        #: Storage as last seen, and what decisions assume of it.
+        self.catalogue = Catalogue()
+        #: Whom pods are spread among by default, for the profiles that do so.
+        self.owners = Owners()
+        #: What resource claims are allocated from, as last seen, and what decisions assume of it.
+        self.devices = devices or Devices(ledger.touch)
+        self.handle = Handle(
+            ledger,
+            namespaces=self.namespaces,
+            owners=self.owners,
+            catalogue=self.catalogue,
+            devices=self.devices,
+        )
+        self.queue = queue
+        #: Every pod that is not finished, by UID, at its last seen version.
+        self.pods: dict[str, PodInfo] = {}
+        self._profiles = frozenset(profiles)
+        self._observer = observer
+        self._settled = settled
+
+    # ---- questions
+
+    def waits(self, uid: str) -> bool:
+        """Whether the pod exists, has no node and asks for one of our profiles."""
+        pod = self.pods.get(uid)
+        return pod is not None and self.is_ours(pod)
+
+    def is_ours(self, pod: PodInfo) -> bool:
+        """Whether the pod, as it is given, has no node and asks for one of our profiles."""
+        return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._profiles
+
+    def _is_bound(self, pod: PodInfo) -> bool:
+        """Whether its bind has been answered, though the watch may not have shown it yet."""
+        placement = self.ledger.placements.get(pod.uid)
+        return placement is not None and not placement.assumed
+
+    def release(self, profiles: Collection[str]) -> None:
+        """The pods of these profiles are no longer ours: they leave the queue, and binds under way go on."""
+        for pod in self.pods.values():
+            if pod.scheduler_name in profiles and self.is_ours(pod):
+                self._leave_queue(pod)
+        self._profiles -= frozenset(profiles)
+
+    def take_on(self, profiles: Collection[str]) -> None:
+        """The pods of these profiles are ours from now on. The queue knows the profiles already."""
+        new = frozenset(profiles) - self._profiles
+        self._profiles |= new
+        for pod in self.pods.values():
+            if pod.scheduler_name in new and self.is_ours(pod) and not self._is_bound(pod):
+                if pod.cls.error:
+                    self._observer.malformed("Pod", pod.key, pod.cls.error)
+                self.queue.add(pod)
+
+    # ---- pods
+
+    def set_pod(self, pod: PodInfo) -> None:
+        """A pod was added or changed."""
+        if pod.finished:
+            # It holds nothing any more, though its object may stay for long.
+            self.delete_pod(pod.uid)
+            return
+        old = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        if pod.node_name:
+            self._set_assigned(pod, old)
+            return
+        if old is not None and old.node_name and self.ledger.remove_pod(pod.uid) is not None:
+            # Only a store that was restored from a backup takes a binding back.
+            self.queue.assigned_pod_deleted(old)
+        if self.is_ours(pod):
+            if self._is_bound(pod):
+                # This was said before that: it waits for nothing any more.
+                return
+            if pod.cls.error and (old is None or old.cls is not pod.cls):
+                self._observer.malformed("Pod", pod.key, pod.cls.error)
+            self.queue.add(self._as_it_waits(pod) if pod.nominated_node_name else pod)
+        elif old is not None:
+            # It is being deleted while it waits: nobody needs a node for it.
+            self._leave_queue(old)
+
+    def _set_assigned(self, pod: PodInfo, old: PodInfo | None) -> None:
+        if pod.cls.error and (old is None or old.cls is not pod.cls):
+            self._observer.malformed("Pod", pod.key, pod.cls.error)
+        before = self.ledger.placements.get(pod.uid)
+        changed = self.ledger.set_pod(pod, pod.node_name)
+        if old is not None and old.node_name == pod.node_name:
+            self.queue.assigned_pod_updated(old, pod)
+            return
+        if old is not None and not old.node_name:
+            self._leave_queue(old, pod.node_name)
+        self.queue.assigned_pod_added(pod)
+        if before is not None and changed:
+            # It was assumed on another node, or at another size: some of that room is free now.
+            self.queue.assigned_pod_deleted(old or replace(pod, node_name=""))
+
+    def _leave_queue(self, pod: PodInfo, node_name: str = "") -> None:
+        self.queue.delete(pod.uid, node_name=node_name)
+        if pod.scheduler_name in self._profiles:
+            self._settled(pod)
+
+    def delete_pod(self, uid: str) -> None:
+        """A pod is gone or finished. Unknown is fine."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        placement = self.ledger.remove_pod(uid)
+        if not pod.node_name:
+            self._leave_queue(pod)
+        if placement is not None:
+            self.queue.assigned_pod_deleted(pod)
+
+    def forget(self, pod: PodInfo) -> None:
+        """A bind came to nothing: give the room back and tell those who may use it."""
+        if self.ledger.forget(pod.uid) is not None:
+            self.queue.assigned_pod_deleted(pod)
+            seen = self.pods.get(pod.uid)
+            if seen is not None and seen.nominated_node_name and not self.queue.nominator.node_of(pod.uid):
+                self.queue.nominate(seen, seen.nominated_node_name)
+
+    def _as_it_waits(self, pod: PodInfo) -> PodInfo:
+        """Without a nomination to the node where it is assumed: its room there is taken, and need not be kept."""
+        placement = self.ledger.placements.get(pod.uid)
+        if placement is None or placement.node_name != pod.nominated_node_name:
+            return pod
+        return replace(pod, nominated_node_name="")
+
+    # ---- namespaces
+
+    def set_namespace(self, name: str, labels: Labels | None) -> None:
+        """A namespace was added or changed; None: it is gone."""
+        old = self.namespaces.get(name)
+        if labels is None:
+            self.namespaces.delete(name)
+        else:
+            self.namespaces.set(name, labels)
+        new = self.namespaces.get(name)
+        if new == old:
+            return
+        event = events.NAMESPACE_ADD if old is None else events.NAMESPACE_UPDATE
+        self.queue.move_all(events.NAMESPACE_DELETE if new is None else event, old, new)
+
+    # ---- nodes
+
+    def set_node(self, node: NodeInfo) -> None:
+        """A node was added or changed."""
+        old = self.ledger.node(node.name)
+        if node.errors and (old is None or old.errors != node.errors):
+            self._observer.malformed("Node", node.name, "; ".join(node.errors))
+        if old is not None and old.uid != node.uid:
+            self.delete_node(node.name)
+            old = None
+        self.ledger.set_node(node)
+        if old is None:
+            self.queue.move_all(events.NODE_ADD, None, node)
+            return
+        for event in node_change_events(node, old):
+            self.queue.move_all(event, old, node)
+
+    def delete_node(self, name: str) -> None:
+        """A node is gone. Its pods stay known until the API server drops them."""
+        old = self.ledger.node(name)
+        if self.ledger.remove_node(name):
+            self.devices.forget_node(name)
+            self.queue.move_all(events.NODE_DELETE, old, None)

@@ -1,0 +1,379 @@
+"""The watches: what the API server has, and how each change of it reaches the cluster as we know it.
+
+Each kind has a reflector of its own, so the changes of one come in order and those of two in any. Services and the
+controllers of pods are watched from when a profile first spreads by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.preemption.budgets import Budgets, budget
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.labelselector import label_selector
+from agent_scheduler.engine.state.nodeinfo import node_info
+from agent_scheduler.engine.state.owners import OwnerKind
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.kube.catching_up import catch_up
+from agent_scheduler.kube.changes import DELETED, Change
+from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, NotListed, Reflector, WatchTimes
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
+from agent_scheduler.objects import wire
+from agent_scheduler.objects.policy import PodDisruptionBudget
+from agent_scheduler.objects.workloads import SelectsByLabels, SelectsByMap
+
+from .cluster import Cluster
+
+R = TypeVar("R", bound=Object)
+
+#: What the API server is asked for: a pod that finished holds nothing, so it leaves the watch as DELETED.
+_LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+#: Seconds that lists of kinds which are not vital may take at a takeover, and between later tries at those that took
+#: longer.
+OTHERS_PATIENCE: Final = 15.0
+
+
+class PictureObserver(Protocol):
+    """Is told how the watches go."""
+
+    def watched(self, kind: str, what: str) -> None:
+        """A reflector's count; see `Reflector`."""
+
+    def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
+        """A batch of changes was handled, from clock `began` until now."""
+
+    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+        """A change could not be taken in. The picture lacks it; the changes behind it go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object that is watched: where it is, how it is read, and who is told of it.
+
+    What `read` gives has `metadata` with uid, name, namespace and resource_version; it raises msgspec.DecodeError.
+    """
+
+    name: str
+    path: str
+    read: Decode[Any]
+    set: Callable[[Any], None]
+    delete: Callable[[Any], None]
+    query: dict[str, str] | None = None
+    #: How its events are read, if there is a quicker way than by `read`.
+    read_event: ReadEvent[Any] | None = None
+    #: Whether a server may not have it; that counts as having none.
+    optional: bool = False
+    #: Whether decisions on an old view of it could give the same room or device away twice, and nobody would notice.
+    #: Of volumes the API server does: they are written with the version that was seen.
+    vital: bool = False
+    #: What the books have of an object, where they keep it as it was read.
+    known: Callable[[Any], Any] | None = None
+
+
+def booked(
+    queue: SchedulingQueue[PodInfo],
+    kind: Resource,
+    path: str,
+    read: Decode[R],
+    known: Callable[[R], R | None],
+    put: Callable[[R], bool],
+    drop: Callable[[R], bool],
+    told: Callable[[R], None] = lambda _: None,
+    *,
+    optional: bool = False,
+    vital: bool = False,
+) -> Kind:
+    """A kind whose objects are kept in books, and whose changes wake pods.
+
+    `known` is what the books have of an object; `put` and `drop` say whether a decision can see the change, and if so
+    the queue hears of it, and then `told`.
+    """
+    added, updated, deleted = (
+        ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)
+    )
+
+    def change(new: R) -> None:
+        old = known(new)
+        if put(new):
+            queue.move_all(added if old is None else updated, old, new)
+            told(new)
+
+    def delete(gone: R) -> None:
+        old = known(gone)
+        if drop(gone):
+            queue.move_all(deleted, old, None)
+            told(gone)
+
+    return Kind(kind.value, path, read, change, delete, optional=optional, vital=vital, known=known)
+
+
+class Picture:
+    """Owner of the reflectors."""
+
+    def __init__(
+        self,
+        kinds: Sequence[Kind],
+        *,
+        transport: Transport,
+        times: WatchTimes,
+        timing: Timing,
+        observer: PictureObserver,
+        burst: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`burst` is entered while the changes are taken in that came together."""
+        self._burst = burst
+        self._transport = transport
+        self._times = times
+        self._timing = timing
+        self._observer = observer
+        #: By name of the kind; those of `also` behind `_first` others.
+        self._reflectors: dict[str, Reflector[Any]] = {}
+        self._kinds: dict[str, Kind] = {}
+        #: Those whose view is of before the last `renew`, and why.
+        self._behind: dict[str, str] = {}
+        self._catching_up: list[asyncio.Task[None]] = []
+        #: What `run` runs them in.
+        self._tasks: asyncio.TaskGroup | None = None
+        self.also(kinds)
+        self._first = tuple(self._reflectors.values())
+
+    def also(self, kinds: Iterable[Kind]) -> None:
+        """Watch these from now on, too, for ever. What they bring is missing until their first list; nobody waits."""
+        for kind in kinds:
+            if kind.name in self._reflectors:
+                continue
+            self._kinds[kind.name] = kind
+            reflector = self._reflectors[kind.name] = Reflector(
+                self._transport,
+                kind.path,
+                kind.read,
+                partial(self._take_in, kind),
+                query=kind.query or {},
+                optional=kind.optional,
+                times=self._times,
+                timing=self._timing,
+                read_event=kind.read_event,
+                count=partial(self._observer.watched, kind.name),
+            )
+            if self._tasks is not None:
+                self._tasks.create_task(reflector.run())
+
+    async def run(self) -> None:
+        """Keep the picture until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for reflector in self._reflectors.values():
+                tasks.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        """Returns once all that existed at the start has been seen."""
+        for reflector in self._first:
+            await reflector.synced.wait()
+
+    @property
+    def is_synced(self) -> bool:
+        return not self.missing
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that existed at the start and have not been seen yet."""
+        return [
+            name
+            for name, reflector in self._reflectors.items()
+            if reflector in self._first and not reflector.synced.is_set()
+        ]
+
+    @property
+    def stale(self) -> list[str]:
+        """Kinds of which the server has not been heard for too long."""
+        return [
+            name
+            for name, reflector in self._reflectors.items()
+            if reflector.synced.is_set() and reflector.is_stale
+        ]
+
+    @property
+    def watched(self) -> list[tuple[Kind, Reflector[Any]]]:
+        """All kinds, but for those that nobody has ever been able to list and that are not waited for."""
+        return [
+            (self._kinds[name], reflector)
+            for name, reflector in self._reflectors.items()
+            if reflector.synced.is_set() or reflector in self._first
+        ]
+
+    @property
+    def behind(self) -> Mapping[str, str]:
+        """Kinds that the last `renew` went without, and why they could not be listed."""
+        return self._behind
+
+    async def renew(self) -> None:
+        """Take it anew; when this returns, it has all that was true when this was called. Needs `run`.
+
+        Kinds that are not vital may be behind then; they are tried again meanwhile. Raises NotListed if one that is
+        cannot be listed.
+        """
+        for task in self._catching_up:
+            task.cancel()
+        self._catching_up.clear()
+        # A kind that was never there is none to wait for: perhaps we may not list it.
+        kinds = [kind for kind, _ in self.watched]
+        problems = await asyncio.gather(*(self._renewed(kind) for kind in kinds))
+        failed = {kind.name: why for kind, why in zip(kinds, problems, strict=True) if why is not None}
+        if missing := [
+            f"{kind.name}: {failed[kind.name]}" for kind in kinds if kind.vital and kind.name in failed
+        ]:
+            raise NotListed("; ".join(missing))
+        self._behind = failed
+        assert self._tasks is not None, "renewed while it runs"
+        self._catching_up = [self._tasks.create_task(self._renew_later(name)) for name in failed]
+
+    async def _renewed(self, kind: Kind) -> str | None:
+        """Why it could not be."""
+        reflector = self._reflectors[kind.name]
+        try:
+            if kind.vital:
+                await reflector.renew(patience=RENEWAL_PATIENCE)
+            else:
+                async with asyncio.timeout(OTHERS_PATIENCE):
+                    await reflector.renew(patience=OTHERS_PATIENCE)
+        except NotListed as error:
+            return str(error)
+        except TimeoutError:
+            return f"not listed within {OTHERS_PATIENCE:g} s"
+        return None
+
+    async def _renew_later(self, name: str) -> None:
+        # In between the watch goes on, which may well work though the list does not.
+        while True:
+            await self._timing.sleep(OTHERS_PATIENCE)
+            try:
+                await self._reflectors[name].renew(patience=0.0)
+            except NotListed as error:
+                self._behind[name] = str(error)
+                continue
+            del self._behind[name]
+            return
+
+    async def catch_up(self, kind: str, at_least: str = "") -> None:
+        """Returns once all of a kind has been seen that was there when this was called. Needs `run`. `at_least`: a
+        version of another kind that is known to be older than now."""
+        where = self._kinds[kind].path
+        await catch_up(self._reflectors[kind], self._transport, where, at_least=at_least)
+
+    def read_again(self, kind: str) -> None:
+        """Objects of this kind are read in another way from now on: soon each is told of once more."""
+        self._reflectors[kind].read_again()
+
+    def _take_in(self, kind: Kind, changes: list[Change[Any]]) -> None:
+        began = self._timing.clock()
+        if len(changes) == 1:
+            self._take_in_each(kind, changes)
+        else:
+            with self._burst():
+                self._take_in_each(kind, changes)
+        self._observer.received(kind.name, changes, began)
+
+    def _take_in_each(self, kind: Kind, changes: list[Change[Any]]) -> None:
+        for change in changes:
+            try:
+                if change.type is DELETED:
+                    kind.delete(change.object)
+                else:
+                    kind.set(change.object)
+            except Exception as error:
+                metadata = change.object.metadata
+                key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+                self._observer.change_failed(kind.name, key, error)
+
+
+def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
+    """Their images are kept where those of some pods are."""
+    decode = msgspec.json.Decoder(wire.Node).decode
+    return Kind(
+        "Node",
+        "/api/v1/nodes",
+        lambda raw: node_info(decode(raw), images=bool(classes.images_for)),
+        cluster.set_node,
+        lambda node: cluster.delete_node(node.name),
+        vital=True,
+        known=lambda node: cluster.ledger.node(node.name),
+    )
+
+
+def pods(cluster: Cluster, classes: PodClasses) -> Kind:
+    read = PodReader(classes)
+    return Kind(
+        "Pod",
+        "/api/v1/pods",
+        read,
+        cluster.set_pod,
+        lambda pod: cluster.delete_pod(pod.uid),
+        query=_LIVING_PODS,
+        read_event=read.read_event,
+        vital=True,
+        known=lambda pod: cluster.pods.get(pod.uid),
+    )
+
+
+def budgets(found: Budgets) -> Kind:
+    """For preemption, which breaks as few as it can."""
+    decode = msgspec.json.Decoder(PodDisruptionBudget).decode
+    return Kind(
+        "PodDisruptionBudget",
+        "/apis/policy/v1/poddisruptionbudgets",
+        lambda raw: budget(decode(raw)),
+        found.set,
+        lambda each: found.delete(each.namespace, each.name),
+    )
+
+
+def namespaces(cluster: Cluster) -> Kind:
+    """For terms that choose namespaces by their labels."""
+    return Kind(
+        "Namespace",
+        "/api/v1/namespaces",
+        msgspec.json.Decoder(wire.Namespace).decode,
+        lambda each: cluster.set_namespace(each.metadata.name, each.metadata.labels or {}),
+        lambda each: cluster.set_namespace(each.metadata.name, None),
+    )
+
+
+def owners(cluster: Cluster) -> list[Kind]:
+    """For profiles that spread by default: what a pod's services and its controller select."""
+    return [
+        _owner(cluster, OwnerKind.SERVICE, "/api/v1/services", SelectsByMap),
+        _owner(cluster, OwnerKind.REPLICATION_CONTROLLER, "/api/v1/replicationcontrollers", SelectsByMap),
+        _owner(cluster, OwnerKind.REPLICA_SET, "/apis/apps/v1/replicasets", SelectsByLabels),
+        _owner(cluster, OwnerKind.STATEFUL_SET, "/apis/apps/v1/statefulsets", SelectsByLabels),
+    ]
+
+
+def _owner(
+    cluster: Cluster, kind: OwnerKind, path: str, shape: type[SelectsByMap] | type[SelectsByLabels]
+) -> Kind:
+    def put(each: SelectsByMap | SelectsByLabels) -> None:
+        said = each.spec.selector
+        selector = label_selector(
+            wire.LabelSelector(match_labels=said) if isinstance(said, dict) else said, "spec.selector"
+        )
+        cluster.owners.set(kind, each.metadata.namespace, each.metadata.name, selector)
+
+    return Kind(
+        kind.value,
+        path,
+        msgspec.json.Decoder(shape).decode,
+        put,
+        lambda each: cluster.owners.delete(kind, each.metadata.namespace, each.metadata.name),
+    )

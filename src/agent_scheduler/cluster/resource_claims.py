@@ -1,0 +1,121 @@
+"""Resource claims, device classes and slices on their way in.
+
+What is seen goes to `engine.dra`'s books, and from there to the pods that wait: those that were refused for want of
+devices, which the queue wakes by hints, and those whose claims are being written, each told of changes of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.records import (
+    ClaimInfo,
+    read_claim,
+    read_device_class,
+    read_slice,
+)
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.podclaims import ClaimKey, PodRef
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.paths import segment
+
+from .changes import Changes
+from .informers import Kind, booked
+
+GROUP: Final = "/apis/resource.k8s.io/v1"
+
+
+def claims_path(namespace: str) -> str:
+    return f"{GROUP}/namespaces/{segment(namespace)}/resourceclaims"
+
+
+def claim_path(namespace: str, name: str) -> str:
+    return f"{claims_path(namespace)}/{segment(name)}"
+
+
+_CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.UPDATE)
+_CLAIM_DELETE = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.DELETE)
+
+
+def pod_ref(pod: PodInfo) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+def _alike(one: ClaimInfo, other: ClaimInfo) -> bool:
+    """Whether the same pods have the same of it."""
+    return (one.allocation, one.reserved_for) == (other.allocation, other.reserved_for)
+
+
+class ResourceClaims:
+    """Tells of changes; the objects are `devices`'. Owner of who waits for which claim."""
+
+    def __init__(self, devices: Devices, queue: SchedulingQueue[PodInfo]) -> None:
+        self.devices = devices
+        self.changes: Changes[ClaimKey] = Changes()
+        self._queue = queue
+
+    def kinds(self) -> list[Kind]:
+        """What is to be watched. A cluster may not have them: they came with Kubernetes 1.34."""
+        books = self.devices
+        return [
+            booked(
+                self._queue,
+                Resource.DEVICE_CLASS,
+                f"{GROUP}/deviceclasses",
+                read_device_class,
+                lambda each: books.classes.get(each.name),
+                books.set_class,
+                lambda each: books.delete_class(each.name),
+                optional=True,
+            ),
+            booked(
+                self._queue,
+                Resource.RESOURCE_SLICE,
+                f"{GROUP}/resourceslices",
+                read_slice,
+                lambda each: books.slices.get(each.name),
+                books.set_slice,
+                lambda each: books.delete_slice(each.name),
+                optional=True,
+            ),
+            booked(
+                self._queue,
+                Resource.RESOURCE_CLAIM,
+                f"{GROUP}/resourceclaims",
+                read_claim,
+                lambda each: books.claim(each.key),
+                self._put_claim,
+                self._drop_claim,
+                optional=True,
+                vital=True,
+            ),
+        ]
+
+    def _put_claim(self, new: ClaimInfo) -> bool:
+        """Others may have been refused because of what was assumed of the claim and is not true any more, though the
+        watch shows nothing new: it missed what came and went in between."""
+        books = self.devices
+        before = books.as_assumed(new.key) if books.assumed.get(new.key) is not None else None
+        changed = books.set_claim(new)
+        after = books.as_assumed(new.key)
+        # Whoever writes the claim waits for its version, too, which no decision reads.
+        self.changes.wake(new.key)
+        if before is not None and after is not None and not _alike(before, after):
+            self._queue.move_all(_CLAIM_UPDATE, before, after)
+        return changed
+
+    def _drop_claim(self, gone: ClaimInfo) -> bool:
+        books = self.devices
+        known, before = books.claim(gone.key), books.as_assumed(gone.key)
+        dropped = books.delete_claim(gone.key)
+        self.changes.wake(gone.key)
+        if known is not None and before is not None and not _alike(known, before):
+            self._queue.move_all(_CLAIM_DELETE, before, None)
+        return dropped
+
+    def give_back(self, uid: str) -> None:
+        """A pod no longer counts on what was reserved for it and is not written; others may have it."""
+        for before, after in self.devices.forget(uid):
+            self._queue.move_all(_CLAIM_UPDATE, before, after)

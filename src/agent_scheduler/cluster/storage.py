@@ -1,0 +1,120 @@
+"""Storage objects on their way in: from the watches to the catalogue, and from there to the pods that wait for them.
+
+Two kinds of pods wait: those that a volume rule refused, which the queue wakes by the hints of `engine.volumes.hints`,
+and those whose claims are being bound (`prebind`), each of which is told of changes of its own claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podvolumes import ClaimKey
+from agent_scheduler.engine.volumes import records
+from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
+from agent_scheduler.engine.volumes.reservation import unreserve
+
+from .changes import Changes
+from .informers import Kind, booked
+
+CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
+
+
+class Storage:
+    """Tells of changes; the objects are the catalogue's. `changes` are those of claims, and of volumes for a claim."""
+
+    def __init__(self, catalogue: Catalogue, queue: SchedulingQueue[PodInfo]) -> None:
+        self.catalogue = catalogue
+        self._queue = queue
+        self.changes: Changes[ClaimKey] = Changes()
+
+    def kinds(self) -> list[Kind]:
+        """What is to be watched. A pod without claims costs these nothing but a connection each."""
+        c = self.catalogue
+        return [
+            booked(
+                self._queue,
+                Resource.STORAGE_CLASS,
+                f"{GROUP}/storageclasses",
+                records.read_class,
+                lambda each: c.classes.get(each.name),
+                c.set_class,
+                lambda each: c.delete_class(each.name),
+            ),
+            booked(
+                self._queue,
+                Resource.PERSISTENT_VOLUME,
+                f"{CORE}/persistentvolumes",
+                records.read_volume,
+                lambda each: c.volumes.get(each.name),
+                c.set_volume,
+                lambda each: c.delete_volume(each.name),
+                self._volume_changed,
+            ),
+            booked(
+                self._queue,
+                Resource.PERSISTENT_VOLUME_CLAIM,
+                f"{CORE}/persistentvolumeclaims",
+                records.read_claim,
+                lambda each: c.claims.get(each.key),
+                c.set_claim,
+                lambda each: c.delete_claim(each.namespace, each.name),
+                lambda each: self.changes.wake(each.key),
+            ),
+            booked(
+                self._queue,
+                Resource.CSI_NODE,
+                f"{GROUP}/csinodes",
+                records.read_csi_node,
+                lambda each: c.csi_nodes.get(each.name),
+                c.set_csi_node,
+                lambda each: c.delete_csi_node(each.name),
+            ),
+            booked(
+                self._queue,
+                Resource.CSI_DRIVER,
+                f"{GROUP}/csidrivers",
+                records.read_driver,
+                lambda each: c.drivers.get(each.name),
+                c.set_driver,
+                lambda each: c.delete_driver(each.name),
+            ),
+            booked(
+                self._queue,
+                Resource.CSI_STORAGE_CAPACITY,
+                f"{GROUP}/csistoragecapacities",
+                records.read_capacity,
+                lambda each: c.capacity(each.namespace, each.name),
+                c.set_capacity,
+                lambda each: c.delete_capacity(each.namespace, each.name),
+            ),
+            booked(
+                self._queue,
+                Resource.VOLUME_ATTACHMENT,
+                f"{GROUP}/volumeattachments",
+                records.read_attachment,
+                lambda each: c.attachment(each.name),
+                c.set_attachment,
+                lambda each: c.delete_attachment(each.name),
+            ),
+        ]
+
+    def give_back(self, uid: str) -> None:
+        """A pod no longer counts on what was reserved for it; others may have what nobody has written."""
+        self.tell(unreserve(self.catalogue, uid))
+
+    def tell(self, freed: Iterable[VolumeInfo | ClaimInfo]) -> None:
+        for each in freed:
+            kind = (
+                Resource.PERSISTENT_VOLUME
+                if isinstance(each, VolumeInfo)
+                else Resource.PERSISTENT_VOLUME_CLAIM
+            )
+            self._queue.move_all(ClusterEvent(kind, ActionType.UPDATE), None, each)
+
+    def _volume_changed(self, volume: VolumeInfo) -> None:
+        if volume.claim_ref is not None:
+            self.changes.wake((volume.claim_ref.namespace, volume.claim_ref.name))

@@ -1,0 +1,128 @@
+"""Why a pod is where it is, or is not: every plugin's own answer, and how near the nearest nodes are.
+
+A cycle stops at the first filter that refuses a node, and the message of a refusal counts only these. Here every filter
+is asked about every node, so that somebody who is about to change a pod or a node sees all that is in the way. It costs
+a cycle without what is kept between cycles, so it is for people who ask and never for the way of a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..state.columns import Bools, Columns, Ints, Rows
+from .classview import ClassView
+from .compiled import CompiledFilter
+
+#: Near misses of a plugin, and best nodes, that are shown.
+_SHOWN: Final = 3
+
+
+class NearMiss(NamedTuple):
+    """A node that one plugin alone refuses, and what it lacks."""
+
+    node: str
+    missing: str
+
+
+class PluginAnswer(NamedTuple):
+    """What one filter says of all nodes.
+
+    `refused` counts the nodes that it refuses, `alone` those that no other filter does; of the latter the nearest are
+    in `near`. `reasons` are kube-scheduler's words and on how many nodes each holds.
+    """
+
+    plugin: str
+    refused: int
+    alone: int
+    reasons: Mapping[str, int]
+    near: tuple[NearMiss, ...]
+
+
+class Ranking(NamedTuple):
+    """A feasible node, its final score, and what each plugin adds to it."""
+
+    node: str
+    total: int
+    scores: Mapping[str, int]
+
+
+class Explanation(NamedTuple):
+    """`message` is that of the refusal; empty where a node is feasible. `plugins` are in the order of asking."""
+
+    nodes: int
+    feasible: int
+    message: str
+    plugins: tuple[PluginAnswer, ...]
+    best: tuple[Ranking, ...]
+
+
+def explain(view: ClassView, columns: Columns) -> Explanation:
+    """Of a class on the snapshot that `view` was refreshed with."""
+    rows = np.flatnonzero(columns.present[: columns.size])
+    # Whoever narrows the nodes down refuses none that its plugin's filter does not refuse, too.
+    filters = {entry.plugin.name: entry for entry in view.filters}.values()
+    answers = [entry.feasible(columns, rows) for entry in filters]
+    refusals: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+    for each in answers:
+        refusals += ~each
+    plugins = tuple(
+        _answer(entry, columns, rows, passed, refusals)
+        for entry, passed in zip(filters, answers, strict=True)
+        if not passed.all()
+    )
+    if view.rejection is not None:
+        # It was the first to answer, so no other was compiled.
+        everything = rows.shape[0]
+        reasons = {view.rejection.message: everything}
+        plugins = (PluginAnswer(view.rejection.plugin, everything, everything, reasons, ()),)
+    feasible = view.feasible_rows(columns)
+    return Explanation(
+        nodes=rows.shape[0],
+        feasible=feasible.shape[0],
+        message="" if feasible.size else view.refusal(columns).message,
+        plugins=plugins,
+        best=_best(view, columns, feasible),
+    )
+
+
+def _answer(
+    entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints
+) -> PluginAnswer:
+    refused = rows[~passed]
+    alone = rows[~passed & (refusals == 1)]
+    plugin = entry.plugin
+    return PluginAnswer(
+        plugin.name,
+        refused.shape[0],
+        alone.shape[0],
+        dict(plugin.reasons(entry.state, columns, refused)),
+        tuple(
+            NearMiss(_name(columns, row), plugin.missing(entry.state, columns, row))
+            for row in plugin.nearest(entry.state, columns, alone)[:_SHOWN].tolist()
+        ),
+    )
+
+
+def _best(view: ClassView, columns: Columns, rows: Rows) -> tuple[Ranking, ...]:
+    if not rows.size:
+        return ()
+    scores = {name: values.tolist() for name, values in view.plugin_scores(columns, rows).items()}
+    totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
+    order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:_SHOWN]
+    return tuple(
+        Ranking(
+            _name(columns, int(rows[index])),
+            totals[index],
+            {name: values[index] for name, values in scores.items()},
+        )
+        for index in order
+    )
+
+
+def _name(columns: Columns, row: int) -> str:
+    node = columns.nodes[row]
+    assert node is not None, "a row that is present has a node"
+    return node.name

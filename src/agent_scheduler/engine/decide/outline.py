@@ -1,0 +1,115 @@
+"""What classes have in common that differ only in what they ask for of resources, compiled once for all of them.
+
+Pods of many classes want other amounts and the same of all else. A plugin says whether it reads the amounts
+(`Filter.reads_requests`); what the others compile holds for every class with the same `PodClass.besides`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+from typing import Final
+from weakref import WeakValueDictionary
+
+from ..framework.handle import Handle
+from ..framework.plugin import Depends, Filter, PodUnrankable, Profile, Score
+from ..state.podclass import PodClass
+from .compiled import (
+    CompiledFilter,
+    CompiledScore,
+    FilterPart,
+    ScorePart,
+    every_filter,
+    filters_of,
+    scores_of,
+)
+from .nodeanswers import NodeAnswers, SharedAnswers
+
+_OF_NODES: Final = (Depends.NODE, Depends.NODES)
+_OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)
+
+
+class Outline:
+    """The plugins of a profile in their order: compiled, left out where they have nothing to say, or still to be asked
+    for each class."""
+
+    __slots__ = ("__weakref__", "answers", "filters", "scores")
+
+    def __init__(
+        self,
+        filters: Iterable[FilterPart],
+        scores: Iterable[ScorePart],
+        answers: NodeAnswers | None = None,
+    ) -> None:
+        self.filters = tuple(filters)
+        self.scores = tuple(scores)
+        #: What those that read the nodes alone say; None where some of them are still to be asked.
+        self.answers = answers
+
+
+class Outlines:
+    """Of one profile on one snapshot. They live as long as a class holds them."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._filters = every_filter(profile)
+        self._scores = profile.scores
+        #: Nothing is compiled.
+        self._blank = Outline(self._filters, self._scores)
+        plugins: tuple[Filter | Score, ...] = (*self._filters, *(each.plugin for each in self._scores))
+        #: Whether no plugin that reads the nodes alone reads amounts.
+        self._answers_hold = not any(each.reads_requests and each.depends in _OF_NODES for each in plugins)
+        self._shared = SharedAnswers()
+        self._kept: WeakValueDictionary[Hashable, Outline] = WeakValueDictionary()
+
+    def of(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> Outline:
+        """`reads`: as `Handle.reads` writes it down. What was compiled from other objects holds for `pod` alone."""
+        found = self._kept.get(pod.besides)
+        if found is None:
+            found = self._make(pod, handle, reads)
+            if not reads:
+                self._kept[pod.besides] = found
+        return found
+
+    def answers(
+        self,
+        filters: Iterable[CompiledFilter],
+        scores: Iterable[CompiledScore],
+        *,
+        rejected: bool,
+        reads: Collection[object],
+    ) -> NodeAnswers:
+        """What the plugins that read the nodes alone say. `rejected`: whether some filter has no node at all."""
+        answers = NodeAnswers(filters, scores, rejected=rejected)
+        # What was compiled from other objects may be equal to what was compiled before these changed.
+        return answers if reads else self._shared.like(answers)
+
+    def _make(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> Outline:
+        filters: list[FilterPart] = []
+        for plugin in self._filters:
+            if plugin.reads_requests:
+                filters.append(plugin)
+                continue
+            compiled, rejection = filters_of((plugin,), pod, handle)
+            if rejection is not None:
+                # Which filter is the first to reject depends on those that read amounts, too.
+                return self._blank
+            filters += compiled
+        scores: list[ScorePart] = []
+        for weighted in self._scores:
+            try:
+                scores += (weighted,) if _is_of_one(weighted.plugin) else scores_of((weighted,), pod, handle)
+            except PodUnrankable:
+                return self._blank
+        if not self._answers_hold:
+            return Outline(filters, scores)
+        answers = self.answers(
+            (each for each in filters if isinstance(each, CompiledFilter)),
+            (each for each in scores if isinstance(each, CompiledScore)),
+            rejected=False,
+            reads=reads,
+        )
+        return Outline(filters, answers.with_own(scores), answers)
+
+
+def _is_of_one(score: Score) -> bool:
+    """Whether each class has to have its own: because of its amounts, or for the raw scores that are kept by row."""
+    return score.reads_requests or (score.normalize is not None and score.depends in _OF_A_ROW)

@@ -1,0 +1,65 @@
+"""What one scheduling cycle sees: a copy of the ledger's columns that nobody else writes.
+
+Workers share one snapshot, and each refreshes it at the start of a cycle, never within. The cost is that of the rows
+changed since its last refresh, so an idle cluster costs nothing and 100,000 nodes cost no more than ten.
+"""
+
+from __future__ import annotations
+
+from ..framework.handle import Handle
+from ..state.columns import Columns
+from ..state.ledger import Ledger
+from ..state.rowlog import RowLog
+from .alike import Alike
+
+
+class Snapshot:
+    """Columns as of change number `sequence`, and which rows each refresh touched."""
+
+    def __init__(self, ledger: Ledger, handle: Handle | None = None) -> None:
+        self._ledger = ledger
+        self.handle = handle or Handle(ledger)
+        self.columns = Columns(ledger.columns.interns)
+        self.sequence = 0
+        #: Which columns of counts there are: while it is the same, they are the same arrays.
+        self.counts_version = 0
+        #: Rows touched, in refresh order; a class view that is behind reads its part. As the ledger's log, but private:
+        #: a view must see the snapshot's rows, not newer ones.
+        self.touched = RowLog()
+        #: Those of them whose node changed.
+        self.respecified = RowLog()
+        #: Names how often resources or rows have grown, which makes every view rebuild.
+        self.shape = (0, 0)
+        self._alike = Alike()
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Catch up with the ledger. Returns whether anything had changed."""
+        ledger, columns = self._ledger, self.columns
+        if ledger.counts_version != self.counts_version:
+            self.take_new_counts()
+        sequence = ledger.sequence
+        if sequence == self.sequence:
+            return False
+        rows = ledger.rows_since(self.sequence)
+        if rows is None:
+            rows = list(range(ledger.columns.size))
+        self.sequence = sequence
+        respecified = columns.copy_rows(ledger.columns, rows)
+        if respecified:
+            self.respecified.extend(respecified)
+            self.shape = (columns.resources, columns.capacity)
+        self.touched.extend(rows)
+        return True
+
+    @property
+    def alike(self) -> Alike:
+        """The kinds of rows, up to date."""
+        self._alike.refresh(self.columns, self.touched)
+        return self._alike
+
+    def take_new_counts(self) -> None:
+        """Copy the columns of what has been counted only since the last refresh, and drop those of what is no more."""
+        if self._ledger.counts_version != self.counts_version:
+            self.counts_version = self._ledger.counts_version
+            self.columns.copy_counts(self._ledger.columns)

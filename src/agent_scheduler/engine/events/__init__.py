@@ -1,0 +1,1 @@
+"""Cluster events, and what plugins say of whom they can help: QueueingHints and PreQueueingHints."""

@@ -1,0 +1,1 @@
+"""What a plugin is given and what it implements: points, handle, arguments, registration."""

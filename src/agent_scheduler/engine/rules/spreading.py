@@ -1,0 +1,171 @@
+"""Topology spread constraints over columns: which nodes count for a constraint, and how many pods are in each domain.
+
+What is shared by the two halves of PodTopologySpread. Rules are kube-scheduler's (`podtopologyspread`, `common.go`):
+a node counts if it carries the keys of all constraints that are looked at together, and if the constraint's policies
+do not leave it out; pods that are being deleted do not count, and a selector without requirements counts nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..framework.handle import Handle
+from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.nodeselection import match_labels, match_selector
+from ..state.podclass import PodClass
+from ..state.podcounts import PodsMatching
+from ..state.podterms import PodMatch, SpreadConstraint
+from .tolerance import schedulable
+from .topology import Domains
+
+Floats = NDArray[np.float64]
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+
+
+class DefaultSpread(NamedTuple):
+    """Constraints for pods that have none and that a service or a controller selects; their selector is of these."""
+
+    constraints: tuple[SpreadConstraint, ...] = ()
+    #: Whether nodes without a constraint's key are ranked by the others, rather than last.
+    lenient: bool = False
+
+
+SYSTEM_DEFAULTS: Final = DefaultSpread(
+    (SpreadConstraint(3, HOSTNAME, False, None), SpreadConstraint(5, ZONE, False, None)), lenient=True
+)
+
+
+class Counted(NamedTuple):
+    """A constraint for one class."""
+
+    constraint: SpreadConstraint
+    #: Whom it counts; None: nobody.
+    kind: PodsMatching | None
+    #: Whether the pod will be counted itself.
+    itself: bool
+
+
+class Layout(NamedTuple):
+    """The domains of one constraint, as the nodes are; 0 is none."""
+
+    #: The nodes' domains.
+    all: Domains
+    #: The same, but none where the node does not count.
+    counted: Domains
+    #: Domains with a node that counts: their numbers, or all from 1 on.
+    known: Rows | slice
+    #: How many these are.
+    number: int
+
+    def sums(self, each: Counted, nodes: Columns) -> Ints:
+        """[domain] how many pods the constraint counts there. To be read at once."""
+        return self.counted.sums(matching(each, nodes), nodes.counted)
+
+    def facets(self, each: Counted, nodes: Columns) -> tuple[Ints, ...]:
+        """See `Domains.facets`. Of a node that does not count nobody is counted."""
+        if each.kind is None:
+            return (self.all.marks(),)
+        facets = self.all.facets(nodes.matching[each.kind])
+        return facets if len(facets) == 1 else (*facets, self.counted.marks())
+
+
+class Spreading:
+    """The constraints of a class that are looked at together: those that refuse, or those that rank."""
+
+    __slots__ = ("_keys", "_pod", "counted", "lenient")
+
+    def __init__(self, pod: PodClass, counted: tuple[Counted, ...], *, lenient: bool) -> None:
+        self._pod = pod
+        self._keys = () if lenient else tuple(each.constraint.topology_key for each in counted)
+        self.counted = counted
+        self.lenient = lenient
+
+    def carriers(self, nodes: Columns) -> Bools:
+        """[row] whether it has the keys of all constraints, or need not."""
+        return nodes.derive(("carriers", self._keys), lambda: self._carriers(nodes))
+
+    def _carriers(self, nodes: Columns) -> Bools:
+        mask = nodes.present[: nodes.size].copy()
+        for key in self._keys:
+            mask &= nodes.label(key)[: nodes.size] != 0
+        return mask
+
+    def layout(self, each: Counted, nodes: Columns) -> Layout:
+        constraint, pod = each.constraint, self._pod
+        chooses = constraint.honors_affinity and (
+            pod.node_selector or (pod.affinity and pod.affinity.required)
+        )
+        # Classes whose policies leave nothing out share one.
+        whose = pod if chooses or constraint.honors_taints else None
+        key = (
+            "layout",
+            whose,
+            constraint.honors_affinity,
+            constraint.honors_taints,
+            constraint.topology_key,
+            self._keys,
+        )
+        return nodes.derive(key, lambda: self._layout(constraint, nodes))
+
+    def _layout(self, constraint: SpreadConstraint, nodes: Columns) -> Layout:
+        every = Domains.along(constraint.topology_key, nodes)
+        of = every.of
+        counted = np.where(self._included(constraint, nodes), of, 0)
+        rows = np.bincount(counted)
+        rows[:1] = 0
+        span = int(of.max(initial=0)) + 1
+        known = np.flatnonzero(rows)
+        number = known.shape[0]
+        return Layout(every, Domains(counted, span), known if number < span - 1 else slice(1, None), number)
+
+    def _included(self, constraint: SpreadConstraint, nodes: Columns) -> Bools:
+        """[row] which of the carriers count for one constraint."""
+        pod, mask = self._pod, self.carriers(nodes)
+        if constraint.honors_affinity:
+            if pod.node_selector:
+                mask = mask & match_labels(pod.node_selector, nodes, nodes.all_rows())
+            if pod.affinity is not None and pod.affinity.required is not None:
+                mask = mask & match_selector(pod.affinity.required, nodes, nodes.all_rows())
+        if constraint.honors_taints:
+            ids = nodes.taints[: nodes.size]  # first: reading them may give some
+            admitted = [schedulable(taints, pod.tolerations) for taints in nodes.interns.taints]
+            mask = mask & np.array(admitted)[ids]
+        return mask
+
+
+def matching(each: Counted, nodes: Columns) -> Ints:
+    """[row] how many pods the constraint counts there."""
+    if each.kind is None:
+        return nodes.derive("nobody", lambda: np.zeros(nodes.capacity, dtype=np.int64))
+    return nodes.matching[each.kind]
+
+
+def spreading(pod: PodClass, handle: Handle, defaults: DefaultSpread, *, required: bool) -> Spreading | None:
+    """What the class has to look at, by its own constraints or by default; None where that is nothing."""
+    if pod.spread:
+        own = (each for each in pod.spread if each.required is required)
+        counted = tuple(_counted(pod, each, handle) for each in own)
+        return Spreading(pod, counted, lenient=False) if counted else None
+    siblings = pod.siblings
+    if siblings is None:
+        return None
+    match = PodMatch(frozenset((siblings.namespace,)), None, siblings.selector)
+    counted = tuple(
+        Counted(each, handle.count((match,), alive_only=True), siblings.itself)
+        for each in defaults.constraints
+        if each.required is required
+    )
+    return Spreading(pod, counted, lenient=defaults.lenient) if counted else None
+
+
+def _counted(pod: PodClass, constraint: SpreadConstraint, handle: Handle) -> Counted:
+    selector = constraint.selector
+    if selector is None or not selector.requirements:
+        return Counted(constraint, None, selector is not None)
+    match = PodMatch(frozenset((pod.namespace,)), None, selector)
+    return Counted(constraint, handle.count((match,), alive_only=True), selector.matches(pod.labels))

@@ -1,0 +1,54 @@
+"""VolumeBinding's score: what share of a node's storage the pod's claims would take (KEP-4049), by a curve.
+
+For static volumes that is the share of those that the claims get there, else the share of the pools where their volumes
+would be made. Each class counts the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..state.columns import Columns, Ints, Rows
+from ..state.nodeinfo import NodeInfo
+from ..volumes.binding import Plan
+from ..volumes.catalogue import Catalogue
+from ..volumes.matching import choose
+from ..volumes.provisioning import room_for
+from .curve import FULL
+
+#: Class -> what is asked for and what there is, in bytes.
+Shares = dict[str, tuple[int, int]]
+
+
+def score(plan: Plan, catalogue: Catalogue, rates: Sequence[int], nodes: Columns, rows: Rows) -> Ints:
+    """`rates`: what each share, in per cent, is worth. For `rows` that the filter has let pass."""
+    found: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+    for position, row in enumerate(rows.tolist()):
+        node = nodes.nodes[row]
+        if node is not None:
+            found[position] = _mean(rates, _shares(plan, catalogue, node).values())
+    return found
+
+
+def _shares(plan: Plan, catalogue: Catalogue, node: NodeInfo) -> Shares:
+    shares: Shares = {}
+    for key, volume in (chosen := choose(plan.wanted, node)).items():
+        asked, there = shares.get(volume.class_name, (0, 0))
+        asked += catalogue.claims[key].requested or 0
+        shares[volume.class_name] = asked, there + volume.capacity
+    if chosen:
+        return shares
+    for claim in (*(claim for claim, _ in plan.selected), *(each.claim for each in plan.wanted)):
+        room = room_for(claim, catalogue, node)
+        if room is not None:
+            asked, _ = shares.get(claim.class_name, (0, 0))
+            # Claims of one class share its pools.
+            shares[claim.class_name] = asked + (claim.requested or 0), room
+    return shares
+
+
+def _mean(rates: Sequence[int], shares: Iterable[tuple[int, int]]) -> int:
+    found = [rates[FULL if asked > there or not there else asked * FULL // there] for asked, there in shares]
+    return (2 * sum(found) + len(found)) // (2 * len(found)) if found else 0

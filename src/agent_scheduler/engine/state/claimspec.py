@@ -1,0 +1,185 @@
+"""What a claim asks for, compiled from the bytes of its spec; the same bytes are the same object.
+
+Claims that are made of one template are thus told to be alike without reading them again, which is what lets their
+pods share a class.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec import Raw
+
+from agent_scheduler.objects import dra
+from agent_scheduler.objects.quantity import QuantityError
+
+from .amounts import Amount, amount
+from .podspec import decode_part
+
+_spec = msgspec.json.Decoder(dra.ResourceClaimSpec)
+
+ALL = "All"
+EXACT_COUNT = "ExactCount"
+
+
+class Toleration(NamedTuple):
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+class Option(NamedTuple):
+    """A request, or one of the alternatives of a request (`firstAvailable`)."""
+
+    #: As errors name it: without the request that it is an alternative of.
+    name: str
+    #: As results name it: `request` or `request/alternative`.
+    result_name: str
+    class_name: str
+    selectors: tuple[str, ...]
+    #: Whether it takes all devices that match; else `number` of them.
+    takes_all: bool
+    number: int
+    admin: bool
+    tolerations: tuple[Toleration, ...]
+    #: Tolerations as written, for results.
+    written_tolerations: tuple[Any, ...]
+    #: Name of a capacity -> how much of it.
+    capacity: tuple[tuple[str, Amount], ...]
+
+
+class Request(NamedTuple):
+    name: str
+    #: One, unless alternatives are given; the first that can be had is taken.
+    options: tuple[Option, ...]
+    prioritized: bool
+
+
+class Constraint(NamedTuple):
+    attribute: str
+    #: Whether the values have to differ; else they have to be the same.
+    distinct: bool
+    #: Names of requests or alternatives; empty for all.
+    requests: frozenset[str]
+
+
+class Configuration(NamedTuple):
+    requests: tuple[str, ...]
+    #: The JSON of its `opaque`.
+    opaque: bytes
+
+
+class ClaimSpec:
+    """Equal only to itself. `error` says what cannot be read, in kube-scheduler's words where it has any."""
+
+    __slots__ = ("__weakref__", "configuration", "constraints", "error", "requests")
+
+    def __init__(
+        self,
+        requests: tuple[Request, ...],
+        constraints: tuple[Constraint, ...] = (),
+        configuration: tuple[Configuration, ...] = (),
+        error: str = "",
+    ) -> None:
+        self.requests = requests
+        self.constraints = constraints
+        self.configuration = configuration
+        self.error = error
+
+    @property
+    def class_names(self) -> frozenset[str]:
+        return frozenset(option.class_name for request in self.requests for option in request.options)
+
+
+class _Unsupported(ValueError):
+    """The text says which part of a claim is of a kind that is not known here."""
+
+
+_interned: WeakValueDictionary[bytes, ClaimSpec] = WeakValueDictionary()
+
+
+def claim_spec(raw: Raw | bytes) -> ClaimSpec:
+    """Never raises: what is wrong is in `error`."""
+    data = bytes(raw)
+    found = _interned.get(data)
+    if found is None:
+        found = _interned[data] = _read(data)
+    return found
+
+
+def _read(data: bytes) -> ClaimSpec:
+    try:
+        wire: dra.ResourceClaimSpec = decode_part(_spec, Raw(data), "spec") or dra.ResourceClaimSpec()
+        return ClaimSpec(
+            tuple(_request(each) for each in wire.devices.requests or ()),
+            tuple(_constraint(index, each) for index, each in enumerate(wire.devices.constraints or ())),
+            tuple(
+                Configuration(tuple(each.requests or ()), bytes(each.opaque))
+                for each in wire.devices.config or ()
+            ),
+        )
+    except ValueError as error:
+        return ClaimSpec((), error=str(error))
+
+
+def _request(wire: dra.DeviceRequest) -> Request:
+    if wire.exactly is not None:
+        option = _option(wire.exactly, wire.name, wire.name, admin=bool(wire.exactly.admin_access))
+        return Request(wire.name, (option,), False)
+    if wire.first_available:
+        return Request(
+            wire.name,
+            tuple(_option(each, each.name, f"{wire.name}/{each.name}") for each in wire.first_available),
+            True,
+        )
+    raise _Unsupported(f"request {wire.name}: unknown request type")
+
+
+def _option(
+    wire: dra.ExactRequest | dra.SubRequest, name: str, result_name: str, *, admin: bool = False
+) -> Option:
+    mode = wire.allocation_mode or EXACT_COUNT
+    if mode not in (ALL, EXACT_COUNT):
+        raise _Unsupported(f"request {name}: unsupported count mode {mode}")
+    if not wire.device_class_name:
+        raise _Unsupported(f"request {name}: missing device class name (unsupported request type?)")
+    selectors = []
+    for index, selector in enumerate(wire.selectors or ()):
+        if selector.cel is None:
+            raise _Unsupported(
+                f"request {name}, selector #{index}: CEL expression empty (unsupported selector type?)"
+            )
+        selectors.append(selector.cel.expression)
+    capacity = []
+    for key, quantity in ((wire.capacity.requests if wire.capacity else None) or {}).items():
+        try:
+            capacity.append((key, amount(quantity)))
+        except QuantityError as error:
+            raise _Unsupported(f"request {name}, capacity.requests[{key}]: {error}") from None
+    return Option(
+        name=name,
+        result_name=result_name,
+        class_name=wire.device_class_name,
+        selectors=tuple(selectors),
+        takes_all=mode == ALL,
+        number=max(wire.count or 1, 1),
+        admin=admin,
+        tolerations=tuple(
+            Toleration(each.key or "", each.operator or "Equal", each.value or "", each.effect or "")
+            for each in wire.tolerations or ()
+        ),
+        written_tolerations=tuple(msgspec.to_builtins(each) for each in wire.tolerations or ()),
+        capacity=tuple(capacity),
+    )
+
+
+def _constraint(index: int, wire: dra.DeviceConstraint) -> Constraint:
+    requests = frozenset(wire.requests or ())
+    if wire.match_attribute is not None:
+        return Constraint(wire.match_attribute, False, requests)
+    if wire.distinct_attribute is not None:
+        return Constraint(wire.distinct_attribute, True, requests)
+    raise _Unsupported(f"constraint #{index}: empty constraint (unsupported constraint type?)")

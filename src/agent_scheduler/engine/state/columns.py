@@ -1,0 +1,411 @@
+"""The state of all nodes as columns: one exact int64 array a resource, one row a node.
+
+What a row offers and has taken is there twice: as plain numbers, which answer for one row at a tenth of what arrays
+cost, and as arrays, which answer for all. Who changes a row changes the numbers; the arrays follow when they are read.
+
+Two owners have such columns: the ledger (live) and each snapshot (a copy). Filters and scores read either, so
+the binder's live re-check runs the very rules that chose the node. int64 because float32 cannot tell 16 GiB
+from 16 GiB plus 512 bytes, and a scheduler that rounds overcommits.
+
+Rows are reused after a node goes; `names[row]` is None in between and `present` is False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .interns import Interns
+from .nodeinfo import NodeInfo
+from .podclass import HostPort
+from .podcounts import Countable, PodsMatching
+from .podterms import ExistingTerm
+from .podvolumes import PodVolumes
+from .rowlog import RowLog
+
+Key = TypeVar("Key")
+T = TypeVar("T")
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+#: Of one row, by resource.
+Amounts = tuple[int, ...]
+
+#: The first two of `BASE_RESOURCES`.
+CPU: Final = 0
+MEMORY: Final = 1
+
+#: The pseudo label that holds a node's name, for `matchFields`. No label key can contain a NUL.
+NODE_NAME: Final = "\0metadata.name"
+
+#: Label columns kept. Keys come from pods, so their number is anybody's choice; one that was dropped is made again.
+LABELS_KEPT: Final = 256
+#: The same for images.
+IMAGES_KEPT: Final = 256
+#: The same for what is derived from them.
+DERIVED_KEPT: Final = 256
+
+#: Rows of arrays that may be behind their numbers; more are brought up to date at once, so that no reader waits long.
+_BEHIND_AT_MOST: Final = 4096
+
+NO_PORTS: Final[frozenset[HostPort]] = frozenset()
+NOBODY: Final[frozenset[str]] = frozenset()
+NO_GUESTS: Final[Mapping[str, PodVolumes]] = MappingProxyType({})
+
+
+class Columns:
+    """Rows of nodes. All arrays have `capacity` columns; rows at or above `size` were never used."""
+
+    __slots__ = (
+        "_behind",
+        "_generation",
+        "_images",
+        "_labels",
+        "_requested",
+        "_scored",
+        "_taints",
+        "_usage",
+        "absent",
+        "allocatable",
+        "capacity",
+        "counted",
+        "derived",
+        "guests",
+        "interns",
+        "matching",
+        "nodes",
+        "offers",
+        "ports",
+        "present",
+        "resources",
+        "size",
+        "spec_version",
+        "taken",
+        "terms",
+        "unschedulable",
+        "version",
+    )
+
+    def __init__(self, interns: Interns) -> None:
+        resources = len(interns.resources)
+        self.interns = interns
+        self.size = 0
+        self.capacity = 0
+        #: How many have a column. They are the first so many of `interns.resources`.
+        self.resources = resources
+        #: [row] what the node offers, in the ledger's units.
+        self.offers: list[Amounts] = []
+        #: The same as [resource, row].
+        self.allocatable: Ints = np.zeros((resources, 0), dtype=np.int64)
+        #: [row] what its pods request, by resource, and behind that once more what they count as in scores, which for
+        #: CPU and memory is another thing (see `PodClass.nonzero`).
+        self.taken: list[Amounts] = []
+        #: The same as [2, resource, row], but for the rows in `_behind`.
+        self._usage: Ints = np.zeros((2, resources, 0), dtype=np.int64)
+        self._requested: Ints = self._usage[0]
+        self._scored: Ints = self._usage[1]
+        self._behind: set[int] = set()
+        #: Rises whenever anything on the row changes; never repeats, not even for a node that comes back.
+        self.version: list[int] = []
+        #: The version at which the node's own spec last changed (labels, taints, allocatable).
+        self.spec_version: list[int] = []
+        self.present: Bools = np.zeros(0, dtype=np.bool_)
+        self.unschedulable: Bools = np.zeros(0, dtype=np.bool_)
+        #: Of `interns`, that the numbers in `_taints` and `_labels` are of.
+        self._generation = interns.generation
+        self._taints: Ints = np.zeros(0, dtype=np.int64)
+        self.nodes: list[NodeInfo | None] = []
+        #: Host ports taken, only for rows that have any.
+        self.ports: dict[int, frozenset[HostPort]] = {}
+        #: [row] how many pods of each kind stand there, for the kinds that somebody asks about.
+        self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
+        #: [row] how often each term about other pods is said there.
+        self.terms: dict[ExistingTerm, Ints] = {}
+        #: Rows on which counts of `matching` or `terms` may have changed: who writes one there says so.
+        self.counted = RowLog()
+        #: UIDs of pods that are thought away for the time of a question, for plugins that know pods by name.
+        self.absent: AbstractSet[str] = NOBODY
+        #: The volumes of pods that are thought of as standing on the row in question, by UID, for that time.
+        self.guests: Mapping[str, PodVolumes] = NO_GUESTS
+        #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
+        #: `DERIVED_KEPT`, see `derive`.
+        self.derived: dict[Hashable, Any] = {}
+        #: Label key -> value ids, made when a selector first asks for the key; at most `LABELS_KEPT`.
+        self._labels: dict[str, Ints] = {}
+        #: Image -> sizes, made when a pod with that image is first ranked; at most `IMAGES_KEPT`.
+        self._images: dict[str, Ints] = {}
+
+    @property
+    def taints(self) -> Ints:
+        """[row] id of the taint list in `interns.taints`. To be read before that."""
+        if self._generation != self.interns.generation:
+            self._number_anew()
+        return self._taints
+
+    def _number_anew(self) -> None:
+        """What was worked out from the numbers before stands for as long as nodes do."""
+        self._generation = self.interns.generation
+        for row, node in enumerate(self.nodes[: self.size]):
+            self._taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
+        self._labels = {key: self._column(key) for key in self._labels}
+
+    @property
+    def usage(self) -> Ints:
+        """[2, resource, row]: `requested` and `scored` in one. To be read; what is written is `taken`."""
+        if self._behind:
+            self._catch_up()
+        return self._usage
+
+    @property
+    def requested(self) -> Ints:
+        """[resource, row] what the pods request."""
+        if self._behind:
+            self._catch_up()
+        return self._requested
+
+    @property
+    def scored(self) -> Ints:
+        """[resource, row] what they count as in scores."""
+        if self._behind:
+            self._catch_up()
+        return self._scored
+
+    def set_usage(self, usage: Ints) -> None:
+        """Have arrays that are of the same shape in the place of those that are there, for as long as filters are asked
+        about many rows at once. `taken` stays as it is."""
+        self._usage = usage
+        self._requested, self._scored = usage
+
+    def offer(self, row: int, amounts: Mapping[str, int]) -> None:
+        """Each of these resources has a column."""
+        offered = [0] * self.resources
+        for resource, amount in amounts.items():
+            offered[self.interns.resources[resource]] = amount
+        self.offers[row] = tuple(offered)
+        self.allocatable[:, row] = offered
+
+    def take(self, row: int, taken: Amounts) -> None:
+        """Have `taken` on a row from now on."""
+        self.taken[row] = taken
+        self._behind.add(row)
+
+    def take_nothing(self, row: int) -> None:
+        self.take(row, (0,) * (2 * self.resources))
+
+    def _catch_up(self) -> None:
+        rows = list(self._behind)
+        self._behind.clear()
+        if len(rows) == 1 and self._usage.flags.c_contiguous:
+            # As after each bind.
+            (row,) = rows
+            self._usage.reshape(2 * self.resources, -1)[:, row] = self.taken[row]
+            return
+        taken = np.array([self.taken[row] for row in rows], dtype=np.int64)
+        self._usage[:, :, rows] = taken.T.reshape(2, self.resources, len(rows))
+
+    def reserve(self, rows: int) -> None:
+        """Make room for `rows` rows and for every resource known by now."""
+        resources = len(self.interns.resources)
+        grown_rows = max(rows, self.capacity)
+        if grown_rows > self.capacity:
+            grown_rows = max(grown_rows, 2 * self.capacity, 64)
+        if grown_rows == self.capacity and resources == self.resources:
+            return
+        self._pad(resources - self.resources)
+        more = grown_rows - self.capacity
+        self.offers.extend([(0,) * resources] * more)
+        self.taken.extend([(0,) * (2 * resources)] * more)
+        self.version.extend([0] * more)
+        self.spec_version.extend([0] * more)
+        self.allocatable = _grown(self.allocatable, (resources, grown_rows))
+        self.set_usage(_grown(self._usage, (2, resources, grown_rows)))
+        for name in ("present", "unschedulable", "_taints"):
+            setattr(self, name, _grown(getattr(self, name), (grown_rows,)))
+        self._labels = {key: _grown(column, (grown_rows,)) for key, column in self._labels.items()}
+        _grow_each(self._images, grown_rows)
+        _grow_each(self.matching, grown_rows)
+        _grow_each(self.terms, grown_rows)
+        self.nodes.extend([None] * more)
+        self.resources, self.capacity = resources, grown_rows
+
+    def _pad(self, more: int) -> None:
+        """Have `more` resources on every row, of which nothing is there."""
+        if more:
+            nothing, resources = (0,) * more, self.resources
+            self.offers = [offered + nothing for offered in self.offers]
+            self.taken = [taken[:resources] + nothing + taken[resources:] + nothing for taken in self.taken]
+
+    def all_rows(self) -> Rows:
+        return np.arange(self.size, dtype=np.intp)
+
+    def label(self, key: str) -> Ints:
+        """Value ids of label `key` for the rows in use; 0 where a node lacks it."""
+        if self._generation != self.interns.generation:
+            self._number_anew()
+        column = self._labels.get(key)
+        if column is None:
+            column = self._column(key)
+            if len(self._labels) >= LABELS_KEPT:
+                del self._labels[next(iter(self._labels))]
+            self._labels[key] = column
+        return column
+
+    def _column(self, key: str) -> Ints:
+        column = np.zeros(self.capacity, dtype=np.int64)
+        for row, node in enumerate(self.nodes[: self.size]):
+            column[row] = self._value(node, key)
+        return column
+
+    def has(self, node_name: str) -> bool:
+        """Whether a node of the name is there."""
+        names = self.label(NODE_NAME)[: self.size]  # first: it interns the names
+        return bool((names == self.interns.known_value(node_name)).any())
+
+    def image(self, name: str) -> Ints:
+        """Bytes of an image on the rows in use; 0 where a node lacks it."""
+        column = self._images.get(name)
+        if column is None:
+            column = np.zeros(self.capacity, dtype=np.int64)
+            for row, node in enumerate(self.nodes[: self.size]):
+                if node is not None:
+                    column[row] = node.images.get(name, 0)
+            if len(self._images) >= IMAGES_KEPT:
+                del self._images[next(iter(self._images))]
+            self._images[name] = column
+        return column
+
+    def derive(self, key: Hashable, work_out: Callable[[], T]) -> T:
+        """What `work_out` makes of the specs of all nodes, kept under `key` until one changes."""
+        found: T | None = self.derived.get(key)
+        if found is None:
+            if len(self.derived) >= DERIVED_KEPT:
+                self.derived.clear()
+            found = self.derived[key] = work_out()
+        return found
+
+    def relabel(self, row: int, node: NodeInfo | None) -> None:
+        """Bring the columns of taints, labels and images in step with what now stands in `row`."""
+        self.derived.clear()
+        self.taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
+        for key, column in self._labels.items():
+            column[row] = self._value(node, key)
+        for name, column in self._images.items():
+            column[row] = 0 if node is None else node.images.get(name, 0)
+
+    def _value(self, node: NodeInfo | None, key: str) -> int:
+        if node is None:
+            return 0
+        value = node.name if key == NODE_NAME else node.labels.get(key)
+        return 0 if value is None else self.interns.value_id(value)
+
+    def count_others(self, row: int, pod: Countable, sign: int) -> None:
+        """Add (1) or take away (-1) what a pod on `row` is to other pods."""
+        # Once a pod and kind, and to go through the pairs costs more than all else.
+        for reference in self.matching.keyrefs():
+            kind = reference()
+            if kind is not None and kind.counts(pod):
+                self.matching[kind][row] += sign
+        for term in pod.cls.existing:
+            self.terms[term][row] += sign
+        self.counted.append(row)
+
+    def counts_on(self, row: int) -> list[tuple[Ints, int]]:
+        """Each column of counts with what it has there."""
+        return [(column, column.item(row)) for column in (*self.matching.values(), *self.terms.values())]
+
+    def put_back(self, row: int, counts: Iterable[tuple[Ints, int]]) -> None:
+        """Have the counts of a row as `counts_on` gave them."""
+        for column, count in counts:
+            column[row] = count
+        self.counted.append(row)
+
+    def count_nobody(self, row: int) -> None:
+        """Have nobody counted on a row."""
+        self.put_back(row, ((column, 0) for column, _ in self.counts_on(row)))
+
+    def copy_rows(self, source: Columns, rows: Sequence[int]) -> list[int]:
+        """Make `rows` equal to those of `source`; gives those whose node has changed. Cost is per row, not per node of
+        the cluster."""
+        if self.size != source.size or self.resources != source.resources:
+            self.reserve(source.size)
+            self.size = source.size
+        respecified = []
+        version, spec_version, taken = self.version, self.spec_version, self.taken
+        for row in rows:
+            version[row] = source.version[row]
+            taken[row] = source.taken[row]
+            if spec_version[row] != source.spec_version[row]:
+                respecified.append(row)
+        self._behind.update(rows)
+        if len(self._behind) > _BEHIND_AT_MOST:
+            self._catch_up()
+        if self.matching or self.terms:
+            # After a bind it is one row, which a plain number names at a third of the cost.
+            index = rows[0] if len(rows) == 1 else np.asarray(rows, dtype=np.intp)
+            for reference in self.matching.keyrefs():
+                kind = reference()
+                if kind is not None:
+                    _copy_rows(self.matching[kind], source.matching.get(kind), index)
+            for term, column in self.terms.items():
+                _copy_rows(column, source.terms.get(term), index)
+            self.counted.extend(rows)
+        if respecified:
+            self._copy_nodes(source, respecified)
+        if source.ports or self.ports:
+            self._copy_ports(source, rows)
+        return respecified
+
+    def _copy_nodes(self, source: Columns, rows: Sequence[int]) -> None:
+        index = np.asarray(rows, dtype=np.intp)
+        self.allocatable[:, index] = source.allocatable[:, index]
+        for name in ("present", "unschedulable"):
+            getattr(self, name)[index] = getattr(source, name)[index]
+        for row in rows:
+            self.spec_version[row] = source.spec_version[row]
+            self.offers[row] = source.offers[row]
+            self.nodes[row] = source.nodes[row]
+            self.relabel(row, source.nodes[row])
+
+    def _copy_ports(self, source: Columns, rows: Sequence[int]) -> None:
+        for row in rows:
+            ports = source.ports.get(row)
+            if ports is None:
+                self.ports.pop(row, None)
+            else:
+                self.ports[row] = ports
+
+    def copy_counts(self, source: Columns) -> None:
+        """Have the same columns of counts as `source`: whole where they are new."""
+        self.reserve(source.size)
+        for term in [term for term in self.terms if term not in source.terms]:
+            del self.terms[term]
+        _copy_new(self.matching, source.matching, self.capacity)
+        _copy_new(self.terms, source.terms, self.capacity)
+
+
+def _grow_each(columns: MutableMapping[Key, Ints], rows: int) -> None:
+    for key in list(columns):
+        columns[key] = _grown(columns[key], (rows,))
+
+
+def _copy_new(mine: MutableMapping[Key, Ints], its: Mapping[Key, Ints], capacity: int) -> None:
+    for key, column in its.items():
+        if key not in mine:
+            mine[key] = _grown(column[:capacity], (capacity,))
+
+
+def _copy_rows(mine: Ints, its: Ints | None, index: Rows | int) -> None:
+    if its is not None:
+        mine[index] = its[index]
+
+
+def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    bigger = np.zeros(shape, dtype=array.dtype)
+    bigger[tuple(slice(0, length) for length in array.shape)] = array
+    return bigger

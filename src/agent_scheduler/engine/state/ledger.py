@@ -1,0 +1,477 @@
+"""The one owner of capacity: what every node offers, and what every pod on it takes.
+
+A pod's way through it:
+
+    assume ──> confirm (the watch, or the answer to the bind, says it is bound) ──> remove
+       └─────> forget  (the bind was refused)
+
+`assume` is the moment of truth: whoever wants room takes it here, between two awaits, before anything is sent.
+So two binds can never count on the same room, whatever the API server would accept (it checks neither capacity
+nor that the node exists).
+
+Invariants, checked by `check`:
+- columns equal the sum over `placements`, for every resource, host ports and counts of other pods included, and
+  `volume_use` has the volumes of just these pods;
+- every pod is placed at most once, keyed by UID: a pod deleted and made again is another pod;
+- a version is never given twice, so a candidate seen on a node that went and came back is seen as outdated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from operator import add
+from operator import sub as subtract
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
+from .interns import Interns
+from .nodeinfo import NodeInfo, same_for_scheduling
+from .podclass import HostPort, PodClass
+from .podcounts import Countable, PodsMatching, TermIndex
+from .rowlog import RowLog
+from .volumeusage import VolumeUse
+
+#: Changes kept for snapshots that lag; one that lags more copies everything.
+_LOG_LIMIT = 1 << 16
+
+#: A number that no priority is, as they are 32 bits long.
+_ABOVE_ALL = 2**31
+
+#: Classes of which it is kept what their pods change on a row.
+_CHANGES_KEPT = 1024
+
+
+class Placement:
+    """A pod on a node. `assumed` until the API server is known to have it there."""
+
+    __slots__ = ("assumed", "cls", "node_name", "pod", "uid")
+
+    def __init__(self, pod: Countable, node_name: str, assumed: bool) -> None:
+        self.uid = pod.uid
+        self.node_name = node_name
+        #: As it was last seen.
+        self.pod = pod
+        #: What it is counted as.
+        self.cls = pod.cls
+        self.assumed = assumed
+
+
+def _takes_the_same(one: PodClass, other: PodClass) -> bool:
+    """Whether a node's columns cannot tell pods of the two classes apart."""
+    return one is other or (
+        one.requests == other.requests and one.nonzero == other.nonzero and one.host_ports == other.host_ports
+    )
+
+
+class Ledger:
+    """Single-threaded: called only between awaits of one loop."""
+
+    def __init__(self) -> None:
+        self.columns = Columns(Interns())
+        #: Where each known pod is. Pods on nodes that are not known (yet) are here too, without a row.
+        self.placements: dict[str, Placement] = {}
+        #: Node name -> its row, for nodes that are known.
+        self.rows: dict[str, int] = {}
+        self._pods_on: dict[str, dict[str, Placement]] = {}
+        #: Node name -> how often a pod there was seen to have started, to be leaving or to have other labels. Its room,
+        #: and so the row's version, may be the same as before.
+        self.looks: dict[str, int] = {}
+        self._free_rows: list[int] = []
+        #: [2, resource]: what a pod of the class adds to `Columns.usage`, for as many resources as there were then.
+        self._amounts: WeakKeyDictionary[PodClass, Ints] = WeakKeyDictionary()
+        #: What a pod of the class adds to a row of `Columns.taken`, for all resources that have a column.
+        self._changes: dict[PodClass, Amounts] = {}
+        #: Priority -> how many pods in `placements` have it.
+        self._priorities: dict[int, int] = {}
+        self._counter = 0
+        #: [row]: the version that the last bind on the row was decided against; see `used`.
+        self._used: list[int] = []
+        self._log = RowLog(_LOG_LIMIT)
+        self.assumed = 0
+        #: What the pods in `placements` say about others. Invariant: its terms are those of `columns.terms`.
+        self.terms = TermIndex()
+        #: Rises whenever `columns` gets, or loses, a column of counts.
+        self.counts_version = 0
+        #: Volumes of the pods in `placements`.
+        self.volume_use = VolumeUse()
+
+    # ---- nodes
+
+    def set_node(self, node: NodeInfo) -> bool:
+        """Add or replace a node. Returns whether anything that a decision reads has changed."""
+        row = self.rows.get(node.name)
+        columns, old = self.columns, None
+        if row is not None:
+            old = columns.nodes[row]
+            assert old is not None
+            if same_for_scheduling(node, old):
+                columns.nodes[row] = node
+                return False
+        else:
+            row = self._new_row()
+            self.rows[node.name] = row
+        self._add_resources(node)
+        columns.nodes[row] = node
+        columns.present[row] = True
+        columns.unschedulable[row] = node.unschedulable
+        columns.offer(row, node.allocatable)
+        columns.relabel(row, node)
+        self._recount(row, node.name)
+        self._changed(row, spec=True)
+        if old is not None and (old.taints != node.taints or old.labels != node.labels):
+            columns.interns.drop(len(self.rows))
+        return True
+
+    def remove_node(self, name: str) -> bool:
+        """Forget a node; its pods stay known and count again should it come back."""
+        row = self.rows.pop(name, None)
+        if row is None:
+            return False
+        self.looks.pop(name, None)
+        columns = self.columns
+        columns.nodes[row] = None
+        columns.present[row] = False
+        columns.unschedulable[row] = False
+        columns.offer(row, {})
+        columns.take_nothing(row)
+        columns.ports.pop(row, None)
+        columns.count_nobody(row)
+        columns.relabel(row, None)
+        self._changed(row, spec=True)
+        self._free_rows.append(row)
+        columns.interns.drop(len(self.rows))
+        return True
+
+    def node(self, name: str) -> NodeInfo | None:
+        row = self.rows.get(name)
+        return None if row is None else self.columns.nodes[row]
+
+    # ---- pods
+
+    def assume(self, pod: Countable, row: int) -> None:
+        """Take the room of a pod on `row` for a bind that is about to be sent."""
+        node = self.columns.nodes[row]
+        assert node is not None, "assume on a row without a node"
+        assert pod.uid not in self.placements, "a pod is placed at most once"
+        self._used[row] = self.columns.version[row]
+        self.assumed += 1
+        self._place(Placement(pod, node.name, True))
+
+    def used(self, row: int, version: int) -> bool:
+        """Whether a bind was accepted on `row` since a decision saw it at `version` (the design's rule 3)."""
+        return version <= self._used[row]
+
+    def confirm(self, uid: str) -> None:
+        """The API server has the pod where it was assumed. Without effect for a pod that has gone since."""
+        placement = self.placements.get(uid)
+        if placement is not None and placement.assumed:
+            placement.assumed = False
+            self.assumed -= 1
+
+    def forget(self, uid: str) -> str | None:
+        """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
+        placement = self.placements.get(uid)
+        if placement is None or not placement.assumed:
+            return None
+        self.remove_pod(uid)
+        return placement.node_name
+
+    def set_pod(self, pod: Countable, node_name: str) -> bool:
+        """A pod is bound to `node_name`, as the API server says. Returns whether another room is taken than before.
+
+        Confirms an assumed pod; corrects it if it was assumed elsewhere or has been resized since.
+        """
+        placement = self.placements.get(pod.uid)
+        if placement is not None:
+            if placement.node_name == node_name and _takes_the_same(placement.cls, pod.cls):
+                self.confirm(pod.uid)
+                self._see_anew(placement, pod)
+                return False
+            self.remove_pod(pod.uid)
+        self._place(Placement(pod, node_name, False))
+        return True
+
+    def remove_pod(self, uid: str) -> Placement | None:
+        """A pod is gone, finished or no longer there. Returns where it was."""
+        placement = self.placements.pop(uid, None)
+        if placement is None:
+            return None
+        if placement.assumed:
+            self.assumed -= 1
+        there = self._pods_on[placement.node_name]
+        del there[uid]
+        if not there:
+            del self._pods_on[placement.node_name]
+        self._count_priority(placement.pod.priority, -1)
+        row = self.rows.get(placement.node_name)
+        if row is not None:
+            self._count(row, placement.cls, -1)
+            if placement.cls.host_ports:
+                self._recount_ports(row, placement.node_name)
+            self._changed(row)
+        self._count_others(placement, row, -1)
+        if placement.cls.volumes is not None:
+            self.volume_use.remove(uid)
+        return placement
+
+    def track(self, kind: PodsMatching) -> None:
+        """Count the pods of a kind from now on, for as long as somebody holds `kind`."""
+        columns = self.columns
+        if kind in columns.matching:
+            return
+        column: Ints = np.zeros(columns.capacity, dtype=np.int64)
+        for placement in self.placements.values():
+            row = self.rows.get(placement.node_name)
+            if row is not None and kind.counts(placement.pod):
+                column[row] += 1
+        columns.matching[kind] = column
+        self.counts_version += 1
+
+    def amounts(self, cls: PodClass) -> Ints:
+        """[2, resource]: what a pod of the class adds to `Columns.usage`. Kept by the ledger; not to be written to."""
+        amounts = self._amounts.get(cls)
+        if amounts is None or amounts.shape[1] != self.columns.resources:
+            amounts = self._amounts[cls] = self._amounts_of(cls)
+        return amounts
+
+    def pods_on(self, node_name: str) -> Iterable[Placement]:
+        return self._pods_on.get(node_name, {}).values()
+
+    @property
+    def lowest_priority(self) -> int:
+        """Of the pods that are placed; above all priorities where there is none."""
+        return min(self._priorities, default=_ABOVE_ALL)
+
+    # ---- what changed
+
+    def touch(self, names: Collection[str] | None) -> None:
+        """Something that belongs to these nodes, and is kept elsewhere, is otherwise; None: to any node. All that was
+        answered about their rows has to be asked again, as after a change of what runs there."""
+        for name in self.rows if names is None else names:
+            row = self.rows.get(name)
+            if row is not None:
+                self._changed(row)
+
+    def respecify(self, names: Iterable[str]) -> None:
+        """Something that counts as part of these nodes' specs, and is kept elsewhere, is otherwise. As `touch`, but for
+        what is read of nodes alone, too."""
+        for name in names:
+            row = self.rows.get(name)
+            if row is not None:
+                self._changed(row, spec=True)
+
+    def assumed_on(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the nodes on which a pod is assumed: a bind to them is under way, or about to be."""
+        return frozenset(name for name in names if any(each.assumed for each in self.pods_on(name)))
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next change."""
+        return self._log.end
+
+    def rows_since(self, sequence: int) -> list[int] | None:
+        """Rows changed from change number `sequence` on, each once; None if too long ago to tell."""
+        return self._log.since(sequence)
+
+    # ---- inside
+
+    def _new_row(self) -> int:
+        if self._free_rows:
+            return self._free_rows.pop()
+        row = self.columns.size
+        self.columns.reserve(row + 1)
+        self.columns.size = row + 1
+        self._used.append(0)
+        return row
+
+    def _add_resources(self, node: NodeInfo) -> None:
+        """Give every resource that `node` offers a column, counting the pods that asked for it already."""
+        columns = self.columns
+        known = len(columns.interns.resources)
+        for resource in node.allocatable:
+            columns.interns.resource(resource)
+        columns.reserve(columns.size)
+        if len(columns.interns.resources) > known:
+            self._changes.clear()
+            for name in self._pods_on:
+                row = self.rows.get(name)
+                if row is not None:
+                    self._recount(row, name)
+                    self._changed(row)
+
+    def _place(self, placement: Placement) -> None:
+        self.placements[placement.uid] = placement
+        there = self._pods_on.get(placement.node_name)
+        if there is None:
+            there = self._pods_on[placement.node_name] = {}
+        there[placement.uid] = placement
+        self._count_priority(placement.pod.priority, 1)
+        row = self.rows.get(placement.node_name)
+        if row is not None:
+            self._count(row, placement.cls, 1)
+            if placement.cls.host_ports:
+                taken = self.columns.ports.get(row, NO_PORTS)
+                self.columns.ports[row] = taken.union(placement.cls.host_ports)
+            self._changed(row)
+        self._count_others(placement, row, 1)
+        if placement.cls.volumes is not None:
+            self.volume_use.set(placement.uid, placement.node_name, placement.cls.volumes)
+
+    def _see_anew(self, placement: Placement, pod: Countable) -> None:
+        """The pod of a placement takes the same room and may be something else to other pods."""
+        old = placement.pod
+        if old is pod:
+            return
+        if old.priority != pod.priority:
+            self._count_priority(old.priority, -1)
+            self._count_priority(pod.priority, 1)
+        same = old.labels == pod.labels and old.deleting == pod.deleting
+        if not same or old.started != pod.started:
+            self.looks[placement.node_name] = self.looks.get(placement.node_name, 0) + 1
+        if (same or not self.columns.matching) and old.cls.existing == pod.cls.existing:
+            placement.pod, placement.cls = pod, pod.cls
+            return
+        row = self.rows.get(placement.node_name)
+        self._count_others(placement, row, -1)
+        placement.pod, placement.cls = pod, pod.cls
+        self._count_others(placement, row, 1)
+        if row is not None:
+            self._changed(row)
+
+    def _count_priority(self, priority: int, sign: int) -> None:
+        number = self._priorities.get(priority, 0) + sign
+        if number:
+            self._priorities[priority] = number
+        else:
+            del self._priorities[priority]
+
+    def _count_others(self, placement: Placement, row: int | None, sign: int) -> None:
+        existing, columns = placement.cls.existing, self.columns
+        if not existing and not columns.matching:
+            return
+        if sign > 0:
+            for term in existing:
+                if self.terms.add(term):
+                    self.counts_version += 1
+                    columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
+        if row is not None:
+            columns.count_others(row, placement.pod, sign)
+        if sign < 0:
+            for term in existing:
+                if self.terms.remove(term):
+                    self.counts_version += 1
+                    del columns.terms[term]
+
+    def _count(self, row: int, cls: PodClass, sign: int) -> None:
+        columns = self.columns
+        columns.take(row, self.with_pod(columns.taken[row], cls, sign))
+
+    def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
+        """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""
+        changes = self._changes.get(cls) or self._changes_of(cls)
+        return tuple(map(add if sign > 0 else subtract, taken, changes))
+
+    def _changes_of(self, cls: PodClass) -> Amounts:
+        if len(self._changes) >= _CHANGES_KEPT:
+            self._changes.clear()
+        columns = self.columns
+        known, resources = columns.interns.resources, columns.resources
+        changes = [0] * (2 * resources)
+        for resource, amount in cls.requests.items():
+            index = known.get(resource, resources)
+            # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
+            if index < resources:
+                changes[index] = changes[resources + index] = amount
+        changes[resources + CPU], changes[resources + MEMORY] = cls.nonzero
+        found = self._changes[cls] = tuple(changes)
+        return found
+
+    def _amounts_of(self, cls: PodClass) -> Ints:
+        changes = self._changes.get(cls) or self._changes_of(cls)
+        return np.array(changes, dtype=np.int64).reshape(2, -1)
+
+    def _recount(self, row: int, name: str) -> None:
+        """Count a row from its pods: its node is new, or a resource has got its column just now."""
+        columns = self.columns
+        columns.take_nothing(row)
+        columns.count_nobody(row)
+        for placement in self.pods_on(name):
+            self._count(row, placement.cls, 1)
+            columns.count_others(row, placement.pod, 1)
+        self._recount_ports(row, name)
+
+    def _recount_ports(self, row: int, name: str) -> None:
+        taken: set[HostPort] = set()
+        for placement in self.pods_on(name):
+            taken.update(placement.cls.host_ports)
+        if taken:
+            self.columns.ports[row] = frozenset(taken)
+        else:
+            self.columns.ports.pop(row, None)
+
+    def _changed(self, row: int, *, spec: bool = False) -> None:
+        self._counter += 1
+        self.columns.version[row] = self._counter
+        if spec:
+            self.columns.spec_version[row] = self._counter
+        self._log.append(row)
+
+    def check(self) -> list[str]:
+        """What contradicts the invariants; empty when all hold. Costs a pass over all pods."""
+        problems = []
+        columns = self.columns
+        resources = columns.interns.resources
+        for name, row in self.rows.items():
+            node = columns.nodes[row]
+            if node is None or node.name != name:
+                problems.append(f"row {row} should hold node {name}")
+                continue
+            sums = dict.fromkeys(resources, 0)
+            ports: set[HostPort] = set()
+            for placement in self.pods_on(name):
+                ports.update(placement.cls.host_ports)
+                for resource, amount in placement.cls.requests.items():
+                    if resource in sums:
+                        sums[resource] += amount
+            for resource, amount in sums.items():
+                counted = int(columns.requested[resources[resource], row])
+                if counted != amount:
+                    problems.append(f"node {name}: {resource} is counted as {counted}, its pods ask {amount}")
+            if columns.ports.get(row, NO_PORTS) != ports:
+                problems.append(f"node {name}: host ports are out of step with its pods")
+        problems += self._miscounted_others()
+        problems += self.volume_use.check()
+        told = {uid for name in self._pods_on for uid in self.volume_use.on(name)}
+        if told != {uid for uid, each in self.placements.items() if each.cls.volumes is not None}:
+            problems.append("the volumes of pods are out of step")
+        if self.assumed != sum(placement.assumed for placement in self.placements.values()):
+            problems.append("the count of assumed pods is out of step")
+        if self._priorities != Counter(placement.pod.priority for placement in self.placements.values()):
+            problems.append("the count of priorities is out of step")
+        return problems
+
+    def _miscounted_others(self) -> list[str]:
+        columns = self.columns
+        counted = Columns(columns.interns)
+        counted.reserve(columns.size)
+        said = {term for placement in self.placements.values() for term in placement.cls.existing}
+        counted.terms = {term: np.zeros(counted.capacity, dtype=np.int64) for term in said}
+        for kind in columns.matching:
+            counted.matching[kind] = np.zeros(counted.capacity, dtype=np.int64)
+        for placement in self.placements.values():
+            row = self.rows.get(placement.node_name)
+            if row is not None:
+                counted.count_others(row, placement.pod, 1)
+        if said != columns.terms.keys() or any(term not in self.terms for term in said):
+            return ["the terms about other pods are out of step"]
+        pairs = [
+            *((columns.matching[kind], column) for kind, column in counted.matching.items()),
+            *((columns.terms[term], column) for term, column in counted.terms.items()),
+        ]
+        size = columns.size
+        if any(not np.array_equal(mine[:size], true[:size]) for mine, true in pairs):
+            return ["the counts of other pods are out of step"]
+        return []

@@ -1,0 +1,112 @@
+"""A node as the scheduler remembers it, compiled once from each change of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from agent_scheduler.objects import wire
+from agent_scheduler.objects.quantity import QuantityError, resource_value
+
+from ..events.events import ActionType, ClusterEvent, Resource
+from .features import NO_FEATURES, known_features
+from .requests import NODE_LIMIT, Amounts
+
+#: A node's taints, in their order; the unit in which TaintToleration decides.
+Taints = tuple[wire.Taint, ...]
+
+NO_IMAGES: Mapping[str, int] = {}
+
+
+class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
+    """One node at one resourceVersion."""
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: Taints
+    unschedulable: bool
+    #: Amounts in the ledger's units; a quantity that cannot be read counts as none.
+    allocatable: Amounts
+    #: type -> status.
+    conditions: Mapping[str, str]
+    #: What could not be read, for one log line a node.
+    errors: tuple[str, ...]
+    namespace: str = ""
+    #: Size in bytes by name of the images that it has; empty where nobody asks (see `node_info`).
+    images: Mapping[str, int] = NO_IMAGES
+    #: Names of features that its kubelet has declared, of those that a pod may need.
+    features: frozenset[str] = NO_FEATURES
+
+    @property
+    def metadata(self) -> NodeInfo:
+        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        return self
+
+
+def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
+    """What to remember of `node`. Never raises: what is wrong is in `errors`.
+
+    `images`: whether a plugin asks for them. They change with every image that a node pulls, which is no change at all
+    where none does.
+    """
+    allocatable: Amounts = {}
+    errors = []
+    for resource, quantity in (node.status.allocatable or {}).items():
+        try:
+            amount = resource_value(resource, quantity)
+        except QuantityError as error:
+            errors.append(f"status.allocatable[{resource}]: {error}")
+            continue
+        allocatable[resource] = min(max(amount, 0), NODE_LIMIT)
+    return NodeInfo(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        resource_version=node.metadata.resource_version,
+        labels=node.metadata.labels or {},
+        annotations=node.metadata.annotations or {},
+        taints=tuple(node.spec.taints or ()),
+        unschedulable=bool(node.spec.unschedulable),
+        allocatable=allocatable,
+        conditions={condition.type: condition.status for condition in node.status.conditions or ()},
+        errors=tuple(errors),
+        images=_sizes(node.status.images) if images and node.status.images else NO_IMAGES,
+        features=known_features(node.status.declared_features),
+    )
+
+
+def _sizes(images: Iterable[wire.ContainerImage]) -> Mapping[str, int]:
+    return {name: image.size_bytes for image in images for name in image.names or ()}
+
+
+def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
+    """Whether no decision can tell them apart: a heartbeat changes nothing here."""
+    return (
+        new.uid == old.uid
+        and new.unschedulable == old.unschedulable
+        and new.allocatable == old.allocatable
+        and new.taints == old.taints
+        and new.labels == old.labels
+        and new.images == old.images
+        and new.features == old.features
+    )
+
+
+def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:
+    """What about the node changed that may help a waiting pod; empty for a mere heartbeat.
+
+    A cordon counts as a taint, as in kube-scheduler (`extractNodeTaintsChange`), so that lifting it wakes those
+    who wait for either.
+    """
+    changes = (
+        (ActionType.UPDATE_NODE_ALLOCATABLE, new.allocatable != old.allocatable),
+        (ActionType.UPDATE_NODE_LABEL, new.labels != old.labels),
+        (ActionType.UPDATE_NODE_TAINT, new.taints != old.taints or new.unschedulable != old.unschedulable),
+        (ActionType.UPDATE_NODE_CONDITION, new.conditions != old.conditions),
+        (ActionType.UPDATE_NODE_ANNOTATION, new.annotations != old.annotations),
+        (ActionType.UPDATE_NODE_DECLARED_FEATURE, new.features != old.features),
+    )
+    return [ClusterEvent(Resource.NODE, action) for action, changed in changes if changed]

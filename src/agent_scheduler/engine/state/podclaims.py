@@ -1,0 +1,99 @@
+"""What pods say of their resource claims, and what these mean to a decision: values, without what is known of devices.
+
+A `Demand` says nothing about which claims these are, as long as they have no allocation: the pods of one template, each
+with a claim of its own, have the same `Demand`, and so are one class. `dra.demand` makes it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from .claimspec import ClaimSpec
+from .extended import ExtendedNeeds
+from .reach import Reach
+
+#: Namespace and name.
+ClaimKey = tuple[str, str]
+
+
+class PodClaim(NamedTuple):
+    """An entry of a pod's `spec.resourceClaims`."""
+
+    name: str
+    #: None while the claim that is to be made of its template has not been made.
+    claim: ClaimKey | None
+    #: UID of the pod, for a claim that is made for it; empty for a claim that anybody may name.
+    must_be_owned_by: str = ""
+
+
+class PodRef(NamedTuple):
+    """For words about the pod, and for claims that are reserved for it."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Wanted(NamedTuple):
+    """A claim that has to be allocated. `name` is what the pod calls it."""
+
+    name: str
+    spec: ClaimSpec
+
+
+class Held(NamedTuple):
+    """A claim that has an allocation."""
+
+    key: ClaimKey
+    #: None: it can be used anywhere.
+    reach: Reach | None
+    #: Whether its devices did not become ready, and it can be used nowhere.
+    is_lost: bool = False
+
+
+class Claimant(Protocol):
+    """What is read of a pod."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def scheduler_name(self) -> str: ...
+    @property
+    def claims(self) -> tuple[PodClaim, ...]: ...
+    @property
+    def extended(self) -> ExtendedNeeds | None: ...
+
+
+class Demand:
+    """Equal only to itself: equal contents are the same object (`dra.demand.demand`)."""
+
+    __slots__ = ("__weakref__", "extended", "held", "left_over", "problem", "wanted")
+
+    def __init__(
+        self,
+        wanted: tuple[Wanted, ...],
+        held: tuple[Held, ...],
+        problem: str,
+        extended: ExtendedNeeds | None,
+        left_over: tuple[ClaimKey, ...] = (),
+    ) -> None:
+        #: In the order of the pod's spec; `allocate` answers in the same.
+        self.wanted = wanted
+        self.held = held
+        #: Why no node will do; empty if one might.
+        self.problem = problem
+        #: Extended resources that the pod asks for and that devices may stand for, on nodes that lack them.
+        self.extended = extended
+        #: Claims that an attempt before this one made for its extended resources. No node will do before they are gone.
+        self.left_over = left_over
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.wanted or self.held or self.problem or self.extended or self.left_over)
+
+    def __repr__(self) -> str:
+        return f"Demand({[each.name for each in self.wanted]}, held={len(self.held)}, {self.problem!r})"

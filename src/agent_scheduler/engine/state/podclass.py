@@ -1,0 +1,456 @@
+"""Pods that want the same are one class, compiled once and decided together.
+
+A `PodClass` holds everything that the filters and scores of a node read from a pod, in compiled form. Two pods
+of one class get the same answer on the same snapshot, which is what lets a worker keep masks and scores from
+one pod to the next. A class is recognised by the bytes that the API server sent, without parsing them; and since
+whoever comes next most often wants the same as whoever came last, it is compared with that before it is looked up.
+
+Namespace and labels are part of the class only where the spec makes them matter: with terms about other pods, and
+with spread constraints. Agents that each carry a label of their own still are one class. Name and UID are, where it has
+ephemeral claims: these are made for one pod, and no other can share its class.
+
+A pod that cannot be read is a class too: its `error` names the field, and no worker ever places it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from typing import Any, Final, NamedTuple
+from weakref import ReferenceType, WeakValueDictionary, ref
+
+import msgspec
+
+from agent_scheduler.objects import wire
+
+from .features import required_features
+from .fingerprint import NOBODY, Owner, given_by, is_infeasible, speaks_of_pods, spelling
+from .labelselector import Labels
+from .owners import Siblings
+from .podclaims import Demand
+from .podspec import (
+    SpecError,
+    check_node_affinity,
+    check_tolerations,
+    decode_part,
+    readable_part,
+    with_void_terms,
+)
+from .podterms import (
+    NO_TERMS,
+    ExistingTerm,
+    PodTerms,
+    SpreadConstraint,
+    pod_terms,
+    spread_constraints,
+)
+from .podvolumes import PodVolumes, Recogniser, images_of, pod_volumes
+from .requests import Amounts, PodAmounts, pod_amounts
+
+#: The counter of pods on a node, treated as one more resource.
+PODS = "pods"
+
+#: (host IP, protocol, port); the IP is "0.0.0.0" where the pod names none.
+HostPort = tuple[str, str, int]
+
+_ANY_IP = "0.0.0.0"  # noqa: S104 - a value to compare, nothing listens on it
+
+_selector = msgspec.json.Decoder(dict[str, str] | None)
+_affinity = msgspec.json.Decoder(wire.Affinity | None)
+_tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
+_spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
+_ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
+
+#: Spellings kept of each class that lives, and besides.
+_SPELLINGS_OF_A_CLASS = 8
+_SPELLINGS_KEPT = 1024
+
+
+class Images(NamedTuple):
+    """As they are written: what containers and init containers run, and what is mounted as volumes."""
+
+    run: tuple[str, ...]
+    mounted: tuple[str, ...]
+
+
+NO_IMAGES: Final = Images((), ())
+
+_NO_STATUS = wire.PodStatus()
+_NO_LABELS: Labels = {}
+
+
+class PodClass:
+    """What the rules of a node read from a pod. Immutable once built; equal only to itself."""
+
+    __slots__ = (
+        "__weakref__",
+        "_faced",
+        "_facing",
+        "affinity",
+        "besides",
+        "by_containers",
+        "claims",
+        "error",
+        "existing",
+        "extended",
+        "faces",
+        "features",
+        "host_ports",
+        "images",
+        "labels",
+        "namespace",
+        "node_name",
+        "node_selector",
+        "nonzero",
+        "requests",
+        "reserves",
+        "siblings",
+        "spread",
+        "terms",
+        "tolerations",
+        "volumes",
+    )
+
+    def __init__(
+        self,
+        *,
+        requests: Amounts,
+        nonzero: tuple[int, int],
+        by_containers: Amounts | None = None,
+        features: frozenset[str] = frozenset(),
+        host_ports: tuple[HostPort, ...],
+        node_selector: dict[str, str],
+        affinity: wire.NodeAffinity | None,
+        tolerations: tuple[wire.Toleration, ...],
+        terms: PodTerms = NO_TERMS,
+        spread: tuple[SpreadConstraint, ...] = (),
+        images: Images = NO_IMAGES,
+        namespace: str = "",
+        labels: Labels = _NO_LABELS,
+        faces: tuple[ExistingTerm, ...] = (),
+        siblings: Siblings | None = None,
+        volumes: PodVolumes | None = None,
+        claims: Demand | None = None,
+        node_name: str = "",
+        error: str = "",
+        besides: Hashable = None,
+    ) -> None:
+        #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
+        self.besides: Hashable = object() if besides is None else besides
+        #: Amounts in the ledger's units, zeros left out, `PODS` always 1.
+        self.requests = requests
+        #: (millicores, bytes) that the pod counts as in scores.
+        self.nonzero = nonzero
+        #: As what NodeResourcesFit counts it there until it runs, where that is something else (`pod_amounts`).
+        self.by_containers = by_containers
+        #: What its node has to have declared.
+        self.features = features
+        self.host_ports = host_ports
+        self.node_selector = node_selector
+        self.affinity = affinity
+        self.tolerations = tolerations
+        #: What it says about other pods, and what that means to others once it runs.
+        self.terms = terms
+        self.existing = terms.existing()
+        self.spread = spread
+        #: Empty where nobody asks (see `PodClasses`).
+        self.images = images
+        #: Empty where nothing in the spec makes them matter.
+        self.namespace = namespace
+        self.labels = labels
+        #: Terms of pods that run, as far as they speak of this one.
+        self.faces = faces
+        #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
+        self.siblings = siblings
+        #: Its claims and disks; None where every node has all that it mounts.
+        self.volumes = volumes
+        #: What its resource claims ask for, as things stand; None where it has none. As `faces`, never of a pod itself.
+        self.claims = claims
+        #: Whether more than room may have to be reserved for it on a node.
+        self.reserves = volumes is not None or claims is not None
+        #: Whether it asks for resources that are not Kubernetes' own, which devices may stand for.
+        self.extended = any("/" in resource for resource in requests)
+        self._facing: (
+            WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None], PodClass]
+            | None
+        ) = None
+        #: What was asked for last there, and what was given.
+        self._faced: tuple[object, object, object, ReferenceType[PodClass]] | None = None
+        #: The one node that it may go to; empty for any.
+        self.node_name = node_name
+        #: Why no node may be chosen for it; empty for a sound spec.
+        self.error = error
+
+    def facing(
+        self,
+        terms: tuple[ExistingTerm, ...],
+        siblings: Siblings | None = None,
+        claims: Demand | None = None,
+    ) -> PodClass:
+        """This class as it is decided while `terms` speak of its pods, which have `siblings` and `claims`. Two calls
+        give the same object."""
+        if self.spread:
+            siblings = None
+        last = self._faced
+        if last is not None and last[0] is terms and last[1] is siblings and last[2] is claims:
+            # By identity, which costs nothing; terms that are the same mostly are one tuple.
+            faced = last[3]()
+            if faced is not None:
+                return faced
+        if terms == self.faces and siblings == self.siblings and claims is self.claims:
+            return self
+        if self._facing is None:
+            self._facing = WeakValueDictionary()
+        key = (terms, siblings, claims)
+        found = self._facing.get(key)
+        if found is None:
+            found = self._facing[key] = PodClass(
+                requests=self.requests,
+                nonzero=self.nonzero,
+                by_containers=self.by_containers,
+                features=self.features,
+                host_ports=self.host_ports,
+                node_selector=self.node_selector,
+                affinity=self.affinity,
+                tolerations=self.tolerations,
+                terms=self.terms,
+                spread=self.spread,
+                images=self.images,
+                namespace=self.namespace,
+                labels=self.labels,
+                faces=terms,
+                siblings=siblings,
+                volumes=self.volumes,
+                claims=claims,
+                node_name=self.node_name,
+                error=self.error,
+                besides=(self.besides, *key),
+            )
+        self._faced = (*key, ref(found))
+        return found
+
+
+class PodClasses:
+    """Compiles specs and shares the result. Owner of the only table from key to class.
+
+    The table is weak: a class lives as long as a pod or a worker's view holds it.
+    """
+
+    def __init__(self, *, images_for: Collection[str] = ()) -> None:
+        #: Names of the schedulers that ask for images. To all others, pods that differ in them alone are one class.
+        self.images_for = frozenset(images_for)
+        self._volumes = Recogniser()
+        self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
+        #: Spelling -> class. Invariant: what `_class` makes of such a spec is that very class.
+        self._by_spelling: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
+        #: What the last one looked like whose class depends on nothing else, and that class.
+        self._last: tuple[Any, ...] | None = None
+        self._last_class: ReferenceType[PodClass] | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def of(
+        self,
+        spec: wire.PodSpec,
+        *,
+        node_name: str = "",
+        status: wire.PodStatus | None = None,
+        namespace: str = "",
+        name: str = "",
+        uid: str = "",
+        labels: Labels = _NO_LABELS,
+        problem: str = "",
+    ) -> PodClass:
+        """The class of a pod. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class.
+
+        `spec.nodeName` is left out unless given as `node_name`: for a pod that is bound it says where the pod
+        is, not what it wants, and one class a node would share nothing. `status` tells of resizes. `problem` is
+        what was wrong with the spec before it came here.
+        """
+        status = status or _NO_STATUS
+        if problem:
+            return self._class(spec, status, Owner(namespace, name, uid, labels), node_name, problem)
+        return self.recognise(spec, status, namespace, name, uid, labels, node_name)
+
+    def recognise(
+        self,
+        spec: wire.PodSpec,
+        status: wire.PodStatus,
+        namespace: str,
+        name: str,
+        uid: str,
+        labels: Labels,
+        node_name: str = "",
+    ) -> PodClass:
+        """As `of`, for what could be read. Asked of each version of each pod."""
+        given = given_by(spec, status)
+        volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
+        # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
+        looks = (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.scheduler_name,
+            self.images_for,
+            spec.host_network,
+            spec.host_users,
+            given,
+            node_name,
+        )
+        if looks == self._last and not volumes and self._last_class is not None:
+            last = self._last_class()
+            if last is not None:
+                return last
+        owner = Owner(namespace, name, uid, labels)
+        images = self._images(spec, volumes) if self.images_for else None
+        spelled = spelling(spec, given, volumes, owner, node_name, images)
+        found = self._by_spelling.get(spelled)
+        if found is None:
+            found = self._class(spec, status, owner, node_name, "")
+            if len(self._by_spelling) > _SPELLINGS_OF_A_CLASS * len(self._by_key) + _SPELLINGS_KEPT:
+                # Pods that are spelled each in its own way, and mean the same, must not fill the memory.
+                self._by_spelling.clear()
+            self._by_spelling[spelled] = found
+        if not (volumes or speaks_of_pods(spec)):
+            self._last, self._last_class = looks, ref(found)
+        return found
+
+    def _class(
+        self, spec: wire.PodSpec, status: wire.PodStatus, owner: Owner, node_name: str, problem: str
+    ) -> PodClass:
+        ports: list[HostPort] = []
+        problems = [problem] if problem else []
+        asked = pod_amounts(spec, status, is_infeasible(status), problems)
+        for index, container in enumerate(spec.containers or ()):
+            ports += _host_ports(container, f"spec.containers[{index}].ports", problems)
+        for index, container in enumerate(spec.init_containers or ()):
+            if container.restart_policy == "Always":
+                ports += _host_ports(container, f"spec.initContainers[{index}].ports", problems)
+        requests = {resource: amount for resource, amount in asked.requests.items() if amount}
+        requests[PODS] = 1
+        images = self._images(spec, bytes(spec.volumes))
+        volumes = _volumes(spec, owner, problems)
+        features = required_features(spec, problems)
+        error = problems[0] if problems else ""
+        speaks = speaks_of_pods(spec)
+        host_ports = tuple(sorted(set(ports)))
+        besides = (
+            host_ports,
+            features,
+            bytes(spec.node_selector),
+            bytes(spec.affinity),
+            bytes(spec.tolerations),
+            images,
+            (owner.namespace, tuple(sorted(owner.labels.items())), bytes(spec.topology_spread_constraints))
+            if speaks
+            else (),
+            volumes,
+            node_name,
+            error,
+        )
+        contained = asked.by_containers
+        key = (
+            tuple(sorted(requests.items())),
+            asked.nonzero,
+            contained and tuple(sorted(contained.items())),
+            besides,
+        )
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = _compile(
+                spec,
+                requests,
+                asked,
+                host_ports=host_ports,
+                features=features,
+                images=images,
+                owner=owner if speaks else NOBODY,
+                volumes=volumes,
+                node_name=node_name,
+                error=error,
+                besides=besides,
+            )
+        return found
+
+    def _images(self, spec: wire.PodSpec, volumes: bytes) -> Images:
+        """`volumes`: those that matter, or all."""
+        if spec.scheduler_name not in self.images_for:
+            return NO_IMAGES
+        containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+        run = tuple(container.image or "" for container in containers)
+        return Images(run, images_of(volumes) if volumes else ())
+
+
+def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:
+    ports: list[wire.ContainerPort] | None = readable_part(_ports, container.ports, place, problems)
+    return [
+        (port.host_ip or _ANY_IP, port.protocol or "TCP", port.host_port)
+        for port in ports or ()
+        if port.host_port
+    ]
+
+
+def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolumes | None:
+    try:
+        return pod_volumes(spec.volumes, namespace=owner.namespace, name=owner.name, uid=owner.uid)
+    except SpecError as error:
+        problems.append(str(error))
+        return None
+
+
+def _compile(
+    spec: wire.PodSpec,
+    requests: Amounts,
+    asked: PodAmounts,
+    *,
+    host_ports: tuple[HostPort, ...],
+    features: frozenset[str],
+    images: Images,
+    owner: Owner,
+    volumes: PodVolumes | None,
+    node_name: str,
+    error: str,
+    besides: Hashable,
+) -> PodClass:
+    terms = NO_TERMS
+    spread: tuple[SpreadConstraint, ...] = ()
+    selector: dict[str, str] = {}
+    affinity: wire.NodeAffinity | None = None
+    tolerations: tuple[wire.Toleration, ...] = ()
+    try:
+        selector = decode_part(_selector, spec.node_selector, "spec.nodeSelector") or {}
+        whole = decode_part(_affinity, spec.affinity, "spec.affinity")
+        affinity = whole.node_affinity if whole else None
+        tolerations = tuple(decode_part(_tolerations, spec.tolerations, "spec.tolerations") or ())
+        check_tolerations(tolerations)
+        check_node_affinity(affinity, "spec.affinity.nodeAffinity", sound_values=False)
+        affinity = with_void_terms(affinity)
+        terms = pod_terms(whole, owner.namespace, owner.labels)
+        constraints = decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints")
+        spread = spread_constraints(constraints, owner.labels)
+    except SpecError as problem:
+        error = error or str(problem)
+    return PodClass(
+        requests=requests,
+        nonzero=asked.nonzero,
+        by_containers=asked.by_containers,
+        features=features,
+        host_ports=host_ports,
+        node_selector=selector,
+        affinity=affinity,
+        tolerations=tolerations,
+        terms=terms,
+        spread=spread,
+        images=images,
+        namespace=owner.namespace,
+        labels=owner.labels,
+        volumes=volumes,
+        node_name=node_name,
+        error=error,
+        besides=besides,
+    )

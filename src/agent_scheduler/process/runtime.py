@@ -1,0 +1,424 @@
+"""Builds one scheduler process from its configuration, runs it, and ends it in good order.
+
+    start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [leases ─> renewed ─> shard] ─> scheduling
+    reload: the file has changed, or SIGHUP ─> loaded and validated whole ─> applied between cycles, or refused
+    end:    SIGTERM or SIGINT ─> no new decisions ─> binds under way end ─> nodes and leases released ─> exit 0
+
+Exit codes: 0 after a signal, 1 when something broke or the lease was lost (a supervisor restarts us then, with
+nothing of the old leader's in flight), 2 for a configuration that cannot be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agent_scheduler import __version__
+from agent_scheduler.config import Configuration, Reloader, Source, to_dict
+from agent_scheduler.fastpath.explaining import UNKNOWN
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.settings import settings_of
+from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.fence import FencedTransport
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.lease import boottime
+from agent_scheduler.kube.leases import Leases
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.reflector import NotListed
+from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.process.leading import (
+    CannotLead,
+    beside_others,
+    coordinator_of,
+    lead,
+    leader_events,
+    leases_of,
+    run_to_end,
+)
+from agent_scheduler.serving.configured import server_of
+from agent_scheduler.serving.health import SILENT, Check, named
+from agent_scheduler.serving.http import HttpServer
+from agent_scheduler.serving.selfcheck import logged_check
+from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady, Sources
+from agent_scheduler.telemetry.gcpolicy import GcPolicy
+from agent_scheduler.telemetry.logs import get_logger, set_level
+from agent_scheduler.telemetry.looplag import LoopLag
+from agent_scheduler.telemetry.metrics import Metrics
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
+
+if TYPE_CHECKING:
+    from agent_scheduler.shards.coordinator import Coordinator
+
+#: Connections beyond those of the fast path's writes, so that none of these ever waits for one: lists, the lease,
+#: and reviews of who may read the metrics.
+_OTHER_CONNECTIONS = 8
+
+#: When the HTTP server answers at the latest, though pods and nodes have not been listed yet.
+_SERVING_SECONDS = 1.0
+
+#: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
+_BIND_SHARE = 0.7
+
+
+class Runtime:
+    """One process's worth of scheduler. `run` may be called once."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        source: Source | None = None,
+        endpoint: Endpoint | None = None,
+        abort: Callable[[int], object] = os._exit,
+        transport: Transport | None = None,
+        timing: Timing | None = None,
+        identity: str = "",
+    ) -> None:
+        """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. `endpoint`
+        None: found as `kube.auth` says. `abort` ends the process with nothing more being run.
+
+        With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
+        the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
+
+        Raises KubeConfigError.
+        """
+        self._configuration = configuration
+        self._source = source
+        kubeconfig = configuration.client_connection.kubeconfig
+        self._transport = transport
+        if endpoint is None and transport is None:
+            endpoint = load_endpoint(kubeconfig=Path(kubeconfig) if kubeconfig else None)
+        self._endpoint = endpoint or Endpoint("", source="given transport")
+        self._log = get_logger("runtime")
+        self._stopping = asyncio.Event()
+        self.metrics = Metrics(version=__version__)
+        self.metrics.features(configuration.feature_gates)
+        self._identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._settings = settings_of(configuration, identity=self._identity)
+        self._abort = abort
+        self._timing = timing or REAL
+        self._lease_timing = timing or Timing(clock=boottime)
+        #: Those that this process has to hold to write anything.
+        self.leases = Leases({}, identity=self._identity)
+        self._observer = FastPathObserver(
+            self.metrics, clock=self._timing.clock, policy=configuration.conflict_policy
+        )
+        self._reloader: Reloader | None = None
+        #: Set while `run` runs; there is a coordinator only where nodes are shared by shards.
+        self.fast_path: FastPath | None = None
+        self.coordinator: Coordinator | None = None
+
+    def stop(self) -> None:
+        """Begin the orderly end; `run` returns when it is done."""
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Load the configuration file again at once, changed or not."""
+        if self._reloader is not None:
+            self._reloader.now()
+
+    async def log_check(self) -> None:
+        """Check what is known against the cluster, and log what differs."""
+        check = self.sources().check if self.fast_path is not None else None
+        await logged_check(check, self._log)
+
+    async def run(self, *, signals: bool = True) -> int:
+        """Schedule until stopped. Returns the exit code.
+
+        `signals`: SIGTERM and SIGINT stop, SIGHUP reloads if there is a file, and SIGUSR2 has a self-check logged.
+        """
+        has_file = self._source is not None and self._source.file is not None
+        return await run_to_end(
+            self._run,
+            stop=self.stop,
+            reload=self.reload if has_file else None,
+            at_once=self._overrun,
+            check=self.log_check,
+            signals=signals,
+            log=self._log,
+        )
+
+    async def _run(self) -> None:
+        configuration = self._configuration
+        async with AsyncExitStack() as stack:
+            gc_policy: GcPolicy | None = None
+            transport = self._transport
+            if transport is None:
+                gc_policy = GcPolicy(self.metrics)
+                gc_policy.start()
+                stack.callback(gc_policy.stop)
+                lag = LoopLag(self.metrics.loop_lag_seconds.labels().observe, loop=asyncio.get_running_loop())
+                lag.start()
+                stack.callback(lag.stop)
+                transport = Http1Transport(
+                    self._endpoint,
+                    pool_size=self._settings.requests_at_a_time + _OTHER_CONNECTIONS,
+                    user_agent=f"agent-scheduler/{__version__}",
+                    observe=self.metrics.api_request,
+                )
+            stack.push_async_callback(transport.close)
+            leases = self.leases = self._make_leases(transport)
+            writing: Transport = (
+                FencedTransport(transport, lambda: leases.held) if leases.names else transport
+            )
+            fast_path = self.fast_path = self._fast_path(writing)
+            coordinator = self.coordinator = self._make_coordinator(fast_path, writing)
+            server: HttpServer | None = None
+            if configuration.serving.port:
+                server = server_of(configuration.serving, self.sources(), transport)
+                server.listen()
+                stack.push_async_callback(server.stop)
+            self._log.info(
+                "started",
+                api_server=self._endpoint.base_url,
+                source=self._endpoint.source,
+                schedulers=[profile.scheduler_name for profile in configuration.profiles],
+                workers=configuration.worker_count,
+                conflict_policy=configuration.conflict_policy,
+            )
+            self.metrics.config_loaded(self._timing.now().timestamp())
+            self._reloader = self._make_reloader()
+            async with asyncio.TaskGroup() as tasks:
+                serving = None if server is None else tasks.create_task(self._serve(server, fast_path))
+                reloading = None if self._reloader is None else tasks.create_task(self._reloader.run())
+                watching = tasks.create_task(fast_path.watch())
+                leading = tasks.create_task(
+                    self._lead_when_synced(fast_path, coordinator, gc_policy, writing)
+                )
+                stopping = tasks.create_task(self._stopping.wait())
+                await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not leading.done():
+                    await self._wind_down(fast_path, leading)
+                for task in (stopping, watching, reloading, serving):
+                    if task is not None:
+                        task.cancel()
+            self._log.info("stopped")
+
+    async def _serve(self, server: HttpServer, fast_path: FastPath) -> None:
+        """Answers requests once that no longer keeps the first bind waiting, or that takes long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SERVING_SECONDS):
+                await fast_path.synced()
+        await asyncio.to_thread(self.metrics.load)
+        await server.serve()
+
+    async def _wind_down(self, fast_path: FastPath, leading: asyncio.Task[None]) -> None:
+        """Let what is under way end, within the grace; then stop whatever is left."""
+        grace = self._configuration.shutdown_grace_period
+        self._log.info("stopping", grace_seconds=grace, binds_in_flight=fast_path.binder.in_flight)
+        fast_path.stop(grace=grace * (1 - _BIND_SHARE))
+        if not self._scheduling:
+            leading.cancel()
+        _, late = await asyncio.wait({leading}, timeout=grace)
+        if late:
+            self._log.warning("grace is over", binds_in_flight=fast_path.binder.in_flight)
+            leading.cancel()
+            with suppress(asyncio.CancelledError):
+                await leading
+
+    #: Whether this process decides and writes now. Owner: `_lead_when_synced`.
+    _scheduling = False
+
+    async def _lead_when_synced(
+        self,
+        fast_path: FastPath,
+        coordinator: Coordinator | None,
+        gc_policy: GcPolicy | None,
+        writing: Transport,
+    ) -> None:
+        await fast_path.synced()
+        frozen = gc_policy.freeze() if gc_policy is not None else 0
+        self._log.info(
+            "synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen
+        )
+
+        async def schedule() -> None:
+            self._scheduling = True
+            try:
+                if coordinator is None:
+                    await fast_path.schedule()
+                else:
+                    await self._schedule_within(coordinator, fast_path)
+            finally:
+                self._scheduling = False
+
+        if not self.leases.names:
+            await schedule()
+            return
+
+        async def take_over() -> None:
+            # Our watch may not have told of the last binds of whoever led before. It writes no more, so what is listed
+            # from now on has them all.
+            try:
+                await fast_path.renew()
+            except NotListed as error:
+                raise CannotLead(str(error)) from None
+            for kind, problem in fast_path.behind.items():
+                self._log.warning("leads without a fresh list", kind=kind, problem=problem)
+            await schedule()
+
+        await lead(
+            self.leases,
+            take_over,
+            status=self.metrics.leader_election_master_status.labels,
+            overrun=self._overrun,
+            log=self._log,
+            events=self._leader_events(writing),
+            stand_back=beside_others(self._configuration, self._lease_timing),
+        )
+
+    def _leader_events(self, transport: Transport) -> EventRecorder | None:
+        if self._settings.events is None:
+            return None
+        return leader_events(
+            transport,
+            controller=self._settings.name,
+            identity=self._identity,
+            timing=self._timing,
+            count=self._observer.event_write,
+        )
+
+    def _overrun(self) -> None:
+        self._abort(1)
+
+    async def _schedule_within(self, coordinator: Coordinator, fast_path: FastPath) -> None:
+        """Schedule on the nodes of the shard, and give them back at the end."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                service = [tasks.create_task(coordinator.run()), tasks.create_task(self._stopping.wait())]
+                # Until it is known which nodes are ours no pod is told that there is none, nor sent to others.
+                settled = tasks.create_task(coordinator.has_settled())
+                await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
+                if not self._stopping.is_set():
+                    await fast_path.schedule()
+                for task in (settled, *service):
+                    task.cancel()
+            await coordinator.release()
+        except RequestFailed as error:
+            self._log.warning("nodes not given back", problem=str(error))
+
+    # ---- parts
+
+    def _fast_path(self, transport: Transport) -> FastPath:
+        metrics = self.metrics
+        fast_path = FastPath(
+            self._settings,
+            transport=transport,
+            observer=self._observer,
+            recorder=QueueRecorder(metrics, clock=self._timing.clock),
+            timing=self._timing,
+        )
+        metrics.read_queue(fast_path.queue.pending, kept=fast_path.queue.kept_in_flight)
+        metrics.read_cache(
+            nodes=lambda: len(fast_path.ledger.rows),
+            pods=lambda: len(fast_path.ledger.placements),
+            assumed=lambda: fast_path.ledger.assumed,
+        )
+        metrics.binds_in_flight.read_from(lambda: {"": fast_path.binder.in_flight})
+        metrics.bind_concurrency.read_from(lambda: {"": fast_path.binder.concurrency})
+        return fast_path
+
+    def _make_reloader(self) -> Reloader | None:
+        if self._source is None or self._source.file is None:
+            return None
+        return Reloader(
+            self._source,
+            self._configuration,
+            apply=self._apply,
+            observer=ReloadReports(self.metrics, now=lambda: self._timing.now().timestamp()),
+            sleep=self._timing.sleep,
+        )
+
+    def _apply(self, configuration: Configuration) -> None:
+        """Go on by another configuration, between cycles. Raises having changed nothing."""
+        settings = settings_of(configuration, identity=self._identity)
+        assert self.fast_path is not None, "made before the reloader"
+        self.fast_path.reconfigure(settings)
+        self._observer.set_policy(configuration.conflict_policy)
+        if configuration.logging.level != self._configuration.logging.level:
+            set_level(configuration.logging.level)
+        self._configuration, self._settings = configuration, settings
+
+    def _make_leases(self, transport: Transport) -> Leases:
+        return leases_of(
+            self._configuration,
+            transport,
+            identity=self._identity,
+            timing=self._lease_timing,
+            on_new_leader=lambda lease, identity: self._log.info("leader", identity=identity, lease=lease),
+            source=self._source,
+        )
+
+    def _make_coordinator(self, fast_path: FastPath, transport: Transport) -> Coordinator | None:
+        if fast_path.shard is None:
+            return None
+        return coordinator_of(
+            self._configuration,
+            transport,
+            side=fast_path.shard,
+            observer=ShardReports(self.metrics),
+            timing=self._timing,
+            lease_timing=self._lease_timing,
+            times=self._settings.watch_times,
+        )
+
+    def sources(self) -> Sources:
+        """What is to be told of this process. Needs `run`."""
+        fast_path = self.fast_path
+        assert fast_path is not None, "asked while the process runs"
+
+        def queue(query: DebugQuery) -> DebugPage:
+            # One more than is shown tells the server that something was left out.
+            pods = waiting_pods(
+                fast_path.queue, namespace=query.namespace, place=query.place, limit=query.limit + 1
+            )
+            return DebugPage(queue_summary(fast_path.queue), pods)
+
+        def cache(query: DebugQuery) -> DebugPage:
+            return DebugPage(
+                cache_summary(fast_path.ledger), known_nodes(fast_path.ledger, limit=query.limit + 1)
+            )
+
+        def explain(namespace: str, name: str) -> tuple[bool, Mapping[str, Any]]:
+            if not fast_path.is_synced:
+                raise NotReady("pods and nodes have not been listed yet; ask again soon")
+            told = fast_path.explainer.pod(namespace, name)
+            return told["place"] != UNKNOWN, {**told, "leading": self._scheduling}
+
+        async def check() -> Mapping[str, Any]:
+            if not fast_path.is_synced:
+                raise NotReady("pods and nodes have not been listed yet; ask again soon")
+            began = self._timing.clock()
+            report = await fast_path.selfcheck.run()
+            told = {"leading": self._scheduling, "seconds": round(self._timing.clock() - began, 3)}
+            return {**told, **msgspec.to_builtins(report)}
+
+        return Sources(
+            metrics=self.metrics.exposition,
+            configuration=lambda: to_dict(self._configuration),
+            queue=queue,
+            cache=cache,
+            explain=explain,
+            check=check,
+            ready=(
+                Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
+                Check("informer-watch", lambda: named(SILENT, fast_path.stale)),
+                Check(
+                    "informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)
+                ),
+                Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
+            ),
+            live=(Check("leaderElection", self.leases.problem),),
+            places=PLACES,
+        )

@@ -1,0 +1,165 @@
+"""`agent-scheduler check`, the page that it reads, and the signal that has the same logged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent_scheduler.apiserver.errors import ApiError
+from agent_scheduler.apiserver.requests import Disturbance, Request
+from agent_scheduler.cli.main import main
+from agent_scheduler.config import load_text
+from agent_scheduler.fastpath import checking
+from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.serving.http import HttpServer
+from agent_scheduler.serving.selfcheck import logged_check
+from agent_scheduler.telemetry.logs import get_logger
+from tests.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.unit.fastpath.test_runtime import ALONE, ELECT, HEAD, running
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "SETTLES", 0.05)
+
+
+@asynccontextmanager
+async def served(runtime: Runtime) -> AsyncIterator[str]:
+    server = HttpServer(runtime.sources(), address="127.0.0.1", port=0)
+    port = await server.start()
+    yield f"http://127.0.0.1:{port}"
+    await server.stop()
+
+
+async def check(*words: str) -> int:
+    return await asyncio.to_thread(main, ["check", *words])
+
+
+async def waiting(cluster: EmbeddedCluster, runtime: Runtime) -> Any:
+    """A pod that fits nowhere, once the scheduler has said so."""
+    await cluster.add_node("n1", cpu="1")
+    await cluster.add_pod("large", cpu="2")
+    await until(lambda: cluster.condition("large"))
+    assert runtime.fast_path is not None
+    return runtime.fast_path
+
+
+async def test_it_says_that_nothing_differs_or_every_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    async with embedded_cluster() as cluster, running(cluster) as process:
+        fast_path = await waiting(cluster, process.runtime)
+        async with served(process.runtime) as url:
+            assert await check("--server", url) == 0
+            *_, said = capsys.readouterr().out.splitlines()
+            assert said.startswith("0 differences among ") and said.endswith("this scheduler leads")
+            assert "the kept answers for 1 classes of pods" in said
+            (uid,) = fast_path.cluster.pods
+            fast_path.queue.delete(uid)
+            assert await check("--server", url) == 1
+            *_, first, last = capsys.readouterr().out.splitlines()
+            assert first == "queue: Pod default/large: does not have it, and it waits"
+            assert last.startswith("1 differences among ")
+            assert await check("--server", url, "-o", "json") == 1
+            found = json.loads(capsys.readouterr().out)
+            assert found["differences"] == [
+                {
+                    "where": "queue",
+                    "kind": "Pod",
+                    "name": "default/large",
+                    "problem": "does not have it, and it waits",
+                }
+            ]
+            assert (found["leading"], found["unsettled"], found["not_listed"]) == (True, [], {})
+
+
+async def test_what_cannot_be_listed_is_no_all_clear(capsys: pytest.CaptureFixture[str]) -> None:
+    refusing = False
+
+    def refuse(request: Request) -> Disturbance | None:
+        if refusing and request.path == "/api/v1/persistentvolumes":
+            return Disturbance(error=ApiError(403, "Forbidden", "no"))
+        return None
+
+    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+        await waiting(cluster, process.runtime)
+        refusing = True
+        async with served(process.runtime) as url:
+            assert await check("--server", url) == 2
+            assert "not listed: PersistentVolume: " in capsys.readouterr().out
+
+
+async def test_where_no_scheduler_answers_one_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await check("--server", "http://127.0.0.1:1") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("agent-scheduler check: no scheduler answers at http://127.0.0.1:1: ")
+    assert said.err.count("\n") == 1
+
+
+async def test_one_that_has_not_listed_all_yet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(request: Request) -> Disturbance | None:
+        return (
+            Disturbance(error=ApiError(403, "Forbidden", "no")) if request.path == "/api/v1/nodes" else None
+        )
+
+    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+        await until(lambda: process.runtime.fast_path)
+        async with served(process.runtime) as url:
+            assert await check("--server", url) == 2
+        assert "503 pods and nodes have not been listed yet" in capsys.readouterr().err
+
+
+async def test_a_standby_can_be_asked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    async with embedded_cluster() as cluster, running(cluster, ELECT) as first:
+        await until(lambda: first.runtime.leases.names and first.runtime.leases.held)
+        await waiting(cluster, first.runtime)
+        async with running(cluster, ELECT) as second, served_when_synced(second.runtime) as url:
+            assert await check("--server", url) == 0
+            assert "this scheduler stands by" in capsys.readouterr().out
+
+
+@asynccontextmanager
+async def served_when_synced(runtime: Runtime) -> AsyncIterator[str]:
+    await until(lambda: runtime.fast_path and runtime.fast_path.is_synced)
+    async with served(runtime) as url:
+        yield url
+
+
+async def test_a_signal_has_every_difference_logged() -> None:
+    before = signal.getsignal(signal.SIGUSR2)
+    try:
+        async with embedded_cluster() as cluster:
+            runtime = Runtime(load_text(HEAD + ALONE), endpoint=Endpoint(cluster.server.url))
+            ending = asyncio.create_task(runtime.run())
+            await until(lambda: runtime.fast_path and runtime.fast_path.is_synced)
+            fast_path = await waiting(cluster, runtime)
+            fast_path.queue.delete(next(iter(fast_path.cluster.pods)))
+            with capture_logs() as lines:
+                os.kill(os.getpid(), signal.SIGUSR2)
+                await until(lambda: [line for line in lines if line["event"] == "self-check"])
+            (difference,) = [line for line in lines if line["event"] == "self-check difference"]
+            assert (difference["log_level"], difference["where"], difference["name"]) == (
+                "warning",
+                "queue",
+                "default/large",
+            )
+            (summary,) = [line for line in lines if line["event"] == "self-check"]
+            assert (summary["differences"], summary["leading"]) == (1, True)
+            runtime.stop()
+            assert await asyncio.wait_for(ending, 10) == 0
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+async def test_a_signal_that_comes_too_soon_does_no_harm() -> None:
+    with capture_logs() as lines:
+        await logged_check(None, get_logger("test"))
+    assert [line["event"] for line in lines] == ["self-check not done"]

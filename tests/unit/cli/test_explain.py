@@ -1,0 +1,73 @@
+"""The command as a shell sees it: what it prints where, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from agent_scheduler.cli.main import main
+from tests.unit.kube.scripted import Action, Answer, serving
+
+Capture = pytest.CaptureFixture[str]
+
+
+async def run(capsys: Capture, answer: Action, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `explain ns/p` with a server that gives this answer."""
+    async with serving(lambda _: answer) as server:
+        line = ["explain", "ns/p", "--server", server.url, *arguments]
+        code = await asyncio.to_thread(main, line)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+async def test_a_known_pod_is_shown_as_text(capsys: Capture) -> None:
+    code, out, err = await run(capsys, Answer(200, {"pod": "ns/p", "place": "bound", "node": "n1"}))
+    assert (code, err) == (0, "")
+    assert out == "Pod    ns/p\nPlace  bound\nNode   n1\n"
+
+
+async def test_json_is_the_page_as_it_is(capsys: Capture) -> None:
+    page = {"pod": "ns/p", "place": "bound", "node": "n1", "new": [{"from": "later"}]}
+    code, out, err = await run(capsys, Answer(200, page), "-o", "json")
+    assert (code, json.loads(out), err) == (0, page, "")
+
+
+async def test_an_unknown_pod_is_one_line_and_exit_code_1(capsys: Capture) -> None:
+    page = {"pod": "ns/p", "place": "unknown", "why": "it does not exist"}
+    told = "agent-scheduler explain: pod ns/p is not known: it does not exist\n"
+    assert await run(capsys, Answer(404, page)) == (1, "", told)
+    code, out, err = await run(capsys, Answer(404, page), "-o", "json")
+    assert (code, json.loads(out), err) == (1, page, told)
+
+
+async def test_a_scheduler_that_cannot_tell_is_one_line_and_exit_code_2(capsys: Capture) -> None:
+    code, out, err = await run(capsys, Answer(503, b"not\nyet\n"))
+    assert (code, out) == (2, "")
+    assert err.startswith("agent-scheduler explain: http://127.0.0.1:")
+    assert err.endswith("cannot tell: 503 not yet\n")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("pod", ["p", "/p", "ns/", "a/b/c", ""])
+def test_a_pod_that_is_named_wrongly_is_exit_code_2(capsys: Capture, pod: str) -> None:
+    assert main(["explain", pod, "--server", "http://127.0.0.1:1"]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"agent-scheduler explain: found {pod!r}; allowed: NAMESPACE/POD\n")
+
+
+@pytest.mark.parametrize(
+    "line", [["explain"], ["explain", "ns/p", "-o", "yaml"], ["explain", "ns/p", "--serv", "x"]]
+)
+def test_wrong_usage_is_exit_code_2(capsys: Capture, line: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(line)
+    assert caught.value.code == 2
+
+
+def test_nobody_who_listens_is_one_line_and_exit_code_2(capsys: Capture) -> None:
+    assert main(["explain", "ns/p", "--server", "http://127.0.0.1:1"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("agent-scheduler explain: no scheduler answers at http://127.0.0.1:1: ")
+    assert shown.err.count("\n") == 1

@@ -1,0 +1,141 @@
+"""What people read of the page about one pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_scheduler.cli.explanation import render
+
+REFUSED: dict[str, Any] = {
+    "pod": "ns/large",
+    "scheduler_name": "agent-scheduler",
+    "priority": 0,
+    "place": "unschedulable",
+    "node": None,
+    "why": "",
+    "leading": True,
+    "nominated_node": None,
+    "queue": {
+        "since": "2026-11-21T09:50:00Z",
+        "attempts": 3,
+        "backoff_until": None,
+        "retried_by": "2026-11-21T09:55:00Z",
+        "gated_by": None,
+        "gate": None,
+        "refused_by": ["NodeAffinity", "NodeResourcesFit"],
+        "urgent": False,
+    },
+    "wakes": {"NodeAffinity": ["NodeAdd", "NodeUpdateLabel"], "Closed": []},
+    "decision": {
+        "nodes": 5,
+        "feasible": 0,
+        "message": "0/5 nodes are available: 5 Insufficient cpu.",
+        "plugins": [
+            {"plugin": "NodeAffinity", "refused": 2, "alone": 0, "reasons": {"no match": 2}, "near": []},
+            {
+                "plugin": "NodeResourcesFit",
+                "refused": 5,
+                "alone": 3,
+                "reasons": {"Insufficient cpu": 5, "Too many pods": 1},
+                "near": [{"node": "n1", "missing": "cpu: 2 more (wants 6, 4 of 4 is free)"}],
+            },
+        ],
+        "best": [],
+        "held": [],
+    },
+    "attempts": [
+        {
+            "time": "2026-11-21T09:50:00Z",
+            "seconds": 0.00125,
+            "result": "unschedulable",
+            "message": "0/5 nodes",
+        },
+        {"time": "2026-11-21T09:49:00Z", "seconds": 1.5, "result": "error", "message": "binding rejected"},
+    ],
+}
+
+
+def test_a_refused_pod_is_shown_with_all_that_is_known_of_it() -> None:
+    assert (
+        render(REFUSED)
+        == """\
+Pod             ns/large
+Scheduler       agent-scheduler
+Priority        0
+Place           unschedulable: it is tried again when something happens that may help
+Since           2026-11-21T09:50:00Z
+Tried again by  2026-11-21T09:55:00Z
+Refused by      NodeAffinity, NodeResourcesFit
+Attempts        3
+
+Decision
+  0/5 nodes are available: 5 Insufficient cpu.
+
+What refuses nodes
+  PLUGIN            REFUSES  ALONE  REASONS
+  NodeAffinity      2        0      2 no match
+  NodeResourcesFit  5        3      5 Insufficient cpu, 1 Too many pods
+
+  Nearly fit, but for one plugin:
+  PLUGIN            NODE  MISSING
+  NodeResourcesFit  n1    cpu: 2 more (wants 6, 4 of 4 is free)
+
+What would wake it
+  PLUGIN        EVENTS
+  NodeAffinity  NodeAdd, NodeUpdateLabel
+  Closed        nothing
+
+Last attempts, newest first
+  TIME                  TOOK       RESULT         MESSAGE OR NODE
+  2026-11-21T09:50:00Z  1.2 ms     unschedulable  0/5 nodes
+  2026-11-21T09:49:00Z  1500.0 ms  error          binding rejected
+"""
+    )
+
+
+def test_a_pod_that_fits_is_shown_with_its_best_nodes() -> None:
+    best = [
+        {"node": "n1", "total": 150, "scores": {"NodeResourcesFit": 50, "TaintToleration": 100}},
+        {"node": "node-2", "total": 90, "scores": {"NodeResourcesFit": 90}},
+    ]
+    decision = {"nodes": 4, "feasible": 2, "message": "", "plugins": [], "best": best, "held": ["n1"]}
+    shown = render({"pod": "ns/p", "place": "active", "decision": decision})
+    assert "It fits on 2 of 4 nodes. Room is held there for pods that are nominated: n1." in shown
+    assert (
+        """\
+Best nodes
+  NODE    SCORE  NodeResourcesFit  TaintToleration
+  n1      150    50                100
+  node-2  90     90                0
+"""
+        in shown
+    )
+
+
+def test_a_gated_pod_names_its_gate() -> None:
+    queue = {"gated_by": "SchedulingGates", "gate": "waiting for scheduling gates: [a]"}
+    shown = render({"pod": "ns/p", "place": "gated", "queue": queue})
+    assert "Gated by  SchedulingGates: waiting for scheduling gates: [a]\n" in shown
+
+
+def test_a_bound_pod_and_one_of_another_scheduler_are_short() -> None:
+    assert render({"pod": "ns/p", "place": "bound", "node": "n1", "attempts": []}) == (
+        "Pod    ns/p\nPlace  bound\nNode   n1\n"
+    )
+    shown = render({"pod": "ns/p", "place": "not_ours", "why": "its schedulerName is 'x'", "leading": False})
+    assert shown == (
+        "Pod    ns/p\nPlace  not ours\nWhy    its schedulerName is 'x'\n"
+        "Note   this replica stands by and decides nothing\n"
+    )
+
+
+def test_a_plugin_that_failed_is_told() -> None:
+    shown = render({"pod": "ns/p", "place": "backoff", "decision": {"problem": "KeyError: 'x'"}})
+    assert "  a plugin failed: KeyError: 'x'\n" in shown
+
+
+def test_only_headings_are_bold_and_only_if_asked_for() -> None:
+    assert "\x1b" not in render(REFUSED)
+    bold = render(REFUSED, bold=True)
+    assert "\x1b[1mWhat refuses nodes\x1b[0m\n" in bold
+    assert bold.replace("\x1b[1m", "").replace("\x1b[0m", "") == render(REFUSED)

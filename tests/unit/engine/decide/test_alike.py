@@ -1,0 +1,126 @@
+"""Rows are of one kind just if nobody who reads room alone can tell them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.decide.heads import REFUSED, best_of
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.plugin import Depends, Filter, Score
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.columns import Ints, Rows
+from tests.examples import examples
+
+from ..world import World, node
+
+SIZES: list[dict[str, Any]] = [{"cpu": "4"}, {"cpu": "8"}, {"cpu": "4", "extended": {"example.com/gpu": "1"}}]
+
+
+def check(snapshot: Snapshot) -> None:
+    columns, alike = snapshot.columns, snapshot.alike
+    amounts = list(zip(columns.offers, columns.taken, strict=True))[: columns.size]
+    kinds = alike.of[: columns.size].tolist()
+    assert len(set(zip(kinds, amounts, strict=True))) == len(set(kinds)) == len(set(amounts))
+    examples = alike.examples().tolist()
+    assert all(amounts[examples[kind]] == amounts[row] for row, kind in enumerate(kinds))
+
+
+@examples(150)
+@given(data=st.data())
+def test_kinds_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObject) -> None:
+    world = World(node("n0"))
+    snapshot = Snapshot(world.ledger)
+    placed: list[str] = []
+    for _ in range(data.draw(st.integers(1, 40))):
+        what = data.draw(st.sampled_from(["place", "place", "place", "end", "node", "gone", "ask", "ask"]))
+        name = f"n{data.draw(st.integers(0, 5))}"
+        if what == "place":
+            placed.append(world.place(name, requests={"cpu": data.draw(st.sampled_from(["1", "2"]))}).uid)
+        elif what == "end" and placed:
+            world.ledger.remove_pod(placed.pop(data.draw(st.integers(0, len(placed) - 1))))
+        elif what == "node":
+            world.ledger.set_node(node(name, **data.draw(st.sampled_from(SIZES))))
+        elif what == "gone":
+            world.ledger.remove_node(name)
+        elif what == "ask":
+            snapshot.refresh()
+            check(snapshot)
+    snapshot.refresh()
+    check(snapshot)
+
+
+def test_many_kinds_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
+    world = World(*(node(f"n{index}") for index in range(100)))
+    snapshot = Snapshot(world.ledger)
+    check(snapshot)
+    for number in range(1, 400):
+        placed = world.place(f"n{number % 100}", requests={"cpu": f"{number}m"})
+        snapshot.refresh()
+        check(snapshot)
+        world.ledger.remove_pod(placed.uid)
+        snapshot.refresh()
+        check(snapshot)
+    assert snapshot.alike.examples().shape[0] <= 3
+
+
+@examples(200)
+@given(data=st.data(), several=st.booleans())
+def test_the_best_rows_are_found_among_kinds_as_among_rows(data: st.DataObject, several: bool) -> None:
+    """With `several`, more rows than are looked at first where a kind has many."""
+    rows = 300 if several else 9
+    world = World(*(node(f"n{index}", cpu=f"{index % 5 + 1}") for index in range(rows)))
+    for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=6)):
+        world.place(f"n{row}", requests={"cpu": "1"})
+    snapshot = Snapshot(world.ledger)
+    assert snapshot.alike.examples().size
+    # Kinds come and go.
+    for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=4)):
+        world.place(f"n{row}", requests={"cpu": data.draw(st.sampled_from(["1", "2"]))})
+        snapshot.refresh()
+        assert snapshot.alike.examples().size
+    columns, alike = snapshot.columns, snapshot.alike
+    kinds = alike.of[: columns.size]
+    said = data.draw(st.lists(st.sampled_from([REFUSED, -3, 0, 7]), min_size=rows, max_size=rows))
+    scores = alike.ask(
+        lambda examples: np.array([said[kind] for kind in kinds[examples] % rows], dtype=np.int64)
+    )
+    of_rows = scores[kinds]
+
+    def passing(examples: Rows) -> tuple[Rows, Ints]:
+        found = scores[kinds[examples]]
+        places = np.flatnonzero(found != REFUSED)
+        return places, found[places]
+
+    for offset in (0, data.draw(st.integers(0, rows))):
+        for count in (1, 3, rows + 1):
+            assert alike.best(passing, count, offset, columns.size) == best_of(of_rows, count, offset)
+
+
+def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> None:
+    world = World(*(node(f"n{index}", **SIZES[index % 3]) for index in range(12)))
+    for index in range(8):
+        world.place(f"n{index}", requests={"cpu": "2", "memory": f"{index % 2 + 1}Gi"})
+    snapshot = Snapshot(world.ledger)
+    columns, alike = snapshot.columns, snapshot.alike
+    of, rows, handle = alike.of[: columns.size], columns.all_rows(), Handle(world.ledger)
+    asked = set()
+    for base in ("agent", "default-scheduler"):
+        profile = build_profile(ProfileSpec(scheduler_name="s", base=base))
+        for requests in ({"cpu": "1"}, {"cpu": "3", "memory": "1Gi"}, {"example.com/gpu": "1"}):
+            pod = world.pod(requests=requests)
+            asking: list[tuple[Filter | Score, Any]] = [
+                *((each, each.feasible) for each in profile.filters),
+                *((each.plugin, each.plugin.score) for each in profile.scores),
+            ]
+            for plugin, ask in asking:
+                state = plugin.prepare(pod.cls, handle)
+                if plugin.depends is Depends.ROOM and state is not None:
+                    asked.add(type(plugin).__name__)
+                    of_kinds = ask(state, columns, alike.examples())
+                    assert of_kinds[of].tolist() == ask(state, columns, rows).tolist()
+    assert asked == {"NodeResourcesFit", "MostAllocated", "LeastAllocated", "BalancedAllocation"}

@@ -1,0 +1,118 @@
+"""What people are told who ask why a pod waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.explain import (
+    Explanation,
+    NearMiss,
+    PluginAnswer,
+    explain,
+)
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.plugin import Depends, Filter, PodRejected
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.objects.quantity import text_of
+
+from ..world import World, node
+
+PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
+
+
+def explained(world: World, pod: PodInfo) -> Explanation:
+    snapshot = Snapshot(world.ledger)
+    return explain(ClassViews(PROFILE, snapshot).of(pod.cls), snapshot.columns)
+
+
+def test_each_plugin_counts_all_nodes_that_it_refuses_not_only_those_that_got_so_far() -> None:
+    world = World(node("a", cpu="1", unschedulable=True), node("b", cpu="1"), node("c"))
+    found = explained(world, world.pod(requests={"cpu": "8"}))
+    assert found.message == "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
+    counts = {each.plugin: (each.refused, each.alone) for each in found.plugins}
+    assert counts == {"NodeUnschedulable": (1, 0), "NodeResourcesFit": (3, 2)}
+    assert found.plugins[1].reasons == {"Insufficient cpu": 3}
+    assert (found.nodes, found.feasible, found.best) == (3, 0, ())
+
+
+def test_the_nearest_nodes_say_what_is_missing_in_numbers() -> None:
+    world = World(*(node(f"n{cpu}", cpu=str(cpu), memory="1Gi") for cpu in (1, 4, 3, 2)))
+    world.place("n4", requests={"cpu": "500m"})
+    (fit,) = explained(world, world.pod(requests={"cpu": "4", "example.com/gpu": "0"})).plugins
+    assert fit.near[0] == NearMiss("n4", "cpu: 500m more (wants 4, 3500m of 4 is free)")
+    assert [each.node for each in fit.near] == ["n4", "n3", "n2"]
+    (fit,) = explained(world, world.pod(requests={"memory": "1.5Gi", "example.com/gpu": "2"})).plugins
+    assert fit.near[0].missing == (
+        "example.com/gpu: no node offers it; memory: 512Mi more (wants 1.5Gi, 1Gi of 1Gi is free)"
+    )
+
+
+def test_a_node_that_one_rule_alone_refuses_is_near_whatever_the_rule() -> None:
+    world = World(node("a", labels={"disk": "hdd"}), node("b", labels={"disk": "ssd"}, cpu="1"))
+    found = explained(world, world.pod(requests={"cpu": "2"}, nodeSelector={"disk": "ssd"}))
+    assert {each.plugin: [miss.node for miss in each.near] for each in found.plugins} == {
+        "NodeAffinity": ["a"],
+        "NodeResourcesFit": ["b"],
+    }
+    assert found.plugins[0].near[0].missing == "node(s) didn't match Pod's node affinity/selector"
+
+
+def test_a_pod_that_fits_is_told_what_each_plugin_adds() -> None:
+    world = World(node("full"), node("empty"))
+    world.place("full", requests={"cpu": "3", "memory": "6Gi"})
+    found = explained(world, world.pod(requests={"cpu": "1"}))
+    assert (found.message, found.feasible, found.plugins) == ("", 2, ())
+    assert [each.node for each in found.best] == ["empty", "full"]
+    for ranking in found.best:
+        assert ranking.total == sum(ranking.scores.values())
+
+
+class NoDisk:
+    """A plugin that rejects every pod before any node is looked at."""
+
+    name = "NoDisk"
+    depends = Depends.NODE
+    narrowing = None
+    reads_requests = True
+
+    def prepare(self, pod: PodClass, handle: Handle) -> None:
+        raise PodRejected("there are no disks")
+
+
+def test_a_plugin_that_rejects_the_pod_before_any_node_is_told_as_refusing_all() -> None:
+    world = World(node("a"), node("b"))
+    snapshot = Snapshot(world.ledger)
+    profile = replace(PROFILE, filters=(*PROFILE.filters, cast(Filter, NoDisk())))
+    found = explain(ClassViews(profile, snapshot).of(world.pod().cls), snapshot.columns)
+    assert found.plugins == (PluginAnswer("NoDisk", 2, 2, {"there are no disks": 2}, ()),)
+    assert found.message == "0/2 nodes are available: there are no disks."
+    assert found.feasible == 0
+
+
+def test_without_nodes_there_is_nothing_to_say_of_any() -> None:
+    world = World()
+    found = explained(world, world.pod())
+    assert (found.nodes, found.message) == (0, "no nodes available to schedule pods")
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("cpu", 1500, "1500m"),
+        ("cpu", 2000, "2"),
+        ("memory", 1536 * 2**20, "1.5Gi"),
+        ("memory", 2**30, "1Gi"),
+        ("memory", 1023, "1023"),
+        ("hugepages-2Mi", 4 * 2**20, "4Mi"),
+        ("example.com/gpu", 2**20, "1048576"),
+    ],
+)
+def test_amounts_are_written_as_people_do(resource: str, amount: int, text: str) -> None:
+    assert text_of(resource, amount) == text

@@ -1,0 +1,143 @@
+"""The command line of `agent-scheduler controllers`: what flags say, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+
+import pytest
+
+from agent_scheduler.cli.main import main
+from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.namespace import OwnNamespace
+from agent_scheduler.process.controller_flags import (
+    ControllersSettings,
+    add_arguments,
+    settings_of,
+)
+
+
+def settings(*line: str) -> ControllersSettings:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return settings_of(parser.parse_args(line), namespace=lambda: OwnNamespace("here", "the test"))
+
+
+def problem(*line: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        settings(*line)
+    return str(caught.value)
+
+
+def test_the_defaults_are_volcanos_with_a_lease_of_its_own() -> None:
+    found = settings("--enable", "sharding")
+    assert found.enabled == ("sharding",)
+    election = found.election
+    assert (election.leader_elect, election.resource_namespace, election.resource_name) == (
+        *(True, "here"),
+        "agent-scheduler-controllers",
+    )
+    assert (found.serving.bind_address, found.serving.port) == ("127.0.0.1", 10252)
+    sharding = found.sharding
+    assert (sharding.namespace, sharding.config_map) == ("volcano-system", "volcano-sharding-configmap")
+    assert (sharding.lease_namespace, sharding.fence) == ("here", 60.0)
+    assert (sharding.flags.sync_period, sharding.flags.event_trigger) == (60.0, True)
+    assert sharding.flags.plan.names == ("volcano", "agent-scheduler")
+    assert found.warnings == ()
+
+
+def test_flags_say_something_else() -> None:
+    found = settings(
+        *("--enable", "sharding,sharding", "--no-leader-elect", "--port", "0", "--authorize-metrics"),
+        *("--sharding-configmap", "c", "--sharding-configmap-namespace", "ns"),
+        *("--sharding-lease-namespace", "leases", "--shard-sync-period", "1m30s"),
+        *("--enable-node-event-trigger=false", "--scheduler-configs", "one:volcano:0.0:1.0:false:0:0"),
+        *("--log-level", "debug", "--kubeconfig", "file"),
+    )
+    assert found.enabled == ("sharding",)
+    assert not found.election.leader_elect
+    assert (found.serving.port, found.serving.authorize_metrics) == (0, True)
+    sharding = found.sharding
+    assert (sharding.namespace, sharding.config_map, sharding.lease_namespace) == ("ns", "c", "leases")
+    assert (sharding.flags.sync_period, sharding.flags.event_trigger) == (90.0, False)
+    assert sharding.flags.plan.names == ("one",)
+    assert (found.logging.level, found.kubeconfig) == ("debug", "file")
+    assert "--scheduler-configs is deprecated: use a ConfigMap with sharding.yaml" in found.warnings
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", "--enable: no controller is named; allowed: sharding"),
+        ("--enable ,", "--enable: no controller is named; allowed: sharding"),
+        (
+            "--enable shrading",
+            "--enable: unknown controller 'shrading'; did you mean sharding? allowed: sharding",
+        ),
+        (
+            "--enable sharding --shard-sync-period 5",
+            "--shard-sync-period: found '5'; allowed: a duration above 0, such as 500ms, 15s or 5m",
+        ),
+        (
+            "--enable sharding --shard-sync-period 0s",
+            "--shard-sync-period: found '0s'; allowed: a duration above 0, such as 500ms, 15s or 5m",
+        ),
+        (
+            "--enable sharding --enable-node-event-trigger=perhaps",
+            "--enable-node-event-trigger: found 'perhaps'; allowed: true, false",
+        ),
+        (
+            "--enable sharding --sharding-configmap a/b",
+            "--sharding-configmap: found 'a/b'; allowed: an object's name",
+        ),
+        (
+            "--enable sharding --leader-elect-renew-deadline 20s",
+            "--leader-elect-lease-duration: found 15s; allowed: more than renewDeadline (20s), so that a leader "
+            "stops before another may start",
+        ),
+        (
+            "--enable sharding --no-leader-elect --leader-elect-retry-period 1s",
+            "--leader-elect-retry-period: does nothing without leader election; leave it out",
+        ),
+        (
+            "--enable sharding --bind-address here",
+            "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_told_with_the_flag(line: str, expected: str) -> None:
+    assert problem(*line.split()) == expected
+
+
+def test_a_wrong_flag_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["controllers", "--enable", "job"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "agent-scheduler controllers: --enable: unknown controller 'job'; allowed: sharding\n"
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["controllers", "--enable", "sharding", "--kubeconfig", "/no/such/file"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("agent-scheduler controllers: ")
+    assert "/no/such/file" in last
+
+
+def test_a_port_that_is_taken_is_exit_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kubeconfig = tmp_path_factory.mktemp("kube") / "config"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "contexts: [{name: c, context: {cluster: c}}]\n"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code = main(["controllers", "--enable", "sharding", "--kubeconfig", str(kubeconfig), "--port", port])
+    assert code == 2
+    assert f"cannot serve on 127.0.0.1 port {port}" in capsys.readouterr().err
