@@ -271,10 +271,10 @@ async def current_version(port: int) -> str:
 
 async def serve(fd: int) -> None:
     """The child: a server on a free port, which is written to `fd`."""
-    from agent_scheduler.apiserver.builtin import BUILTIN
-    from agent_scheduler.apiserver.handlers import Api
-    from agent_scheduler.apiserver.server import Server, calm_gc
-    from agent_scheduler.apiserver.store import Store, random_uids
+    from embedded_kubernetes.builtin import BUILTIN
+    from embedded_kubernetes.handlers import Api
+    from embedded_kubernetes.server import Server, calm_gc
+    from embedded_kubernetes.store import Store, random_uids
 
     api = Api(Store(clock=time.time, uid=random_uids()), BUILTIN)
     server = Server(api)

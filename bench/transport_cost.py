@@ -30,11 +30,11 @@ from urllib.parse import urlsplit
 import httptools
 import uvloop
 
-from agent_scheduler.apiserver.certificates import Certificates, make_certificates, server_context
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response, TransportError
 from bench.tables import spread, table
 from bench.watch_decode import pod
+from embedded_kubernetes.certificates import Certificates, make_certificates, server_context
 
 _BINDING = json.dumps(
     {

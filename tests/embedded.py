@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from agent_scheduler.apiserver import kubelet
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.server import Server
-from agent_scheduler.apiserver.store import Store
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response
+from embedded_kubernetes import kubelet
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.server import Server
+from embedded_kubernetes.store import Store
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from agent_scheduler.apiserver.auth.aggregation import Aggregation
-from agent_scheduler.apiserver.auth.authentication import read_tokens
-from agent_scheduler.apiserver.auth.jwt import Keys
-from agent_scheduler.apiserver.auth.options import Options
+from embedded_kubernetes.auth.aggregation import Aggregation
+from embedded_kubernetes.auth.authentication import read_tokens
+from embedded_kubernetes.auth.jwt import Keys
+from embedded_kubernetes.auth.options import Options
 
 from .comparison import compare
 from .doors import Client, api

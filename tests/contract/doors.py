@@ -12,12 +12,12 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from agent_scheduler.apiserver.auth.options import Options
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.inproc import Door, Headers
-from agent_scheduler.apiserver.server import Server
-from agent_scheduler.apiserver.store import Store
+from embedded_kubernetes.auth.options import Options
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.inproc import Door, Headers
+from embedded_kubernetes.server import Server
+from embedded_kubernetes.store import Store
 
 TOKEN = "the-token-of-this-test"
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote
 
 import yaml
 
-from agent_scheduler.apiserver.builtin import BUILTIN
+from embedded_kubernetes.builtin import BUILTIN
 
 from .comparison import compare
 from .derivation import Place, blueprint, creatable, is_bound, needed, shown, split

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from agent_scheduler.apiserver.auth.audit import FURTHER
 from agent_scheduler.kube.transport import Response, Transport, TransportError
+from embedded_kubernetes.auth.audit import FURTHER
 from tests.kustomize import CONFIG, render
 
 from .processes import Process, Served

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.fault_plan import KINDS
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.objects.quantity import resource_value
+from embedded_kubernetes.fault_plan import KINDS
 
 from .conftest import BUDGETS, VARIABLE, make_run, prepare
 from .plane import ControlPlane

@@ -40,11 +40,12 @@ OF_OTHERS = (
         "kubernetes_asyncio",
         "agent_scheduler.kube.exec_plugin",
         "agent_scheduler.shards.coordinator",
-        "agent_scheduler.apiserver",
+        "embedded_kubernetes",
         "agent_scheduler.demo",
-        "agent_scheduler.explaining",
+        "agent_scheduler.cli.explain",
+        "agent_scheduler.cli.check",
     ),
-    *("agent_scheduler.controllers", "agent_scheduler.controlling", "agent_scheduler.shardmap"),
+    *("agent_scheduler.controllers", "agent_scheduler.process.controllers", "agent_scheduler.cli.shards"),
     *("cryptography", "matplotlib", "rich.text", "pygments", "cel_expr_python"),
 )
 
@@ -82,15 +83,16 @@ def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
     ("command", "own"),
     [
         ("run", "agent_scheduler.config"),
-        ("explain", "agent_scheduler.explaining"),
-        ("check", "agent_scheduler.explaining"),
-        ("controllers", "agent_scheduler.controlling"),
-        ("shards", "agent_scheduler.shardmap"),
+        ("explain", "agent_scheduler.cli.reach"),
+        ("check", "agent_scheduler.cli.reach"),
+        ("controllers", "agent_scheduler.process.controllers"),
+        ("shards", "agent_scheduler.cli.shard_plan"),
     ],
 )
 def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
-    rooms = {"explaining", "controlling", "shardmap", "apiserver", "demo", "runtime", "fastpath"}
-    others = {f"agent_scheduler.{room}" for room in rooms} - {own}
+    commands = {f"agent_scheduler.{name}" for name in ("cli.reach", "process.controllers", "cli.shard_plan")}
+    packages = {"agent_scheduler.demo", "agent_scheduler.process.runtime", "agent_scheduler.fastpath"}
+    others = (commands | packages | {"embedded_kubernetes"}) - {own}
     modules = imported(said_by("-m", "agent_scheduler", command, "--help"))
     assert among(modules, [own])
     assert among(modules, [*others, "kubernetes_asyncio", "rich.text", "pygments"]) == []

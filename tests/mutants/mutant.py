@@ -18,7 +18,7 @@ from pathlib import Path
 
 PATCHES = Path(__file__).parent / "patches"
 #: The only code that mutants may change: what is shipped.
-SHIPPED = "src/agent_scheduler/"
+SHIPPED = ("src/agent_scheduler/", "src/embedded_kubernetes/")
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 
@@ -115,7 +115,7 @@ def mutated(mutant: Mutant, root: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for path in mutant.paths:
         if not path.startswith(SHIPPED) or not (root / path).is_file():
-            raise PatchError(f"{mutant.name}: {path} is no file of {SHIPPED}")
+            raise PatchError(f"{mutant.name}: {path} is no file of {' or '.join(SHIPPED)}")
         before = (root / path).read_text()
         texts[path] = after = _patched(mutant, path, before)
         try:

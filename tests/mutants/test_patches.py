@@ -50,12 +50,13 @@ def test_each_mutant_has_a_number_of_its_own() -> None:
 def test_every_package_that_ships_has_mutants() -> None:
     shipped = {
         each.relative_to(ROOT).as_posix()
-        for each in (ROOT / SHIPPED).iterdir()
+        for each in (ROOT / SHIPPED[0]).iterdir()
         if (each / "__init__.py").exists()
-        or each.name in ("cli/main.py", "process/leading.py", "process/runtime.py")
     }
-    changed = {"/".join(path.split("/")[:3]) for mutant in all_mutants() for path in mutant.paths}
-    assert len(shipped) > 14
+    paths = {path for mutant in all_mutants() for path in mutant.paths}
+    changed = {"/".join(path.split("/")[:3]) for path in paths}
+    assert any(path.startswith(SHIPPED[1]) for path in paths)
+    assert len(shipped) > 12
     assert sorted(shipped - changed) == []
 
 

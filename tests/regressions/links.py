@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
-from agent_scheduler.apiserver.requests import Disturb, Disturbance, Request
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response, Transport
+from embedded_kubernetes.requests import Disturb, Disturbance, Request
 from tests.embedded import EmbeddedCluster
 
 

@@ -17,12 +17,12 @@ from contextlib import suppress
 
 import pytest
 
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.engine.state.podclass import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.reflector import Reflector
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import embedded_cluster, until
 from tests.unit.kube.scripted import FakeTime
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.requests import Disturbance, Request
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.test_runtime import running as process
 

@@ -12,8 +12,8 @@ waits for it.
 
 from __future__ import annotations
 
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.requests import Disturbance, Request
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 

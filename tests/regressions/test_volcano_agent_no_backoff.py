@@ -12,9 +12,9 @@ backoff and all.
 
 from __future__ import annotations
 
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.engine.queueing.views import Place
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.store import Event, Record
 from agent_scheduler.engine.queueing.views import Place
+from embedded_kubernetes.store import Event, Record
 from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
 
 from .device_attaching import unready

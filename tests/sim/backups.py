@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent_scheduler.apiserver.store import Event, Record, Table, _index
+from embedded_kubernetes.store import Event, Record, Table, _index
 
 if TYPE_CHECKING:
     from .processes import Process

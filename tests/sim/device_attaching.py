@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.device_attaching import ATTACH_FAILED, ATTACHED
-from agent_scheduler.apiserver.store import Event
+from embedded_kubernetes.device_attaching import ATTACH_FAILED, ATTACHED
+from embedded_kubernetes.store import Event
 
 from .device_load import CLAIMS as PATH
 from .device_reading import CLAIMS, allocation_of, device_of

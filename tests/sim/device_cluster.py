@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent_scheduler.apiserver import controllers
-from agent_scheduler.apiserver.device_attaching import Attaching
-from agent_scheduler.apiserver.device_driver import DeviceDriver, DevicesShape
-from agent_scheduler.apiserver.pacing import CollectorTurns
-from agent_scheduler.apiserver.resource_claims import ResourceClaims
+from embedded_kubernetes import controllers
+from embedded_kubernetes.device_attaching import Attaching
+from embedded_kubernetes.device_driver import DeviceDriver, DevicesShape
+from embedded_kubernetes.pacing import CollectorTurns
+from embedded_kubernetes.resource_claims import ResourceClaims
 
 from .device_attaching import Attacher
 from .device_load import CLASSES, GROUP, Devices, class_bodies, pools, slice_body

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_scheduler.apiserver.admission import ADMIN_ACCESS
-from agent_scheduler.apiserver.device_driver import DRIVER, EXTENDED_RESOURCE
-from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
+from embedded_kubernetes.admission import ADMIN_ACCESS
+from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 
 Body = dict[str, Any]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.device_driver import DRIVER
-from agent_scheduler.apiserver.requests import Request
-from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
+from embedded_kubernetes.device_driver import DRIVER
+from embedded_kubernetes.requests import Request
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 
 from .device_load import CLAIMS, CLASSES, GROUP, pools
 from .device_reading import allocation_of, device_of, reserved_for, ways

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.device_driver import EXTENDED_RESOURCE
-from agent_scheduler.apiserver.store import Event
+from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
+from embedded_kubernetes.store import Event
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import Cluster, DeviceId, problems
 from tests.unit.engine.world import plain_term
 
 if TYPE_CHECKING:
-    from agent_scheduler.apiserver.store import Store
+    from embedded_kubernetes.store import Store
 
 Json = dict[str, Any]
 

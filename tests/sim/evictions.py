@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.store import Event
 from agent_scheduler.kube.eviction import Evicted
+from embedded_kubernetes.store import Event
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain import decide
 

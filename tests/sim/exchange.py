@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from agent_scheduler.apiserver import requests
-from agent_scheduler.apiserver.fault_answers import middlebox
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
+from embedded_kubernetes import requests
+from embedded_kubernetes.fault_answers import middlebox
 
 from .shard_safety import Sent, is_list
 

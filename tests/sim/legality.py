@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.store import Event
+from embedded_kubernetes.store import Event
 
 from .claims import Seen
 from .device_reading import without_extended
@@ -26,8 +26,8 @@ from .rules import refusal
 from .volumes import BOUND, breaks_volume_rules, unreachable
 
 if TYPE_CHECKING:
-    from agent_scheduler.apiserver.store import Record
     from agent_scheduler.fastpath.scheduler import FastPath
+    from embedded_kubernetes.store import Record
 
     from .processes import Process
     from .world import World

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.requests import Request
+from embedded_kubernetes.requests import Request
 
 from .takeovers import watch as watch_takeovers
 

@@ -13,9 +13,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from agent_scheduler.apiserver import requests
-from agent_scheduler.apiserver.pacing import StreamTimers
-from agent_scheduler.apiserver.requests import Stream
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.transport import (
     Answered,
@@ -27,6 +24,9 @@ from agent_scheduler.kube.transport import (
     TransportError,
     split_lines,
 )
+from embedded_kubernetes import requests
+from embedded_kubernetes.pacing import StreamTimers
+from embedded_kubernetes.requests import Stream
 
 from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, refusal, strange
 from .legality import Deliveries, version_of

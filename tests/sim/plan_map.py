@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from agent_scheduler.apiserver.store import Event
 from agent_scheduler.config.sharding import FILE, load_sharding
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete
 from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
+from embedded_kubernetes.store import Event
 
 from .plan_load import Plans
 from .plan_process import Controller, flags_of

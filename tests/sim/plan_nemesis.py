@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.requests import Request
 from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
+from embedded_kubernetes.requests import Request
 
 from .plan_load import WARM, unusable, usable
 from .plan_map import PlanMap

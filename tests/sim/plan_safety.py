@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from agent_scheduler.apiserver.store import Event
+from embedded_kubernetes.store import Event
 
 from .plan_map import PlanMap, same
 from .plan_process import Controller

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.apiserver.store import Event, Record
 from agent_scheduler.engine.queueing.queue import Place
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
+from embedded_kubernetes.store import Event, Record
 from tests.unit.engine.world import plain_requests
 
 from .device_reading import without_extended

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import yaml
 
-from agent_scheduler.apiserver.store import Event, Record
 from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
+from embedded_kubernetes.store import Event, Record
 
 from .shard_load import PEER, Shards
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from agent_scheduler.apiserver.requests import Request
+from embedded_kubernetes.requests import Request
 
 from .scenarios import pod
 from .shard_load import FENCE, PEER

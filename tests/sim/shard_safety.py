@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from agent_scheduler.apiserver.store import Event
+from embedded_kubernetes.store import Event
 
 from .shard_load import PEER
 from .shard_map import PATH, ShardMap, view

@@ -12,7 +12,7 @@ from tests.unit.engine.world import plain_term
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from agent_scheduler.apiserver.store import Store
+    from embedded_kubernetes.store import Store
 
     from .world import World
 

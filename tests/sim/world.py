@@ -20,13 +20,13 @@ from typing import Any
 
 import structlog
 
-from agent_scheduler.apiserver import controllers, kubelet
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.disruption import Budgets
-from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.requests import Request, Response
-from agent_scheduler.apiserver.store import Event, Store, random_uids
-from agent_scheduler.apiserver.volume_binding import VolumeBinding
+from embedded_kubernetes import controllers, kubelet
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.disruption import Budgets
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.requests import Request, Response
+from embedded_kubernetes.store import Event, Store, random_uids
+from embedded_kubernetes.volume_binding import VolumeBinding
 
 from .allocations import Allocations
 from .backups import Backups

@@ -32,7 +32,7 @@ _COMMANDS = {
         "agent_scheduler.cli.shards",
         "show which nodes are in which shard, or what would move",
     ),
-    "cluster": ("agent_scheduler.apiserver.cluster", "serve an embedded Kubernetes API with simulated nodes"),
+    "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
     "demo": (
         "agent_scheduler.demo.command",
         "run cluster, scheduler and a workload, and show what happens",

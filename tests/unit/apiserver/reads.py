@@ -11,10 +11,10 @@ import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, multiple, rule
 
-from agent_scheduler.apiserver.registry import Served
-from agent_scheduler.apiserver.requests import Response, Stream
-from agent_scheduler.apiserver.store import Store
-from agent_scheduler.apiserver.watch import Watcher
+from embedded_kubernetes.registry import Served
+from embedded_kubernetes.requests import Response, Stream
+from embedded_kubernetes.store import Store
+from embedded_kubernetes.watch import Watcher
 
 from .store_model import NODE_SELECTORS, SELECTORS, Json, Line, Model, Wanted
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from agent_scheduler.apiserver.requests import Request, Response, Stream
+from embedded_kubernetes.requests import Request, Response, Stream
 from tests.unit.stateful import model_test
 
 from .reads import Reads

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.apiserver import fault_plan
-from agent_scheduler.apiserver.fault_plan import KINDS, WATCH_KINDS, plan_of, read_plan
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
+from embedded_kubernetes import fault_plan
+from embedded_kubernetes.fault_plan import KINDS, WATCH_KINDS, plan_of, read_plan
 
 ROOT = Path(__file__).resolve().parents[3]
 

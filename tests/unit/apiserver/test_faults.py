@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.apiserver.fault_plan import plan_of
-from agent_scheduler.apiserver.fault_streams import Distortion, End, Pause, Step
-from agent_scheduler.apiserver.fault_targets import Target, target_of
-from agent_scheduler.apiserver.faults import Injector
-from agent_scheduler.apiserver.requests import Disturbance, Request
+from embedded_kubernetes.fault_plan import plan_of
+from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
+from embedded_kubernetes.fault_targets import Target, target_of
+from embedded_kubernetes.faults import Injector
+from embedded_kubernetes.requests import Disturbance, Request
 
 PODS = "/api/v1/namespaces/default/pods"
 BIND = Request("POST", f"{PODS}/a/binding")

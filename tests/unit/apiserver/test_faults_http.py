@@ -12,10 +12,10 @@ import orjson
 import pytest
 import uvloop
 
-from agent_scheduler.apiserver import fault_plan
-from agent_scheduler.apiserver.fault_plan import plan_of
-from agent_scheduler.apiserver.faults import Injector
-from agent_scheduler.apiserver.inproc import Door, Lost
+from embedded_kubernetes import fault_plan
+from embedded_kubernetes.fault_plan import plan_of
+from embedded_kubernetes.faults import Injector
+from embedded_kubernetes.inproc import Door, Lost
 
 from .test_http import Client, Served, serving, until
 from .world import PODS, World, pod

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.apiserver import http
-from agent_scheduler.apiserver.auth.options import Options
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.requests import Disturbance, Request
-from agent_scheduler.apiserver.server import Server
+from embedded_kubernetes import http
+from embedded_kubernetes.auth.options import Options
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
+from embedded_kubernetes.server import Server
 
 from .world import PODS, World, pod
 

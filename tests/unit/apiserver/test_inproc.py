@@ -7,8 +7,8 @@ import asyncio
 import orjson
 import pytest
 
-from agent_scheduler.apiserver.inproc import Door, Lost
-from agent_scheduler.apiserver.requests import Disturbance
+from embedded_kubernetes.inproc import Door, Lost
+from embedded_kubernetes.requests import Disturbance
 
 from .world import PODS, World, pod
 

@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.selectors import compile_selector
-from agent_scheduler.apiserver.store import Record
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.selectors import compile_selector
+from embedded_kubernetes.store import Record
 
 from .world import PODS, World
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.auth.options import Options
-from agent_scheduler.apiserver.requests import Request, Response
+from embedded_kubernetes.auth.options import Options
+from embedded_kubernetes.requests import Request, Response
 
 from .world import PODS, World
 

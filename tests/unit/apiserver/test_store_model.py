@@ -11,12 +11,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from agent_scheduler.apiserver import reading
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.registry import Registry
-from agent_scheduler.apiserver.requests import Request, Response, Stream, refusal
-from agent_scheduler.apiserver.resource import Resource
-from agent_scheduler.apiserver.store import Record, Store, Superseded, restamped
+from embedded_kubernetes import reading
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.registry import Registry
+from embedded_kubernetes.requests import Request, Response, Stream, refusal
+from embedded_kubernetes.resource import Resource
+from embedded_kubernetes.store import Record, Store, Superseded, restamped
 from tests.unit.stateful import model_test
 
 from .reads import Reads

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.resource import Object
-from agent_scheduler.apiserver.templates import Form, Templates
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.resource import Object
+from embedded_kubernetes.templates import Form, Templates
 
 from .world import MERGE, PODS, World, pod
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.pacing import StreamTimers
-from agent_scheduler.apiserver.requests import Request, Response, Stream
+from embedded_kubernetes.pacing import StreamTimers
+from embedded_kubernetes.requests import Request, Response, Stream
 
 from .world import MERGE, PODS, World, config_map
 

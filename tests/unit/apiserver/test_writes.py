@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.auth.options import Options
+from embedded_kubernetes.auth.options import Options
 
 from .world import JSON_PATCH, MERGE, PODS, World, config_map, pod
 

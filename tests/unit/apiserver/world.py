@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-from agent_scheduler.apiserver.auth.audit import Observer
-from agent_scheduler.apiserver.auth.options import Options
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.requests import Request, Response, Stream
-from agent_scheduler.apiserver.store import Store
+from embedded_kubernetes.auth.audit import Observer
+from embedded_kubernetes.auth.options import Options
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.requests import Request, Response, Stream
+from embedded_kubernetes.store import Store
 
 PODS = "/api/v1/namespaces/default/pods"
 MERGE = "application/merge-patch+json"

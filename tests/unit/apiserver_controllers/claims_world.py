@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION, ResourceClaims
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 
 from .world import PODS, World
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_scheduler.apiserver.accounts import ServiceAccounts
+from embedded_kubernetes.accounts import ServiceAccounts
 
 from .world import ACCOUNTS, World
 

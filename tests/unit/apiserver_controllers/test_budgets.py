@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.disruption import Budgets
+from embedded_kubernetes.disruption import Budgets
 
 from .world import BUDGETS, PODS, World
 

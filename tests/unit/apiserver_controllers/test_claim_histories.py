@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION, ResourceClaims
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 
 from .claims_world import CLAIMS, MERGE, TEMPLATES, ClaimsWorld
 from .world import PODS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION, ResourceClaims
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 
 from .claims_world import CLAIMS, ClaimsWorld
 from .world import PODS

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.apiserver.controller_list import NAMES, chosen, start
-from agent_scheduler.apiserver.podgc import PodCollector
-from agent_scheduler.apiserver.protection import Protection
-from agent_scheduler.apiserver.resource_claims import ResourceClaims
+from embedded_kubernetes.controller_list import NAMES, chosen, start
+from embedded_kubernetes.podgc import PodCollector
+from embedded_kubernetes.protection import Protection
+from embedded_kubernetes.resource_claims import ResourceClaims
 
 from .world import World
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.generated_claims import POD_CLAIM_NAME
-from agent_scheduler.apiserver.resource_claims import ResourceClaims
+from embedded_kubernetes.generated_claims import POD_CLAIM_NAME
+from embedded_kubernetes.resource_claims import ResourceClaims
 
 from .claims_world import CLAIMS, TEMPLATES, ClaimsWorld
 from .world import PODS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.builtin.runtime import covers, merge_tolerations
+from embedded_kubernetes.builtin.runtime import covers, merge_tolerations
 
 from ..apiserver.world import pod
 from .world import CLAIMS, PODS, World

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_scheduler.apiserver import controllers
+from embedded_kubernetes import controllers
 
 
 class _Scripted:

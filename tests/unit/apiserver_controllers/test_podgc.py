@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.podgc import PodCollector
+from embedded_kubernetes.podgc import PodCollector
 
 from ..apiserver.world import pod
 from .world import PODS, World

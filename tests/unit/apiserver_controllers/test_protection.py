@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.protection import Protection
+from embedded_kubernetes.protection import Protection
 
 from ..apiserver.world import pod
 from .world import CLAIMS, PODS, VOLUMES, World

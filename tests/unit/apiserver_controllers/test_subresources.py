@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.apiserver.auth.options import Options
+from embedded_kubernetes.auth.options import Options
 
 from ..apiserver.world import World as Bare
 from ..apiserver.world import pod

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.free_volumes import FreeVolumes
-from agent_scheduler.apiserver.protection import Protection
-from agent_scheduler.apiserver.volume_binding import BIND_COMPLETED, SELECTED_NODE, VolumeBinding
+from embedded_kubernetes.free_volumes import FreeVolumes
+from embedded_kubernetes.protection import Protection
+from embedded_kubernetes.volume_binding import BIND_COMPLETED, SELECTED_NODE, VolumeBinding
 
 from .world import CLAIMS, VOLUMES, World
 

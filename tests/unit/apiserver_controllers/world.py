@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.apiserver.controllers import Controller
+from embedded_kubernetes.controllers import Controller
 
 from ..apiserver.world import World as Bare
 from ..apiserver.world import pod

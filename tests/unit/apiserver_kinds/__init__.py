@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.resource import Resource
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.resource import Resource
 
 KINDS: dict[tuple[str, str], Resource] = {(resource.group, resource.kind): resource for resource in BUILTIN}
 POD = KINDS["", "Pod"]

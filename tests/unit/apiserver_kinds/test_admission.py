@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.builtin import priority
-from agent_scheduler.apiserver.builtin.eviction import budget_status, decide, matches
-from agent_scheduler.apiserver.errors import ApiError
+from embedded_kubernetes.builtin import priority
+from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
+from embedded_kubernetes.errors import ApiError
 
 from . import pod
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.discovery import respond, storage_hash
-from agent_scheduler.apiserver.resource import Resource
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.discovery import respond, storage_hash
+from embedded_kubernetes.resource import Resource
 
 from . import KINDS
 

@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 
-from agent_scheduler.apiserver.builtin.events import from_stored, to_stored
+from embedded_kubernetes.builtin.events import from_stored, to_stored
 
 from . import KINDS, created, refused, updated
 

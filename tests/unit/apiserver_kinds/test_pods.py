@@ -6,8 +6,8 @@ from copy import deepcopy
 
 import pytest
 
-from agent_scheduler.apiserver.builtin.pod_defaults import pull_policy
-from agent_scheduler.apiserver.builtin.pod_resources import container_requests, qos_class
+from embedded_kubernetes.builtin.pod_defaults import pull_policy
+from embedded_kubernetes.builtin.pod_resources import container_requests, qos_class
 
 from . import POD, created, pod, refused, updated
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from agent_scheduler.apiserver import crd
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.resource import Resource
+from embedded_kubernetes import crd
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.resource import Resource
 
 RESOURCES = {(resource.group, resource.plural): resource for resource in BUILTIN}
 PODS = RESOURCES["", "pods"]

@@ -6,13 +6,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver import schema_source as source
-from agent_scheduler.apiserver.controllers import Controller
-from agent_scheduler.apiserver.kubelet import Kubelets
-from agent_scheduler.apiserver.registry import Served
-from agent_scheduler.apiserver.resource import Object
-from agent_scheduler.apiserver.resource_claims import ResourceClaims
-from agent_scheduler.apiserver.volume_binding import VolumeBinding
+from embedded_kubernetes import schema_source as source
+from embedded_kubernetes.controllers import Controller
+from embedded_kubernetes.kubelet import Kubelets
+from embedded_kubernetes.registry import Served
+from embedded_kubernetes.resource import Object
+from embedded_kubernetes.resource_claims import ResourceClaims
+from embedded_kubernetes.volume_binding import VolumeBinding
 
 from ..apiserver.world import MERGE, World
 from .kinds import NOW, definition

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver import apply, field_sets
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.resource import Resource
+from embedded_kubernetes import apply, field_sets
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.resource import Resource
 
 from .kinds import LATER, NOW, PODS, RESOURCES, widgets
 

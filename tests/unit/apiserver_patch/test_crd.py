@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver import crd, schema
-from agent_scheduler.apiserver.errors import ApiError, Cause
+from embedded_kubernetes import crd, schema
+from embedded_kubernetes.errors import ApiError, Cause
 
 from .kinds import NOW, definition, widget, widgets
 

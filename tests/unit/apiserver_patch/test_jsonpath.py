@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.jsonpath import JSONPathError, compile_path
+from embedded_kubernetes.jsonpath import JSONPathError, compile_path
 
 _OBJECT: dict[str, Any] = {
     "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "X", "status": "False"}]},

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver import openapi
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.errors import ApiError
+from embedded_kubernetes import openapi
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.errors import ApiError
 
 from .kinds import widgets
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver import patch
-from agent_scheduler.apiserver.errors import ApiError
+from embedded_kubernetes import patch
+from embedded_kubernetes.errors import ApiError
 
 _DOC: dict[str, Any] = {"metadata": {"labels": {"a": "1"}}, "list": [1, 2, 3], "flag": True}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver import protobuf
-from agent_scheduler.apiserver.errors import ApiError
+from embedded_kubernetes import protobuf
+from embedded_kubernetes.errors import ApiError
 
 
 def _varint(value: int) -> bytes:

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver.quantities import FORMAT_WRONG, QuantityFormatError, canonical_quantity
+from embedded_kubernetes.quantities import (
+    FORMAT_WRONG,
+    QuantityFormatError,
+    canonical_quantity,
+)
 
 _FACTORS = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(1000),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver import merge_rules, schema, schema_facts, schema_source
-from agent_scheduler.apiserver.errors import ApiError
+from embedded_kubernetes import merge_rules, schema, schema_facts, schema_source
+from embedded_kubernetes.errors import ApiError
 from tests.needed import recorded
 
 from .kinds import NODES, PODS, RESOURCES, pod

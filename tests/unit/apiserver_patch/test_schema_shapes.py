@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver import schema
-from agent_scheduler.apiserver import schema_source as source
-from agent_scheduler.apiserver.schema_shapes import Shapes
+from embedded_kubernetes import schema
+from embedded_kubernetes import schema_source as source
+from embedded_kubernetes.schema_shapes import Shapes
 from tests.examples import examples
 
 from .kinds import PODS, RESOURCES

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.patch import strategic_merge_patch
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.patch import strategic_merge_patch
 
 from .kinds import NODES, PODS, widgets
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver import tables
-from agent_scheduler.apiserver.printing import documented, human_duration
-from agent_scheduler.apiserver.resource import Resource
-from agent_scheduler.apiserver.table_kinds import PRINTERS
+from embedded_kubernetes import tables
+from embedded_kubernetes.printing import documented, human_duration
+from embedded_kubernetes.resource import Resource
+from embedded_kubernetes.table_kinds import PRINTERS
 from tests.needed import recorded
 
 from .kinds import NODES, NOW, PODS, RESOURCES, pod, widget, widgets

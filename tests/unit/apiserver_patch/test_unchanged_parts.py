@@ -13,10 +13,10 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver import patch, schema
-from agent_scheduler.apiserver import schema_source as source
-from agent_scheduler.apiserver.builtin import metadata
-from agent_scheduler.apiserver.resource import Object
+from embedded_kubernetes import patch, schema
+from embedded_kubernetes import schema_source as source
+from embedded_kubernetes.builtin import metadata
+from embedded_kubernetes.resource import Object
 from tests.examples import examples
 
 from ..apiserver.world import JSON_PATCH, MERGE

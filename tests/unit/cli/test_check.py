@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.cli.main import main
 from agent_scheduler.config import load_text
 from agent_scheduler.fastpath import checking
@@ -23,6 +21,8 @@ from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.selfcheck import logged_check
 from agent_scheduler.telemetry.logs import get_logger
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.fastpath.test_runtime import ALONE, ELECT, HEAD, running
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.certificates import make_certificates, server_context
 from agent_scheduler.cli.reach import Unreachable, Ways, ask
+from embedded_kubernetes.certificates import make_certificates, server_context
 from tests.unit.kube.scripted import Action, Answer, Hang, Request, Script, serving, status
 
 PAGE = {"pod": "ns/p", "place": "active"}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.apiserver.auth.options import ADMIN, Options
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.server import Server
-from agent_scheduler.apiserver.store import Store, random_uids
 from agent_scheduler.demo import install
 from agent_scheduler.kube.credentials import Fixed, bearer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
+from embedded_kubernetes.auth.options import ADMIN, Options
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.server import Server
+from embedded_kubernetes.store import Store, random_uids
 
 ROOT = Path(__file__).resolve().parents[3]
 

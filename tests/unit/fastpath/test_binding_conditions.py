@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.device_attaching import ATTACH_FAILED, ATTACHED, Attaching
-from agent_scheduler.apiserver.device_driver import DRIVER
 from agent_scheduler.binding import calls
 from agent_scheduler.cluster import changes
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from embedded_kubernetes.device_attaching import ATTACH_FAILED, ATTACHED, Attaching
+from embedded_kubernetes.device_driver import DRIVER
 from tests.embedded import PODS, until
 
 from ..kube.scripted import starting

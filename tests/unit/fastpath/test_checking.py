@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.errors import ApiError
-from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.engine.decide.heads import REFUSED
 from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.fastpath import checking
 from agent_scheduler.fastpath.checking import Report
 from agent_scheduler.fastpath.scheduler import FastPath
+from embedded_kubernetes.errors import ApiError
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling

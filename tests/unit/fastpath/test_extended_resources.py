@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.device_driver import DRIVER, EXTENDED_RESOURCE
 from agent_scheduler.kube.transport import Response
+from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
 from tests.embedded import PODS, until
 
 from .running import scheduling

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.fault_plan import plan_of
-from agent_scheduler.apiserver.faults import Injector
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.transport import Response
+from embedded_kubernetes.fault_plan import plan_of
+from embedded_kubernetes.faults import Injector
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import scheduling

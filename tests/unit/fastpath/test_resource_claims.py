@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver import controllers
-from agent_scheduler.apiserver.controllers import Controller
-from agent_scheduler.apiserver.device_attaching import Attaching, DeviceAttacher
-from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
-from agent_scheduler.apiserver.resource_claims import DELETE_PROTECTION
-from agent_scheduler.apiserver.resource_claims import ResourceClaims as ClaimController
 from agent_scheduler.binding import calls, prebind
 from agent_scheduler.engine.dra import catalogue
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
+from embedded_kubernetes import controllers
+from embedded_kubernetes.controllers import Controller
+from embedded_kubernetes.device_attaching import Attaching, DeviceAttacher
+from embedded_kubernetes.device_driver import DRIVER, DeviceDriver, DevicesShape
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION
+from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from ..kube.scripted import starting

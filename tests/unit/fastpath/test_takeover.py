@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.apiserver.fault_plan import plan_of
-from agent_scheduler.apiserver.faults import Injector
-from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.serving.health import examine
+from embedded_kubernetes.fault_plan import plan_of
+from embedded_kubernetes.faults import Injector
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import until
 
 from .test_runtime import ELECT, Process, embedded_cluster, running

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver import controllers
-from agent_scheduler.apiserver.volume_binding import VolumeBinding
 from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeBindingArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.transport import Headers, NotSent, OutcomeUnknown, Response, Transport
+from embedded_kubernetes import controllers
+from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import Running, scheduling

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.fault_plan import plan_of
-from agent_scheduler.apiserver.faults import Injector
 from agent_scheduler.kube.bind import BindOutcome, BindPolicy, bind
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.create import create_once, delete_once
@@ -21,6 +19,8 @@ from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.status import PodCondition, PodKey, StatusWriter
+from embedded_kubernetes.fault_plan import plan_of
+from embedded_kubernetes.faults import Injector
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster
 
 from .scripted import FakeTime, running

@@ -16,19 +16,25 @@ from urllib.request import urlopen
 import orjson
 import pytest
 
-from agent_scheduler.apiserver import cluster
-from agent_scheduler.apiserver.assembly import ClusterError, NodeShape, kubeconfig, nodes, write_kubeconfig
-from agent_scheduler.apiserver.auth.options import Options
-from agent_scheduler.apiserver.builtin import BUILTIN
-from agent_scheduler.apiserver.certificates import make_certificates, server_context
-from agent_scheduler.apiserver.handlers import Api
-from agent_scheduler.apiserver.loading import LoadError, load_files
-from agent_scheduler.apiserver.requests import Request, Response
-from agent_scheduler.apiserver.server import Server
-from agent_scheduler.apiserver.store import Store, random_uids
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent
+from embedded_kubernetes import cluster
+from embedded_kubernetes.assembly import (
+    ClusterError,
+    NodeShape,
+    kubeconfig,
+    nodes,
+    write_kubeconfig,
+)
+from embedded_kubernetes.auth.options import Options
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.certificates import make_certificates, server_context
+from embedded_kubernetes.handlers import Api
+from embedded_kubernetes.loading import LoadError, load_files
+from embedded_kubernetes.requests import Request, Response
+from embedded_kubernetes.server import Server
+from embedded_kubernetes.store import Store, random_uids
 
 
 @pytest.fixture

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.apiserver.device_attaching import ATTACH_FAILED, ATTACHED, Attaching, DeviceAttacher
-from agent_scheduler.apiserver.device_driver import DRIVER, DeviceDriver, DevicesShape
+from embedded_kubernetes.device_attaching import (
+    ATTACH_FAILED,
+    ATTACHED,
+    Attaching,
+    DeviceAttacher,
+)
+from embedded_kubernetes.device_driver import DRIVER, DeviceDriver, DevicesShape
 
 from ..apiserver_controllers.world import World
 

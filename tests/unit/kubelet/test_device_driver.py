@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.device_driver import DRIVER, EXTENDED_RESOURCE, DeviceDriver, DevicesShape
+from embedded_kubernetes.device_driver import (
+    DRIVER,
+    EXTENDED_RESOURCE,
+    DeviceDriver,
+    DevicesShape,
+)
 
 from ..apiserver_controllers.world import World
 

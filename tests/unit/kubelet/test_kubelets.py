@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.apiserver.kubelet import LEASES, NODES, PODS, RUN_SECONDS, Kubelets
-from agent_scheduler.apiserver.store import Store
+from embedded_kubernetes.kubelet import LEASES, NODES, PODS, RUN_SECONDS, Kubelets
+from embedded_kubernetes.store import Store
 
 
 def _pod_fields(obj: dict[str, Any]) -> dict[str, str]:

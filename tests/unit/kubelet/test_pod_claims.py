@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.kubelet import Kubelets
-from agent_scheduler.apiserver.kubelet_claims import REASON
-from agent_scheduler.apiserver.resource_claims import ResourceClaims
+from embedded_kubernetes.kubelet import Kubelets
+from embedded_kubernetes.kubelet_claims import REASON
+from embedded_kubernetes.resource_claims import ResourceClaims
 
 from ..apiserver_controllers.claims_world import ClaimsWorld
 from ..apiserver_controllers.world import PODS

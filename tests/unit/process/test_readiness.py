@@ -43,8 +43,8 @@ async def test_controllers_are_not_ready_once_they_are_asked_to_end() -> None:
 
 async def test_what_is_not_listed_yet_is_named() -> None:
     def refuse(request: object) -> object:
-        from agent_scheduler.apiserver.errors import ApiError
-        from agent_scheduler.apiserver.requests import Disturbance
+        from embedded_kubernetes.errors import ApiError
+        from embedded_kubernetes.requests import Disturbance
 
         path = request.path  # type: ignore[attr-defined]
         return Disturbance(error=ApiError(403, "Forbidden", "no")) if path == "/api/v1/nodes" else None

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from agent_scheduler.apiserver.requests import Request
 from agent_scheduler.config import load_text
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.runtime import Runtime
+from embedded_kubernetes.requests import Request
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.regressions.links import Tap
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from agent_scheduler.apiserver.errors import ApiError, conflict
-from agent_scheduler.apiserver.requests import Disturbance, Request
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards import coordinator
+from embedded_kubernetes.errors import ApiError, conflict
+from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import until
 from tests.regressions.links import Tap
 

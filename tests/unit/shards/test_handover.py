@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent_scheduler.apiserver.requests import Disturbance
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import BindOutcome, BindResult, Doubt
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.process.runtime import Runtime
+from embedded_kubernetes.requests import Disturbance
 from tests.embedded import until
 from tests.regressions.links import Tap, watching_through_a_relay
 from tests.regressions.stages import HeldBinds, HeldResults

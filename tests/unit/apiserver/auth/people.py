@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.apiserver.auth.audit import Asked
-from agent_scheduler.apiserver.auth.identity import MASTERS, User
-from agent_scheduler.apiserver.auth.jwt import Keys
-from agent_scheduler.apiserver.auth.options import Options
+from embedded_kubernetes.auth.audit import Asked
+from embedded_kubernetes.auth.identity import MASTERS, User
+from embedded_kubernetes.auth.jwt import Keys
+from embedded_kubernetes.auth.options import Options
 
 from ..world import World
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.auth.attributes import NoRequest, attributes_of
-from agent_scheduler.apiserver.requests import Request
+from embedded_kubernetes.auth.attributes import NoRequest, attributes_of
+from embedded_kubernetes.requests import Request
 
 from .people import Guarded
 

@@ -7,8 +7,8 @@ import io
 import orjson
 import pytest
 
-from agent_scheduler.apiserver.auth.audit import AuditLog
-from agent_scheduler.apiserver.requests import Request, Stream
+from embedded_kubernetes.auth.audit import AuditLog
+from embedded_kubernetes.requests import Request, Stream
 
 from .people import ANN, Guarded, rule
 

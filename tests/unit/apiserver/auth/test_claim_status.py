@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.auth.audit import FURTHER, event
+from embedded_kubernetes.auth.audit import FURTHER, event
 
 from .people import ANN, Guarded, rule
 

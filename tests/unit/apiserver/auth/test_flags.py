@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from agent_scheduler.apiserver import cluster
-from agent_scheduler.apiserver.auth.flags import FlagError, options_of
-from agent_scheduler.apiserver.auth.identity import MASTERS
-from agent_scheduler.apiserver.auth.options import OPEN_PATHS, Options
+from embedded_kubernetes import cluster
+from embedded_kubernetes.auth.flags import FlagError, options_of
+from embedded_kubernetes.auth.identity import MASTERS
+from embedded_kubernetes.auth.options import OPEN_PATHS, Options
 
 
 def read(*flags: str) -> tuple[Options, str]:

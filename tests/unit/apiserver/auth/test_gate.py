@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.apiserver.auth.options import ADMIN, Options
+from embedded_kubernetes.auth.options import ADMIN, Options
 
 from ..world import World
 from .people import ANN, Guarded, rule

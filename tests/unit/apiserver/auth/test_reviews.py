@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.auth.aggregation import Aggregation
-from agent_scheduler.apiserver.auth.authentication import ACCEPTED_FOR
+from embedded_kubernetes.auth.aggregation import Aggregation
+from embedded_kubernetes.auth.authentication import ACCEPTED_FOR
 
 from .people import ANN, RBAC, Guarded, rule
 

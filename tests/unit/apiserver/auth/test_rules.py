@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.apiserver.auth.attributes import Attributes, of_path
-from agent_scheduler.apiserver.auth.rules import EVERYTHING, Rule, compact, missing
+from embedded_kubernetes.auth.attributes import Attributes, of_path
+from embedded_kubernetes.auth.rules import EVERYTHING, Rule, compact, missing
 
 PODS = Rule(("get", "list"), ("",), ("pods",))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.apiserver.auth import jwt
+from embedded_kubernetes.auth import jwt
 
 from .people import ACCOUNTS, Guarded
 

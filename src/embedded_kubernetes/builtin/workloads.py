@@ -13,7 +13,14 @@ from typing import Any
 
 from ..errors import Cause
 from ..resource import Object, Resource, Subresource
-from .causes import check_not_negative, check_one_of, forbidden, immutable, invalid, required
+from .causes import (
+    check_not_negative,
+    check_one_of,
+    forbidden,
+    immutable,
+    invalid,
+    required,
+)
 from .eviction import matches
 from .kind import builtin
 from .metadata import check_annotations, check_labels

@@ -14,7 +14,14 @@ import orjson
 from . import patch, schema, writing
 from .bodies import media_type, parse
 from .builtin.causes import check_not_negative
-from .errors import bad_request, conflict, invalid, method_not_allowed, not_found, unsupported_media_type
+from .errors import (
+    bad_request,
+    conflict,
+    invalid,
+    method_not_allowed,
+    not_found,
+    unsupported_media_type,
+)
 from .printing import label_selector, labels
 from .registry import Registry, Served
 from .requests import Request, Response

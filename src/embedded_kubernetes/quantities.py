@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..objects.quantity import BINARY, DECIMAL, UNIT, QuantityError, parse
+from agent_scheduler.objects.quantity import BINARY, DECIMAL, UNIT, QuantityError, parse
 
 #: The texts of Go's `ErrFormatWrong` and `ErrSuffix`, which clients see.
 FORMAT_WRONG = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

@@ -20,7 +20,8 @@ from typing import Any
 
 import orjson
 
-from ..objects.quantity import value
+from agent_scheduler.objects.quantity import value
+
 from .builtin.volumes import check_driver_name
 from .controllers import nobody
 from .deletion import delete_record

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import orjson
 from sortedcontainers import SortedDict
 
-from ..objects.quantity import value
+from agent_scheduler.objects.quantity import value
+
 from .builtin.eviction import matches
 from .resource import Object
 from .store import Event, Record, Table

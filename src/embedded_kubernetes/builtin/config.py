@@ -12,7 +12,12 @@ from agent_scheduler.objects.quantity import milli_value
 from ..errors import Cause
 from ..resource import Object, Resource, Subresource
 from . import names
-from .amounts import check_amount, check_container_resource, check_quota_name, check_resource_name
+from .amounts import (
+    check_amount,
+    check_container_resource,
+    check_quota_name,
+    check_resource_name,
+)
 from .causes import duplicate, forbidden, immutable, invalid, required, too_long
 from .kind import builtin
 

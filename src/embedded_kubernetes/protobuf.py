@@ -15,7 +15,8 @@ from typing import Any
 
 import orjson
 
-from ..objects.times import time_text
+from agent_scheduler.objects.times import time_text
+
 from . import schema_source as source
 from .errors import ApiError, bad_request
 from .resource import Object

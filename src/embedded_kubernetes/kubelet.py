@@ -23,7 +23,8 @@ from typing import Literal
 
 import orjson
 
-from ..objects.quantity import QuantityError
+from agent_scheduler.objects.quantity import QuantityError
+
 from .controllers import nobody, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_claims import PodClaims

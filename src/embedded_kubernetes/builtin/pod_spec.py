@@ -9,7 +9,15 @@ from agent_scheduler.objects.quantity import milli_value
 from ..errors import Cause
 from . import names
 from .amounts import check_requirements
-from .causes import check_one_of, check_range, duplicate, forbidden, invalid, required, unsupported
+from .causes import (
+    check_one_of,
+    check_range,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
 from .containers import (
     PodParts,
     check_containers,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..objects.quantity import QuantityError, resource_value
+from agent_scheduler.objects.quantity import QuantityError, resource_value
+
 from .resource import Object
 
 #: Checked in this order; the first that is short gives the reason, as in the kubelet.

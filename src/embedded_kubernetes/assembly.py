@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ..objects.quantity import QuantityError, resource_value
+from agent_scheduler.objects.quantity import QuantityError, resource_value
+
 from . import controller_list, controllers, kubelet
 from .auth.audit import AuditLog
 from .auth.flags import FlagError, options_of

@@ -114,7 +114,8 @@ def main(args: argparse.Namespace) -> int:
 
     import uvloop
 
-    from ..config.errors import ConfigurationError
+    from agent_scheduler.config.errors import ConfigurationError
+
     from .assembly import ClusterError, serve
     from .fault_plan import read_plan
     from .loading import LoadError

@@ -19,7 +19,16 @@ from .auth.attributes import Attributes
 from .auth.writes import check_change, check_creation, creation
 from .bodies import decode
 from .deletion import may_go
-from .errors import ApiError, Cause, already_exists, bad_request, conflict, invalid, not_found, stale
+from .errors import (
+    ApiError,
+    Cause,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid,
+    not_found,
+    stale,
+)
 from .registry import DEFINITIONS, Registry, Served
 from .requests import Request, Response
 from .resource import Object

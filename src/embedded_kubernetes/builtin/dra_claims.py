@@ -8,7 +8,15 @@ from typing import Any
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import check_one_of, duplicate, forbidden, immutable, invalid, required, too_many
+from .causes import (
+    check_one_of,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    required,
+    too_many,
+)
 from .dra_requests import (
     check_claim_spec,
     check_opaque,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from ..objects.times import micro_time_text, time_text
+from agent_scheduler.objects.times import micro_time_text, time_text
 
 #: Patterns of what the API server writes.
 SECONDS = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"

@@ -10,7 +10,15 @@ from typing import Any
 from ..errors import Cause
 from ..resource import Object, Resource
 from . import names
-from .causes import check_one_of, check_range, duplicate, immutable, invalid, required, too_many
+from .causes import (
+    check_one_of,
+    check_range,
+    duplicate,
+    immutable,
+    invalid,
+    required,
+    too_many,
+)
 from .containers import check_port
 from .kind import builtin
 from .selectors import check_label_selector

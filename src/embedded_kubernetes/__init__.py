@@ -1,0 +1,1 @@
+"""A Kubernetes API server over real HTTP, for tests of clients, demos and benchmarks."""
