@@ -25,7 +25,7 @@ from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import FailureClass, RequestFailed
-from agent_scheduler.kube.paging import SLICE, collect
+from agent_scheduler.kube.paging import PAGE, collect
 from agent_scheduler.kube.reflector import Reflector
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
@@ -127,7 +127,7 @@ class SelfCheck:
                 path,
                 kind.read,
                 query=query,
-                page_size=SLICE,
+                page_size=PAGE,
                 timeout=_REQUEST_TIMEOUT,
                 malformed=lambda raw, _error: identify(raw).uid,
             )

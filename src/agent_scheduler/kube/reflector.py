@@ -35,7 +35,7 @@ from agent_scheduler.kube.errors import (
     classify_error,
     classify_status,
 )
-from agent_scheduler.kube.paging import SLICE, collect, version_of
+from agent_scheduler.kube.paging import PAGE, SLICE, collect, version_of
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
 from agent_scheduler.kube.watch_events import (
@@ -142,7 +142,7 @@ class Reflector(Generic[T]):
         *,
         query: Mapping[str, str] | None = None,
         optional: bool = False,
-        page_size: int = SLICE,
+        page_size: int = PAGE,
         times: WatchTimes | None = None,
         backoff: Backoff | None = None,
         timing: Timing = REAL,

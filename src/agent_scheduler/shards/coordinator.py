@@ -38,7 +38,7 @@ from agent_scheduler.engine.shards.claims import (
 )
 from agent_scheduler.kube.changes import DELETED, Change
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, StoreWentBack
-from agent_scheduler.kube.paging import SLICE, collect
+from agent_scheduler.kube.paging import PAGE, collect
 from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Backoff, Timing
@@ -325,7 +325,7 @@ class Coordinator:
                 NODE_SHARDS,
                 self._decode,
                 query={},
-                page_size=SLICE,
+                page_size=PAGE,
                 timeout=_LIST_TIMEOUT,
                 malformed=lambda raw, error: f"{error}",
             )
