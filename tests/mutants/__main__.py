@@ -1,7 +1,7 @@
 """`python -m tests.mutants`: seed each fault, run the tests that should notice, and say which one did.
 
-Exit codes: 0 when every mutant was caught, 1 when one survived, 2 when nothing can be said: a patch does not fit, or
-the tests fail without any mutant.
+Exit codes: 0 when every mutant was caught, 1 when one survived, 2 when nothing can be said: a mutant does not fit, or
+the tests fail without any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .mutant import Mutant, PatchError, all_mutants
+from .mutant import Mutant, MutantError, all_mutants
 from .scratch import CannotRun, Scratch
 
 #: A failure counts if that test fails once more by itself: a busy machine is no reason to call a mutant caught. So
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 note=lambda text: print(text, file=sys.stderr, flush=True),
             )
         )
-    except (PatchError, CannotRun) as error:
+    except (MutantError, CannotRun) as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -87,9 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="these mutants: a patch's name or its number"
-    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these mutants, by name or by number")
     parser.add_argument(
         "--by", metavar="PATH", help="only with the tests of PATH, and only mutants that name it"
     )
@@ -122,7 +120,7 @@ def sampled(mutants: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
         if each.caught_by[0].startswith("tests/unit/") and each.caught_by[0].endswith(".py")
     ]
     if not quick:
-        raise PatchError("none of these mutants is noticed by one file of unit tests")
+        raise MutantError("none of these mutants is noticed by one file of unit tests")
     drawn = random.Random(seed).sample(quick, min(count, len(quick)))
     return sorted(drawn, key=lambda mutant: mutant.name)
 
@@ -131,15 +129,15 @@ def _chosen(mutants: list[Mutant], only: Sequence[str] | None, by: str | None) -
     if by is not None:
         mutants = [mutant for mutant in mutants if by in mutant.caught_by]
     if only:
-        names = [name.removesuffix(".patch") for name in only]
+        names = [name.removesuffix(".mutant") for name in only]
         known = {mutant.name for mutant in mutants} | {mutant.name.split("-")[0] for mutant in mutants}
         if unknown := sorted(set(names) - known):
-            raise PatchError(f"no such mutant: {', '.join(unknown)}")
+            raise MutantError(f"no such mutant: {', '.join(unknown)}")
         mutants = [
             mutant for mutant in mutants if not {mutant.name, mutant.name.split("-")[0]}.isdisjoint(names)
         ]
     if not mutants:
-        raise PatchError(f"no mutant names {by}" if by else "there are no mutants")
+        raise MutantError(f"no mutant names {by}" if by else "there are no mutants")
     return mutants
 
 
@@ -182,7 +180,7 @@ def _paths(mutant: Mutant, scratch: Scratch, by: str | None) -> list[str]:
     """Where its tests are; a path that does not exist is passed over while another one does."""
     paths = [path for path in mutant.caught_by if by in (None, path) and (scratch.root / path).exists()]
     if not paths:
-        raise PatchError(f"{mutant.name}: none of {', '.join(mutant.caught_by)} exists")
+        raise MutantError(f"{mutant.name}: none of {', '.join(mutant.caught_by)} exists")
     return paths
 
 
@@ -229,7 +227,7 @@ async def _try(
 
     try:
         before = await scratch.apply(mutant)
-    except (PatchError, CannotRun) as error:
+    except (MutantError, CannotRun) as error:
         return verdict("broken", str(error))
     try:
         for path in paths:

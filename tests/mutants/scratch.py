@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.needed import SHARED
 
-from .mutant import Mutant, PatchError, check_difference, mutated
+from .mutant import Mutant, MutantError, Tree, check_difference, mutated
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What the tests need of the tree.
@@ -54,9 +54,11 @@ class CannotRun(Exception):
 class Scratch:
     """One copy. Owner: one job at a time, and it holds one mutant at a time."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, tree: Tree) -> None:
         #: As Python names what it imports from it, whatever links lead there.
         self.root = root.resolve()
+        #: What it is without a mutant.
+        self._tree = tree
 
     @classmethod
     def of_the_tree(cls, root: Path) -> Scratch:
@@ -73,12 +75,12 @@ class Scratch:
         beside = root.parent / SHARED.name
         if SHARED.exists() and not beside.exists():
             beside.symlink_to(SHARED)
-        return cls(root)
+        return cls(root, Tree(root))
 
     def copy(self, root: Path) -> Scratch:
         """Another one, with the bytecode that was made here."""
         shutil.copytree(self.root, root)
-        return Scratch(root)
+        return Scratch(root, self._tree)
 
     async def test(self, paths: Sequence[str], *, timeout: float, keep_bytecode: bool = False) -> TestRun:  # noqa: ASYNC109
         """Run the tests of `paths` up to the first that fails. Raises CannotRun.
@@ -113,13 +115,13 @@ class Scratch:
         return TestRun(first[1], why, output, hung=why.startswith("Failed: Timeout"))
 
     async def apply(self, mutant: Mutant) -> dict[str, str]:
-        """Put `mutant` in; gives what `restore` needs. Raises PatchError, and CannotRun if it cannot be imported."""
-        after = mutated(mutant, self.root)
-        check_difference(mutant, self.root, after)
-        before = {path: (self.root / path).read_text() for path in after}
+        """Put `mutant` in; gives what `restore` needs. Raises MutantError, and CannotRun if it cannot be imported."""
+        after = mutated(mutant, self._tree)
+        check_difference(mutant, self._tree, after)
+        before = {path: self._tree.texts[path] for path in after}
         self._write(after)
         try:
-            await self._check_import(mutant)
+            await self._check_import(mutant, list(after))
         except BaseException:
             self.restore(before)
             raise
@@ -134,14 +136,12 @@ class Scratch:
             # Python tells bytecode that is outdated by seconds and size, which a quick edit can leave as they were.
             Path(cache_from_source(self.root / path)).unlink(missing_ok=True)
 
-    async def _check_import(self, mutant: Mutant) -> None:
-        names = [
-            ".".join(Path(path).with_suffix("").parts[1:]).removesuffix(".__init__") for path in mutant.paths
-        ]
+    async def _check_import(self, mutant: Mutant, paths: Sequence[str]) -> None:
+        names = [".".join(Path(path).with_suffix("").parts[1:]).removesuffix(".__init__") for path in paths]
         code, output = await self._python(["-c", _IMPORTED, *names], timeout=60)
         if code != 0:
-            raise PatchError(f"{mutant.name}: it cannot be imported: {_last_lines(output)}")
-        expected = [str(self.root / path) for path in mutant.paths]
+            raise MutantError(f"{mutant.name}: it cannot be imported: {_last_lines(output)}")
+        expected = [str(self.root / path) for path in paths]
         if output.split() != expected:
             raise CannotRun(f"Python imports {output.split()}, not {expected}")
 
