@@ -17,7 +17,7 @@ from agent_scheduler.cli.table import age, table
 from agent_scheduler.controllers.sharding import writes
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.sharded import NAME, NAMESPACE, limits
+from tests.sharded import CRDS, NAME, NAMESPACE, limits
 from tests.unit.controllers.world import World, world
 
 Capture = pytest.CaptureFixture[str]
@@ -144,6 +144,20 @@ async def test_nodes_are_shown_with_their_shards(shell: Shell) -> None:
         "usedBy": ["a"],
         "state": "ready",
     }
+
+
+async def test_a_shard_that_cannot_be_read_is_an_error_and_never_left_out(shell: Shell) -> None:
+    await some_shards(shell.it)
+    path = f"{CRDS}/nodeshards.shard.volcano.sh"
+    definition = await shell.it.ask("GET", path)
+    for version in definition["spec"]["versions"]:
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version["schema"] = {"openAPIV3Schema": anything}
+    await shell.it.ask("PUT", path, definition)
+    await shell.it.change_shard("b", {"spec": {"nodesDesired": "n003"}})
+    code, out, err = await shell.run()
+    assert (code, out) == (2, "")
+    assert f"list {NODE_SHARDS}: an object cannot be read: " in err
 
 
 async def test_json_has_the_names(shell: Shell) -> None:

@@ -14,7 +14,7 @@ from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.controllers import ControllersProcess
 from tests.embedded import until
-from tests.sharded import limits
+from tests.sharded import MERGE, limits
 
 from .world import World, world
 
@@ -266,11 +266,30 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
         assert it.metric("agent_scheduler_sharding_writes_total", result="deleted") == 1
 
 
-class Losing:
-    """A transport on which nothing that is to make `shard` arrives, for as long as it `loses`."""
+class Passing:
+    """The cluster's transport, which stays open, and what was asked through it: methods and paths without queries."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.asked: list[tuple[str, str]] = []
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        self.asked.append((method, path.partition("?")[0]))
+        answer: Response = await self._transport.request(method, path, **more)
+        return answer
+
+    def stream(self, path: str, **more: Any) -> Any:
+        return self._transport.stream(path, **more)
+
+    async def close(self) -> None:
+        pass
+
+
+class Losing(Passing):
+    """One on which nothing that is to make `shard` arrives, for as long as it `loses`."""
 
     def __init__(self, transport: Any, shard: str) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._name = f'"name":"{shard}"'.encode()
         self.loses = True
         self.lost = 0
@@ -279,14 +298,7 @@ class Losing:
         if self.loses and (method, path) == ("POST", NODE_SHARDS) and self._name in (body or b""):
             self.lost += 1
             raise OutcomeUnknown("lost")
-        answer: Response = await self._transport.request(method, path, body=body, **more)
-        return answer
-
-    def stream(self, path: str, **more: Any) -> Any:
-        return self._transport.stream(path, **more)
-
-    async def close(self) -> None:
-        pass
+        return await super().request(method, path, body=body, **more)
 
 
 async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_are_free_again(
@@ -431,3 +443,54 @@ async def test_of_two_processes_one_writes_and_the_other_follows_it() -> None:
         await it.until_counts(low=4, high=0)
         assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="updated") >= 1
         assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="created") == 0
+
+
+async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
+    """Its watches may not have told of what the leader before it wrote last."""
+    async with world() as it:
+        await it.add_nodes(2)
+        first = it.start(configs=BY_CPU, elect=True)
+        await it.until_specs(low=["n000", "n001"], high=[])
+        passing = Passing(it.cluster.transport)
+        settings = it.settings(configs=BY_CPU, elect=True)
+        second = ControllersProcess(settings, transport=passing, identity="second")  # type: ignore[arg-type]
+        it.take(second)
+        await until(lambda: second.sharding is not None and second.sharding.is_synced)
+        before = len(passing.asked)
+        assert await it.stop(first) == 0
+        await it.add_node("n002")
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        since = passing.asked[before:]
+        lists = since[: since.index(("PATCH", f"{NODE_SHARDS}/low"))]
+        assert {("GET", path) for path in (NODE_SHARDS, "/api/v1/nodes", "/api/v1/pods")} <= set(lists)
+
+
+class Overtaken(Passing):
+    """One on which the first change of `low` comes just after its scheduler has written the status."""
+
+    overtaken = False
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if (method, path) == ("PATCH", f"{NODE_SHARDS}/low") and not self.overtaken:
+            self.overtaken = True
+            status = b'{"status":{"nodesInUse":["n000"]}}'
+            answer = await self._transport.request(
+                "PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10
+            )
+            assert answer.status == 200
+        return await super().request(method, path, **more)
+
+
+async def test_a_shard_that_was_changed_just_before_it_is_written_is_decided_anew_at_once() -> None:
+    """Not when what could not be done is tried again: a status is told by the watch, and is no reason to plan."""
+    async with world() as it:
+        await it.add_nodes(1)
+        overtaken = Overtaken(it.cluster.transport)
+        overtaken.overtaken = True
+        settings = it.settings(configs=BY_CPU, retry=60.0)
+        it.take(ControllersProcess(settings, transport=overtaken))  # type: ignore[arg-type]
+        await it.until_specs(low=["n000"], high=[])
+        overtaken.overtaken = False
+        await it.add_node("n001")
+        await it.until_specs(low=["n000", "n001"], high=[])
+        assert it.metric("agent_scheduler_sharding_writes_total", result="conflict") == 1

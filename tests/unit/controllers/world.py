@@ -39,6 +39,7 @@ class World(ShardedCluster):
         period: float = 60.0,
         trigger: bool = True,
         elect: bool = False,
+        retry: float = 0.1,
     ) -> ControllersSettings:
         return ControllersSettings(
             enabled=("sharding",),
@@ -60,7 +61,7 @@ class World(ShardedCluster):
                 lease_namespace="default",
                 fence=0.1,
                 debounce=0.02,
-                retry=0.1,
+                retry=retry,
                 watch_times=WatchTimes(),
             ),
         )

@@ -483,6 +483,32 @@ async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
         await until(lambda: nothing_reserved(running))
 
 
+async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with storage() as world, scheduling(world.cluster.transport) as running:
+        failures = running.fast_path.binder._failures
+        judged, error, left = running.reports.judged, failures.error, []
+
+        def broken(*_args: Any, **_more: Any) -> None:
+            monkeypatch.setattr(running.reports, "judged", judged)
+            raise RuntimeError("broken")
+
+        def failed(*args: Any, **more: Any) -> None:
+            left.append(nothing_reserved(running))
+            error(*args, **more)
+
+        monkeypatch.setattr(running.reports, "judged", broken)
+        monkeypatch.setattr(failures, "error", failed)
+        await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
+        await world.add_volume("v", on="a")
+        await world.add_claim("data")
+        await world.add_nodes("a")
+        await world.add_pod("p", "data")
+        assert await until(world.cluster.placed) == {"p": "a"}
+        assert (left, running.reports.problems) == ([True], ["RuntimeError: broken"])
+
+
 async def test_with_a_shape_a_pod_goes_where_its_claim_leaves_least_room_or_most() -> None:
     for shape, node in ((((0, 0), (100, 10)), "small"), (((0, 10), (100, 0)), "large")):
         points = tuple(UtilizationShapePoint(utilization=at, score=score) for at, score in shape)

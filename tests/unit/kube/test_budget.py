@@ -220,3 +220,14 @@ async def test_an_impossible_rate_changes_nothing() -> None:
             bucket.set_rate(qps, burst)
     await take(bucket, 6)
     assert sum(time.slept) == pytest.approx(0.1)
+
+
+async def test_time_that_has_passed_counts_at_the_rate_that_it_passed_at() -> None:
+    time = FakeTime()
+    bucket = TokenBucket(1, 100, timing=time.timing)
+    await take(bucket, 100)
+    await time.sleep(10)
+    time.slept.clear()
+    bucket.set_rate(10, 100)
+    await take(bucket, 11)
+    assert sum(time.slept) == pytest.approx(0.1)

@@ -63,6 +63,12 @@ async def test_a_name_that_becomes_free_is_taken() -> None:
     assert made == Made(OURS, None) and len(requests) == 3
 
 
+async def test_an_object_that_came_when_there_was_none_is_not_what_was_sent_before() -> None:
+    made, requests = await created(Reset(), TAKEN, status(404, "NotFound"), TAKEN, Answer(200, OURS))
+    assert made.failure is not None and made.failure.kind is FailureClass.CONFLICT
+    assert made.is_open and len(requests) == 5
+
+
 async def test_what_is_refused_for_good_is_not_repeated() -> None:
     made, requests = await created(status(403, "Forbidden"))
     assert made.failure is not None and made.failure.status == 403 and len(requests) == 1

@@ -49,6 +49,7 @@ P = {"HTTPS_PROXY": "http://proxy:3128"}
         ("https://127.0.0.1:6443", P, ""),
         ("https://127.8.9.1", P, ""),
         ("https://[::1]:6443", P, ""),
+        ("https://[::ffff:127.0.0.1]:6443", P, ""),
     ],
 )
 def test_the_environment_names_the_proxy(url: str, environ: dict[str, str], proxy: str) -> None:
@@ -78,6 +79,8 @@ def test_the_environment_names_the_proxy(url: str, environ: dict[str, str], prox
         ("https://10.96.0.1:6443", "10.96.0.1:443", False),
         ("https://10.96.0.1", "10.96", False),
         ("https://10.96.0.1", "10.96.0.0/99", False),
+        ("https://10.96.0.1", "::ffff:10.96.0.1", True),
+        ("https://[::ffff:10.96.0.1]:6443", "10.96.0.0/16", True),
         ("https://api.example.com", "10.0.0.0/8", False),
         ("https://[fd00::1]:6443", "fd00::1", True),
         ("https://[fd00::1]:6443", "fd00::/8", True),

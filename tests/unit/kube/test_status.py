@@ -202,6 +202,55 @@ async def test_a_report_that_keeps_failing_lets_others_pass_and_is_written_in_th
         assert bench.counts == {"postponed": 1, "written": 2}
 
 
+async def test_a_report_that_is_refused_does_not_take_a_newer_one_with_it() -> None:
+    gate = asyncio.Event()
+
+    async def script(request: Request) -> Action:
+        if len(bench.server.requests) == 1:
+            await gate.wait()
+            return status(403, "Forbidden")
+        return Answer()
+
+    async with writing(Answer()) as bench:
+        bench.server.script = script
+        bench.writer.report(POD, UNFIT)
+        await bench.server.arrived(1)
+        bench.writer.report(POD, OTHER)
+        gate.set()
+        assert await bench.writer.drain(5) == 0
+        messages = [body["status"]["conditions"][0]["message"] for body in bench.sent()]
+        assert messages == [UNFIT.message, OTHER.message]
+        assert bench.counts == {"failed": 1, "written": 1}
+
+
+async def test_a_report_that_is_put_off_does_not_take_the_place_of_a_newer_one() -> None:
+    gate = asyncio.Event()
+
+    async def script(request: Request) -> Action:
+        if len(bench.server.requests) == 1:
+            await gate.wait()
+            return status(503)
+        return Answer()
+
+    async with writing(Answer(), attempts=1) as bench:
+        bench.server.script = script
+        bench.writer.report(POD, UNFIT)
+        await bench.server.arrived(1)
+        bench.writer.report(POD, OTHER)
+        gate.set()
+        assert await bench.writer.drain(5) == 0
+        messages = [body["status"]["conditions"][0]["message"] for body in bench.sent()]
+        assert messages == [UNFIT.message, OTHER.message]
+        assert bench.counts == {"postponed": 1, "written": 1}
+
+
+async def test_a_nomination_is_written_though_the_pod_has_the_condition_already() -> None:
+    async with writing(Answer()) as bench:
+        bench.writer.report(POD, UNFIT, known=UNFIT, nominated="n1")
+        assert await bench.writer.drain(5) == 0
+        assert [body["status"]["nominatedNodeName"] for body in bench.sent()] == ["n1"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
