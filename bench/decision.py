@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.config import load
+from agent_scheduler.config.load import load
 from agent_scheduler.engine.decide.conflicts import judge
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.config import load
+from agent_scheduler.config.load import load
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .assembly import Running
+    from .fault_plan import Plan
+    from .settings import Settings
 
 # `main` alone needs the server; a process that merely offers the command must not carry it, but has to know at
 # once that a library is missing.
@@ -116,9 +123,9 @@ def main(args: argparse.Namespace) -> int:
 
     from agent_scheduler.config.errors import ConfigurationError
 
-    from .assembly import ClusterError, serve
+    from .errors import ClusterError
     from .fault_plan import read_plan
-    from .loading import LoadError
+    from .settings import SettingError
 
     try:
         plan = None if args.faults is None else read_plan(args.faults)
@@ -126,13 +133,53 @@ def main(args: argparse.Namespace) -> int:
         print(f"agent-scheduler cluster: {error}", file=sys.stderr)
         return 2
     try:
-        if args.nodes < 0:
-            raise ClusterError(f"--nodes: must be at least 0, not {args.nodes}")
-        if not 0 <= args.port <= 65535:
-            raise ClusterError(f"--port: must be from 0 to 65535, not {args.port}")
+        settings = settings_of(args)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(args, plan))
-    except (ClusterError, LoadError) as error:
-        print(f"agent-scheduler cluster: {error}", file=sys.stderr)
+            runner.run(_serve(settings, plan, shows_token=not args.token))
+    except ClusterError as error:
+        text = error.as_flag() if isinstance(error, SettingError) else str(error)
+        print(f"agent-scheduler cluster: {text}", file=sys.stderr)
         return 1
     return 0
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Every flag is the setting of its name. Raises `SettingError`."""
+    from .settings import Settings
+
+    names = {field.name for field in fields(Settings)}
+    return Settings(**{name: value for name, value in vars(args).items() if name in names})
+
+
+async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) -> None:
+    """Serves until SIGINT or SIGTERM, and tells in the end how many faults fired. Raises `ClusterError`."""
+    import asyncio
+    import signal
+
+    from .assembly import running
+    from .faults import Injector
+    from .server import calm_gc
+
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    injector = None if plan is None else Injector(plan)
+    async with running(settings, disturb=injector) as cluster:
+        calm_gc()
+        print(_greeting(settings, cluster, shows_token=shows_token), flush=True)
+        await stopping.wait()
+    if injector is not None:
+        print("\n".join(injector.report()), flush=True)
+
+
+def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str:
+    also = f" and what was loaded ({cluster.loaded})" if cluster.loaded else ""
+    if settings.kubeconfig_out is not None:
+        example = f"kubectl --kubeconfig {settings.kubeconfig_out} get nodes"
+    else:
+        tls = " --insecure-skip-tls-verify" if settings.serves_tls else ""
+        # One that was given is known to who gave it.
+        shown = f" --token {cluster.token if shows_token else 'TOKEN'}" if cluster.token else ""
+        example = f"kubectl --server {cluster.url}{tls}{shown} get nodes"
+    return f"cluster ready at {cluster.url} with {settings.nodes} nodes{also}; try: {example}"

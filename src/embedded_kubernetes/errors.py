@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
+class ClusterError(Exception):
+    """For who starts a cluster, not for its clients: what keeps it from starting, or from doing what it is told."""
+
+
 class Cause(NamedTuple):
     """One invalid field. `reason` is a field error type, such as FieldValueRequired or FieldValueInvalid."""
 

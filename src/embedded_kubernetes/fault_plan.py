@@ -7,15 +7,17 @@ explains every key.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from agent_scheduler.config.codec import decode
 from agent_scheduler.config.document import Document
 from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
-from agent_scheduler.config.schema import Duration, PositiveInt, Section
+from agent_scheduler.config.values import Duration, PositiveInt, Section
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -262,14 +264,34 @@ class Plan(Section, frozen=True, kw_only=True):
     seed: int = 0
 
 
+#: A plan, or what stands for one: a file, its text, or what it holds.
+Faults = Plan | FilePath | str | Mapping[str, Any]
+
+
+def plan_from(faults: Faults) -> Plan:
+    """Raises ConfigurationError with one complete line."""
+    match faults:
+        case Plan():
+            return faults
+        case FilePath():
+            return read_plan(faults)
+        case str():
+            return plan_of(faults)
+        case Mapping():
+            return plan_of(json.dumps(dict(faults)))
+    raise ConfigurationError(
+        f"faults: expected a plan, its text or a file (pathlib.Path), found {type(faults).__name__}"
+    )
+
+
 def read_plan(file: FilePath) -> Plan:
     """The plan in a YAML or JSON file. Raises ConfigurationError with one complete line."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(f"--faults {file}: cannot be read: {error.strerror or error}") from None
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"--faults {file}: is not UTF-8 text: {error.reason}") from None
+        raise ConfigurationError(f"{file}: is not UTF-8 text: {error.reason}") from None
     return plan_of(text, source=str(file))
 
 

@@ -1,20 +1,23 @@
-"""Reads manifests for `cluster --load`: YAML or JSON, many documents a file, of any served kind.
+"""Brings manifests into a server: YAML or JSON, many documents a file, of any served kind, or objects as they are.
 
-Every object goes through the API's own create, with all its rules. Namespaces and custom resource definitions
-are created first, whatever the order in the files, since others may need them. What a dump of another cluster
-carries and a create may not (uid, resourceVersion and the like) is dropped.
+Every object goes through the API's own create or server-side apply, with all its rules, as a request of the server's
+own. Namespaces and custom resource definitions come first, whatever the order that is given, since others may need
+them. What a dump of another cluster carries and a create may not (uid, resourceVersion and the like) is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import orjson
 import yaml
 
 from .auth.identity import SELF
+from .errors import ClusterError
 from .handlers import Api
 from .requests import Request, Response
 from .resource import Object
@@ -24,7 +27,14 @@ _NOT_FOR_CREATE = ("uid", "resourceVersion", "creationTimestamp", "managedFields
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class LoadError(Exception):
+#: The field manager of what is applied from inside the process.
+MANAGER = "embedded-kubernetes"
+
+#: A file, a YAML text, an object (a List, too), or several of these.
+Manifests = Path | str | Mapping[str, Any] | Iterable["Manifests"]
+
+
+class LoadError(ClusterError):
     """A manifest that cannot be loaded; the text names the file, the document and the object."""
 
 
@@ -33,19 +43,35 @@ class _Manifest(NamedTuple):
     obj: Object
 
 
-def _documents(file: Path) -> Iterator[_Manifest]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise LoadError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise LoadError(f"{file}: not UTF-8: {error.reason}") from None
+def _read(given: object, where: str = "") -> Iterator[_Manifest]:
+    match given:
+        case Path():
+            try:
+                text = given.read_text(encoding="utf-8")
+            except OSError as error:
+                raise LoadError(f"{given}: cannot be read: {error.strerror or error}") from None
+            except UnicodeDecodeError as error:
+                raise LoadError(f"{given}: not UTF-8: {error.reason}") from None
+            yield from _documents(text, str(given))
+        case str():
+            yield from _documents(given, where or "text")
+        case Mapping():
+            yield from _flat(where or "object", deepcopy(dict(given)))
+        case Iterable():
+            for number, each in enumerate(given, 1):
+                yield from _read(each, f"{where}, item {number}" if where else f"item {number}")
+        case _:
+            what = "expected objects, YAML texts or files (pathlib.Path)"
+            raise LoadError(f"{where or 'manifests'}: {what}, found {type(given).__name__}")
+
+
+def _documents(text: str, where: str) -> Iterator[_Manifest]:
     try:
         for number, document in enumerate(yaml.load_all(text, _Loader), 1):
             if document is not None:
-                yield from _flat(f"{file}, document {number}", document)
+                yield from _flat(f"{where}, document {number}", document)
     except yaml.YAMLError as error:
-        raise LoadError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+        raise LoadError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
 
 
 def _flat(where: str, document: Any) -> Iterator[_Manifest]:
@@ -84,26 +110,66 @@ def _path(api: Api, manifest: _Manifest) -> str:
     return f"{resource.path}/namespaces/{namespace}/{resource.plural}"
 
 
-def load_files(api: Api, files: Sequence[Path]) -> int:
-    """Creates everything that the files hold, and says how many objects that was. Raises `LoadError`.
+def _in_order(given: Manifests) -> list[_Manifest]:
+    manifests = sorted(_read(given), key=lambda manifest: _FIRST.get(manifest.obj["kind"], len(_FIRST)))
+    for manifest in manifests:
+        for name in _NOT_FOR_CREATE:
+            manifest.obj["metadata"].pop(name, None)
+    return manifests
+
+
+def create(api: Api, given: Manifests) -> int:
+    """Creates everything that is given, and says how many objects that was. Raises `LoadError`.
 
     A Namespace that exists already is left as it is; any other object that exists is an error.
     """
-    manifests = [manifest for file in files for manifest in _documents(file)]
-    manifests.sort(key=lambda manifest: _FIRST.get(manifest.obj["kind"], len(_FIRST)))
+    manifests = _in_order(given)
     for manifest in manifests:
-        obj = manifest.obj
-        for name in _NOT_FOR_CREATE:
-            obj["metadata"].pop(name, None)
-        # Only dates and the like are no JSON; as text they are what the author wrote.
-        body = orjson.dumps(obj, default=str)
-        request = Request("POST", _path(api, manifest), body=body, content_type="application/json", user=SELF)
-        answer = api.carry_out(request)
-        assert isinstance(answer, Response)
-        if answer.status != 201:
-            status = orjson.loads(answer.body)
-            if obj["kind"] == "Namespace" and status.get("reason") == "AlreadyExists":
-                continue
-            name = obj["metadata"].get("name") or obj["metadata"].get("generateName")
-            raise LoadError(f"{manifest.where}, {obj['kind']} {name}: {status.get('message')}")
+        status, answer = _post(api, manifest)
+        exists = manifest.obj["kind"] == "Namespace" and answer.get("reason") == "AlreadyExists"
+        if status != 201 and not exists:
+            raise _refused(manifest, answer)
     return len(manifests)
+
+
+def apply(api: Api, given: Manifests) -> list[Object]:
+    """Creates or changes everything that is given, by server-side apply. Answers the objects, in the order in which
+    they were applied. Raises `LoadError`.
+
+    An object without a name (`generateName`) is created.
+    """
+    found = []
+    for manifest in _in_order(given):
+        status, answer = (
+            _patch(api, manifest) if manifest.obj["metadata"].get("name") else _post(api, manifest)
+        )
+        if status not in (200, 201):
+            raise _refused(manifest, answer)
+        found.append(answer)
+    return found
+
+
+def _post(api: Api, manifest: _Manifest) -> tuple[int, Object]:
+    return _ask(api, "POST", _path(api, manifest), "application/json", manifest)
+
+
+def _patch(api: Api, manifest: _Manifest) -> tuple[int, Object]:
+    path = f"{_path(api, manifest)}/{quote(str(manifest.obj['metadata']['name']), safe='')}"
+    query = f"fieldManager={MANAGER}&force=true"
+    return _ask(api, "PATCH", path, "application/apply-patch+yaml", manifest, query)
+
+
+def _ask(
+    api: Api, method: str, path: str, content_type: str, manifest: _Manifest, query: str = ""
+) -> tuple[int, Object]:
+    # Only dates and the like are no JSON; as text they are what the author wrote.
+    body = orjson.dumps(manifest.obj, default=str)
+    answer = api.carry_out(Request(method, path, query, body=body, content_type=content_type, user=SELF))
+    assert isinstance(answer, Response)
+    return answer.status, orjson.loads(answer.body)
+
+
+def _refused(manifest: _Manifest, status: Object) -> LoadError:
+    metadata = manifest.obj["metadata"]
+    name = metadata.get("name") or metadata.get("generateName")
+    return LoadError(f"{manifest.where}, {manifest.obj['kind']} {name}: {status.get('message')}")

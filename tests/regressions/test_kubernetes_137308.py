@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.process.runtime import Runtime
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.test_runtime import ELECT, HEAD

@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent_scheduler.config import Configuration, Source
+from agent_scheduler.config.load import Source
+from agent_scheduler.config.schema import Configuration
 
 from .device_attaching import TIMEOUT
 from .rules import OPTIONAL

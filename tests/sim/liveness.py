@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.config import Configuration, load_text, to_dict
+from agent_scheduler.config.load import load_text, to_dict
+from agent_scheduler.config.schema import Configuration
 
 from .configuring import ALONE
 from .device_reading import without_extended

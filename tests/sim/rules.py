@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from agent_scheduler.config import Configuration
+from agent_scheduler.config.schema import Configuration
 from tests.decisions.plain import Refusal
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain.filters import FILTERS

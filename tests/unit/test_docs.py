@@ -11,11 +11,11 @@ import pytest
 
 from agent_scheduler.cli import controllers as controlling
 from agent_scheduler.cli import shards as shardmap
-from agent_scheduler.config import load_text, to_dict
 from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.foreign import FOREIGN
 from agent_scheduler.config.kube_flags import REFUSED, TRANSLATED
+from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.reload import CHANGEABLE
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
 from agent_scheduler.config.sharding import load_sharding

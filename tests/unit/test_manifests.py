@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.config import add_run_arguments, load, load_text
+from agent_scheduler.config.flags import add_run_arguments
+from agent_scheduler.config.load import load, load_text
 from agent_scheduler.shards.holders import lease_name
 from tests.kustomize import by_kubectl
 from tests.needed import kubectl

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.process.controller_flags import add_arguments, settings_of
 from agent_scheduler.process.controllers import ControllersProcess

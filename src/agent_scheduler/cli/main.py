@@ -79,7 +79,7 @@ def _fill(command: argparse.ArgumentParser, name: str) -> None:
             module = import_module(_COMMANDS[name][0])
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
-        if name not in _OPTIONAL or missing.startswith("agent_scheduler"):
+        if name not in _OPTIONAL or missing.startswith(("agent_scheduler", "embedded_kubernetes")):
             raise
         command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
         command.set_defaults(main=lambda args: _missing(name, missing))
@@ -122,7 +122,8 @@ def _run(args: argparse.Namespace) -> int:
 
         import uvloop
 
-        from agent_scheduler.config import ConfigurationError, Source, write
+        from agent_scheduler.config.errors import ConfigurationError
+        from agent_scheduler.config.load import Source, write
         from agent_scheduler.kube.credentials import KubeConfigError
         from agent_scheduler.process.runtime import Runtime
         from agent_scheduler.serving.sources import ServingError

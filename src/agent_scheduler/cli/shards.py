@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import FILE, load_sharding
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete, read
 from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE

@@ -21,10 +21,10 @@ from agent_scheduler.config.schema import (
     Configuration,
     LeaderElection,
     Logging,
-    Section,
     Serving,
     Sharding,
 )
+from agent_scheduler.config.values import Section
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,26 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
+from agent_scheduler.config.values import Duration, Name, Port, PositiveInt, Rate, Section
 from agent_scheduler.telemetry.logs import LogFormat, LogLevel
 
 API_VERSION = "agent-scheduler/v1"
 KIND = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME = "agent-scheduler"
 
-Duration = Annotated[float, Meta(ge=0, extra={"duration": True})]
-PositiveInt = Annotated[int, Meta(ge=1)]
-Rate = Annotated[float, Meta(ge=0)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Name = Annotated[str, Meta(pattern=r"^\S+$", extra={"allowed": "a name without spaces"})]
-
 #: Feature gates that something reads, and what they are when not given.
 FEATURE_GATES: Mapping[str, bool] = {"SchedulerPopFromBackoffQ": True, "SchedulerPreQueueingHints": True}
-
-
-class Section(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all sections."""
 
 
 class PluginRef(Section, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from agent_scheduler.config.schema import Duration, Section
+from agent_scheduler.config.values import Duration, Section
 from agent_scheduler.engine.shards.settings import Count, Share, Stickiness, Treatment
 
 #: As the API server wants the name of a NodeShard (RFC 1123 subdomain).

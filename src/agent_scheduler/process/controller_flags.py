@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agent_scheduler.config import ConfigurationError
 from agent_scheduler.config.checks import check_election, check_serving
 from agent_scheduler.config.codec import decode, suggest
-from agent_scheduler.config.errors import Invalid
+from agent_scheduler.config.errors import ConfigurationError, Invalid
 from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, LOCK_NAMESPACE, Flag, given
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
-from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Section, Serving
+from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
+from agent_scheduler.config.values import Section
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
 

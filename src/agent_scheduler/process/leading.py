@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent_scheduler.config import Configuration, Source
-from agent_scheduler.config.schema import LeaderElection
+from agent_scheduler.config.load import Source
+from agent_scheduler.config.schema import Configuration, LeaderElection
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent_scheduler import __version__
-from agent_scheduler.config import Configuration, Reloader, Source, to_dict
+from agent_scheduler.config.load import Source, to_dict
+from agent_scheduler.config.reload import Reloader
+from agent_scheduler.config.schema import Configuration
 from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of

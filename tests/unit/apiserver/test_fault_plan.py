@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_read_ends_the_command_with_2(
     told = capsys.readouterr()
     assert told.out == ""
     (line,) = told.err.splitlines()
-    assert line.startswith(f"agent-scheduler cluster: --faults {tmp_path / name}: cannot be read: ")
+    assert line.startswith(f"agent-scheduler cluster: {tmp_path / name}: cannot be read: ")
 
 
 def test_a_plan_that_is_none_ends_the_command_with_2_before_it_serves(

@@ -55,7 +55,7 @@ def test_pods_of_missing_nodes_are_collected_only_where_kubelets_are_played() ->
 
 
 def test_every_controller_is_documented_and_no_other() -> None:
-    page = Path(__file__).resolve().parents[3] / "docs" / "cluster.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "embedded-cluster.md"
     section = page.read_text().partition("## Controllers\n")[2].partition("\n## ")[0]
     first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     assert sorted(name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)) == sorted(NAMES)

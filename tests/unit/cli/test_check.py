@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.fastpath import checking
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime

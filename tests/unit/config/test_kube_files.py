@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent_scheduler.config import ConfigurationError, add_run_arguments, build_profiles, load, load_text
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.flags import add_run_arguments
+from agent_scheduler.config.load import load, load_text
+from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.profiles.bases import DEFAULT_PLUGINS
 from agent_scheduler.engine.profiles.profiles import REGISTRY
 

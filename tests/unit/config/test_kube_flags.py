@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.config import Configuration, ConfigurationError, add_run_arguments, load
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.kube_flags import REFUSED
+from agent_scheduler.config.load import load
+from agent_scheduler.config.schema import Configuration
 
 
 def loaded(*words: str) -> Configuration:

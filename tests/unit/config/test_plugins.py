@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config import ConfigurationError, build_profiles, load_text
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.load import load_text
+from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile, Score
 from agent_scheduler.engine.framework.registration import Registration
 from agent_scheduler.engine.profiles.guard import PluginError, guarded

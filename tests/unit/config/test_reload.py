@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.config import Configuration, Reloader, Source, add_run_arguments, load_text, to_dict
-from agent_scheduler.config.reload import CHANGEABLE, LOOK_EVERY, differences
+from agent_scheduler.config.flags import add_run_arguments
+from agent_scheduler.config.load import Source, load_text, to_dict
+from agent_scheduler.config.reload import CHANGEABLE, LOOK_EVERY, Reloader, differences
+from agent_scheduler.config.schema import Configuration
 
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 

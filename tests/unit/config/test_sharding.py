@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import (
     DEFAULT_SCHEDULER_CONFIGS,
     Sharding,

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.config import ConfigurationError, build_profiles, load_text, to_dict
+from agent_scheduler.config.errors import ConfigurationError
+from agent_scheduler.config.load import load_text, to_dict
+from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.profiles.profiles import REGISTRY
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import Placement, decide
 from agent_scheduler.engine.decide.refusals import Refusal

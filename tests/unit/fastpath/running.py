@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from agent_scheduler.config import load
+from agent_scheduler.config.load import load
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 

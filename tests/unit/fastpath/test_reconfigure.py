@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.events.events import NODE_ADD
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of

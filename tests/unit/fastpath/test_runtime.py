@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.runtime import Runtime

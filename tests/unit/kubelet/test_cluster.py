@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
@@ -20,20 +21,16 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent
 from embedded_kubernetes import cluster
-from embedded_kubernetes.assembly import (
-    ClusterError,
-    NodeShape,
-    kubeconfig,
-    nodes,
-    write_kubeconfig,
-)
+from embedded_kubernetes.assembly import kubeconfig, write_kubeconfig
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.certificates import make_certificates, server_context
 from embedded_kubernetes.handlers import Api
-from embedded_kubernetes.loading import LoadError, load_files
+from embedded_kubernetes.loading import LoadError, create
 from embedded_kubernetes.requests import Request, Response
 from embedded_kubernetes.server import Server
+from embedded_kubernetes.settings import SettingError, Settings
+from embedded_kubernetes.simulated_nodes import nodes
 from embedded_kubernetes.store import Store, random_uids
 
 
@@ -79,7 +76,7 @@ def test_files_are_loaded_whatever_their_order(api: Api, tmp_path: Path) -> None
     space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
     (tmp_path / "a.yaml").write_text(f"{custom}---\n{POD}---\n---\n{CRD}")
     (tmp_path / "b.yaml").write_text(space)
-    assert load_files(api, [tmp_path / "a.yaml", tmp_path / "b.yaml"]) == 4
+    assert create(api, [tmp_path / "a.yaml", tmp_path / "b.yaml"]) == 4
     assert get(api, "/apis/example.com/v1/namespaces/shop/widgets/w")["size"] == 3
     get(api, "/api/v1/namespaces/default/pods/p")
 
@@ -105,7 +102,7 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
     }
     (tmp_path / "dump.json").write_text(json.dumps(listed))
     (tmp_path / "typed.json").write_text(json.dumps(typed))
-    load_files(api, [tmp_path / "dump.json", tmp_path / "typed.json"])
+    create(api, [tmp_path / "dump.json", tmp_path / "typed.json"])
     assert get(api, "/api/v1/nodes/n")["status"]["allocatable"] == {"cpu": "1"}  # type: ignore[index]
     assert get(api, "/api/v1/namespaces/default/configmaps/c")["data"] == {"a": "b"}
 
@@ -125,36 +122,40 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
 def test_a_bad_manifest_is_refused_with_its_place(api: Api, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(LoadError) as refused:
-        load_files(api, [tmp_path / "x.yaml"])
+        create(api, [tmp_path / "x.yaml"])
     assert said in str(refused.value)
 
 
 def test_a_missing_file_is_refused_by_name(api: Api, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"none\.yaml: cannot be read: No such file"):
-        load_files(api, [tmp_path / "none.yaml"])
+        create(api, [tmp_path / "none.yaml"])
 
 
 def test_nodes_are_spread_over_zones_and_have_gpus_only_if_asked() -> None:
-    made = list(nodes(4, NodeShape(cpu="2", gpus="1")))
+    made = list(nodes(4, Settings(node_cpu=2, node_gpus="1").node_amounts()))
     assert [node["metadata"]["name"] for node in made] == [f"node-0000{number}" for number in range(4)]
     zones = [node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in made]
     assert zones == ["local-a", "local-b", "local-c", "local-a"]
     amounts = {"cpu": "2", "memory": "128Gi", "pods": "110", "nvidia.com/gpu": "1"}
     assert made[0]["status"]["allocatable"] == made[0]["status"]["capacity"] == amounts
-    assert "nvidia.com/gpu" not in next(nodes(1, NodeShape()))["status"]["allocatable"]
+    assert "nvidia.com/gpu" not in Settings().node_amounts()
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    ("options", "said"),
     [
-        (NodeShape(cpu="lots"), "--node-cpu: invalid quantity 'lots'"),
-        (NodeShape(pods="-1"), "--node-pods: must be"),
+        ({"node_cpu": "lots"}, "node_cpu: invalid quantity 'lots'"),
+        ({"node_pods": -1}, "node_pods: must be at least 0, not -1"),
+        ({"nodes": "3"}, "nodes: must be a whole number, not '3'"),
+        ({"device_attach_seconds": "3"}, "device_attach_seconds: must be a number, not '3'"),
     ],
 )
-def test_a_bad_node_shape_is_refused_by_flag(shape: NodeShape, said: str) -> None:
-    with pytest.raises(ClusterError) as refused:
-        shape.amounts()
+def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        Settings(**options)
     assert said in str(refused.value)
+    name, _, rest = str(refused.value).partition(":")
+    assert refused.value.as_flag() == f"--{name.replace('_', '-')}:{rest}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.config import ConfigurationError
+from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.process.controller_flags import (
     ControllersSettings,

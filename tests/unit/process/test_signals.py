@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.leading import end_on_signals

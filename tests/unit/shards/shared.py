@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from agent_scheduler.config import load_text
+from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.runtime import Runtime

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from agent_scheduler.config import ConfigurationError
 from agent_scheduler.config.durations import parse_duration
+from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 
 from .configuration import ShardingSettings, complete

@@ -10,15 +10,23 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from embedded_kubernetes import cluster
-from embedded_kubernetes.auth.flags import FlagError, options_of
+from embedded_kubernetes.auth.flags import options_of
 from embedded_kubernetes.auth.identity import MASTERS
 from embedded_kubernetes.auth.options import OPEN_PATHS, Options
+from embedded_kubernetes.settings import SettingError
 
 
 def read(*flags: str) -> tuple[Options, str]:
     parser = argparse.ArgumentParser()
     cluster.add_arguments(parser)
-    return options_of(parser.parse_args(flags))
+    settings = cluster.settings_of(parser.parse_args(flags))
+    return options_of(settings), settings.token
+
+
+def refusal(*flags: str) -> str:
+    with pytest.raises(SettingError) as refused:
+        read(*flags)
+    return refused.value.as_flag()
 
 
 def test_without_flags_nobody_is_asked():
@@ -61,8 +69,7 @@ def test_users_come_from_a_token_file(tmp_path: Path):
 def test_a_bad_token_file_names_the_line(tmp_path: Path, text: str, said: str):
     file = tmp_path / "tokens.csv"
     file.write_text(text)
-    with pytest.raises(FlagError, match=f"--token-auth-file .*{said}"):
-        read("--token-auth-file", str(file))
+    assert refusal("--token-auth-file", str(file)) == f"--token-auth-file {file}: {said}"
 
 
 def test_a_key_file_has_an_rsa_key(tmp_path: Path):
@@ -76,8 +83,8 @@ def test_a_key_file_has_an_rsa_key(tmp_path: Path):
     keys = read("--service-account-signing-key-file", written(key))[0].keys
     assert keys.identifier == read("--service-account-signing-key-file", written(key))[0].keys.identifier
     keys.verify(keys.sign({"a": 1}))
-    with pytest.raises(FlagError, match="no PEM file with an RSA private key"):
-        read("--service-account-signing-key-file", written(ec.generate_private_key(ec.SECP256R1())))
+    wrong = written(ec.generate_private_key(ec.SECP256R1()))
+    assert "no PEM file with an RSA private key" in refusal("--service-account-signing-key-file", wrong)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +99,7 @@ def test_a_key_file_has_an_rsa_key(tmp_path: Path):
     ],
 )
 def test_what_cannot_be_followed_is_named(flags: tuple[str, ...], said: str):
-    with pytest.raises(FlagError, match=said):
-        read(*flags)
+    assert said in refusal(*flags)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,314 @@
+"""`EmbeddedCluster`, as who tests a client uses it: over HTTP, from code without an event loop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from embedded_kubernetes import ClusterError, EmbeddedCluster, User, cluster, kubelet
+from embedded_kubernetes.settings import Settings
+
+PODS = "/api/v1/namespaces/default/pods"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+
+
+def ask(
+    to: EmbeddedCluster, method: str, path: str, body: Any = None, *, token: str = "", kind: str = "json"
+) -> tuple[int, Any]:
+    """Status and object of the answer."""
+    headers = {
+        "Content-Type": f"application/{kind}",
+        **({"Authorization": f"Bearer {token}"} if token else {}),
+    }
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(f"{to.url}{path}", data, headers, method=method)
+    trust = ssl.create_default_context(cadata=to.authority) if to.authority else None
+    try:
+        with urlopen(request, context=trust, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as refused:
+        with refused:
+            return refused.code, json.load(refused)
+
+
+def names(to: EmbeddedCluster, path: str) -> list[str]:
+    return [item["metadata"]["name"] for item in ask(to, "GET", path)[1]["items"]]
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "embedded-kubernetes"]
+
+
+def assert_gone(url: str) -> None:
+    assert threads() == []
+    with pytest.raises(URLError, match="refused"):
+        urlopen(f"{url}/version", timeout=30)
+
+
+def test_objects_are_created_watched_and_applied_over_http() -> None:
+    with EmbeddedCluster(nodes=2) as found:
+        assert names(found, "/api/v1/nodes") == ["node-00000", "node-00001"]
+        code, created = ask(found, "POST", PODS, POD)
+        assert code == 201
+        since = created["metadata"]["resourceVersion"]
+        with urlopen(f"{found.url}{PODS}?watch=true&resourceVersion={since}", timeout=30) as watch:
+            change = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}}
+            path = f"{PODS}/p?fieldManager=test"
+            assert ask(found, "PATCH", path, change, kind="apply-patch+yaml")[0] == 200
+            event = json.loads(watch.readline())
+        assert event["type"] == "MODIFIED"
+        assert event["object"]["metadata"]["labels"] == {"a": "b"}
+
+
+def test_what_is_applied_is_created_and_then_changed() -> None:
+    with EmbeddedCluster() as found:
+        space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}}
+        given = [{**config, "data": {"a": "1"}}, space]
+        applied = found.apply(given)
+        assert [obj["kind"] for obj in applied] == ["Namespace", "ConfigMap"]
+        uid = applied[1]["metadata"]["uid"]
+        (changed,) = found.apply({**config, "data": {"b": "2"}})
+        assert (changed["data"], changed["metadata"]["uid"]) == ({"b": "2"}, uid)
+        assert given[0] == {**config, "data": {"a": "1"}}
+        assert found.requests == []
+
+
+def test_what_cannot_be_applied_is_named() -> None:
+    with EmbeddedCluster() as found:
+        with pytest.raises(ClusterError, match="item 2, document 1: v1 Pot is not served by this cluster"):
+            found.apply([POD, "apiVersion: v1\nkind: Pot\nmetadata: {name: p}\n"])
+        with pytest.raises(
+            ClusterError, match=r'object, Pod p: pods "p" is forbidden|namespaces "none" not found'
+        ):
+            found.apply({**POD, "metadata": {"name": "p", "namespace": "none"}})
+        with pytest.raises(ClusterError, match="item 1: expected objects, YAML texts or files"):
+            found.apply([3])  # type: ignore[list-item]
+
+
+def test_roles_decide_what_the_token_of_a_service_account_may_do() -> None:
+    users = {"alices": User("alice", groups=("dev",))}
+    with EmbeddedCluster(authorization_mode="RBAC", users=users) as found:
+        account = found.service_account_token("builder")
+        code, refusal = ask(found, "GET", PODS, token=account)
+        assert code == 403
+        assert refusal["message"] == (
+            'pods is forbidden: User "system:serviceaccount:default:builder" cannot list resource "pods" in API group '
+            '"" in the namespace "default"'
+        )
+        found.apply(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: b}\n"
+            "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n"
+            "subjects: [{kind: ServiceAccount, name: builder, namespace: default}]\n"
+        )
+        assert ask(found, "GET", PODS, token=account)[0] == 200
+        assert ask(found, "GET", PODS, token="alices")[0] == 403
+        assert ask(found, "GET", PODS, token="guess")[0] == 401
+        assert ask(found, "GET", PODS, token=found.token)[0] == 200
+        asked = [(each.by, each.attributes.verb, each.code) for each in found.requests]
+    builder = "system:serviceaccount:default:builder"
+    assert asked == [
+        (builder, "list", 403),
+        (builder, "list", 200),
+        ("alice", "list", 403),
+        ("", "list", 401),
+        ("kubernetes-admin", "list", 200),
+    ]
+
+
+def test_kubeconfigs_are_of_the_administrator_or_of_a_token() -> None:
+    with EmbeddedCluster(tls=True, token="t") as found:
+        file = found.kubeconfig
+        assert json.loads(file.read_text()) == found.kubeconfig_dict()
+        assert found.kubeconfig_dict()["users"][0]["user"] == {"token": "t"}
+        assert found.kubeconfig_dict("other")["users"][0]["user"] == {"token": "other"}
+        assert found.kubeconfig_dict()["clusters"][0]["cluster"]["server"] == found.url
+    assert not file.exists()
+
+
+def test_faults_come_and_go_while_it_runs() -> None:
+    plan = {"rules": [{"match": {"resource": "pods"}, "fault": {"error": {"status": 503}}}]}
+    with EmbeddedCluster(faults=plan) as found:
+        assert ask(found, "GET", PODS)[0] == 503
+        found.apply(POD)
+        assert found.fired == {"error": 1}
+        found.inject("rules:\n- match: {verbs: [delete]}\n  fault: {conflict: {of: modified}}\n")
+        assert names(found, PODS) == ["p"]
+        assert ask(found, "DELETE", f"{PODS}/p")[0] == 409
+        assert found.fired == {"conflict": 1}
+        found.inject(None)
+        assert found.fired == {}
+        assert ask(found, "DELETE", f"{PODS}/p")[0] == 200
+
+
+def test_two_clusters_at_once_share_nothing() -> None:
+    with EmbeddedCluster(nodes=1) as one, EmbeddedCluster(nodes=2) as other:
+        one.apply(POD)
+        assert (len(names(one, "/api/v1/nodes")), names(one, PODS)) == (1, ["p"])
+        assert (len(names(other, "/api/v1/nodes")), names(other, PODS)) == (2, [])
+
+
+def test_an_exception_leaves_no_thread_no_socket_and_no_file() -> None:
+    class Failed(Exception):
+        pass
+
+    found = EmbeddedCluster(faults={"rules": [{"match": {"path": "/hung"}, "fault": {"hang": {}}}]})
+    with pytest.raises(Failed), socket.socket() as waiting, found:
+        url, file = found.url, found.kubeconfig
+        # Neither a watch that is open nor an answer that never comes is a reason to stay.
+        watch = urlopen(f"{url}{PODS}?watch=true", timeout=30)
+        waiting.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        waiting.sendall(b"GET /hung HTTP/1.1\r\nHost: c\r\n\r\n")
+        assert found._on is not None
+        loop = found._on.loop
+        raise Failed
+    watch.close()
+    assert loop.is_closed()
+    assert_gone(url)
+    assert not file.exists()
+    with pytest.raises(ClusterError, match="the cluster is not running"):
+        found.url  # noqa: B018
+
+
+def test_a_cluster_that_is_entered_again_begins_anew() -> None:
+    found = EmbeddedCluster()
+    with found:
+        found.apply(POD)
+        with pytest.raises(ClusterError, match="running already"):
+            found.__enter__()
+        assert names(found, PODS) == ["p"]
+    with found:
+        assert names(found, PODS) == []
+
+
+async def test_code_with_a_loop_may_block_while_the_cluster_answers() -> None:
+    async with EmbeddedCluster(nodes=1) as found:
+        url = found.url
+        found.apply(POD)
+        assert names(found, PODS) == ["p"]
+        assert await asyncio.to_thread(names, found, "/api/v1/nodes") == ["node-00000"]
+    assert_gone(url)
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
+    async def starting() -> None:
+        async with EmbeddedCluster(nodes=500):
+            raise AssertionError
+
+    task = asyncio.create_task(starting())
+    await asyncio.sleep(0)
+    assert threads() == ["embedded-kubernetes"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert threads() == []
+
+
+def test_a_cluster_that_cannot_start_says_why() -> None:
+    with EmbeddedCluster() as found:
+        port = int(found.url.rpartition(":")[2])
+        with pytest.raises(ClusterError, match=f"cannot listen on 127.0.0.1, port {port}"):
+            EmbeddedCluster(port=port).__enter__()
+        assert threads() == ["embedded-kubernetes"]
+    with (
+        pytest.raises(ClusterError, match=r"/none\.yaml: cannot be read"),
+        EmbeddedCluster(load=Path("/none.yaml")),
+    ):
+        raise AssertionError
+    assert threads() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"nodes": -1}, "nodes: must be at least 0, not -1"),
+        ({"authorization_mode": "ABAC"}, "authorization_mode: must be one of AlwaysAllow, RBAC, not ABAC"),
+        ({"controllers": "nobody"}, "controllers: there is no controller nobody"),
+        ({"faults": {"rules": [{"fault": {"dorp": {}}}]}}, "unknown key; did you mean drop?"),
+        ({"faults": 3}, "faults: expected a plan, its text or a file"),
+    ],
+)
+def test_a_bad_option_is_refused_before_anything_starts(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        EmbeddedCluster(**options)
+    assert said in str(refused.value)
+
+
+def test_a_fault_of_the_cluster_ends_the_test_that_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: kubelet.Kubelets, *, most: int = 64) -> float | None:
+        raise RuntimeError("of a kubelet")
+
+    monkeypatch.setattr(kubelet.Kubelets, "advance", failing)
+    with pytest.raises(ExceptionGroup) as failed, EmbeddedCluster(nodes=1):
+        pass
+    assert failed.value.subgroup(lambda error: str(error) == "of a kubelet")
+    assert threads() == []
+
+
+def test_options_are_the_flags_of_the_command_with_their_defaults() -> None:
+    parser = argparse.ArgumentParser()
+    cluster.add_arguments(parser)
+    flags = vars(parser.parse_args([]))
+    defaults = {field.name: getattr(Settings(), field.name) for field in fields(Settings)}
+    assert set(flags) == set(defaults) - {"users"}
+    differing = {name for name, value in flags.items() if (value or None) != (defaults[name] or None)}
+    assert differing == {"nodes", "port"}
+
+
+def test_requests_are_in_the_audit_log_too(tmp_path: Path) -> None:
+    with EmbeddedCluster(audit_log_path=tmp_path / "log") as found:
+        ask(found, "GET", PODS)
+        (asked,) = found.requests
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(line)["requestURI"] == asked.uri == PODS
+
+
+def in_a_process(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_of_the_scheduler_is_imported_and_nothing_at_all_before_it_is_needed() -> None:
+    early, late = in_a_process(
+        "import sys, embedded_kubernetes, embedded_kubernetes.pytest_plugin\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('embedded_kubernetes')))\n"
+        "plan = {'rules': [{'match': {'path': '/none'}, 'fault': {'drop': {}}}]}\n"
+        "with embedded_kubernetes.EmbeddedCluster(nodes=1, authorization_mode='RBAC', faults=plan) as cluster:\n"
+        "    cluster.service_account_token()\n"
+        "print(*sorted(name for name in sys.modules if name.startswith(('agent_scheduler', 'matplotlib', 'rich'))))\n"
+    ).splitlines()
+    assert early.split() == ["embedded_kubernetes", "embedded_kubernetes.pytest_plugin"]
+    rooms = {".".join(name.split(".")[:2]) for name in late.split()}
+    assert rooms == {"agent_scheduler", "agent_scheduler.config", "agent_scheduler.objects"}
+
+
+@pytest.mark.parametrize("library", ["cryptography", "httptools"])
+def test_a_missing_library_is_named_with_what_to_install(library: str) -> None:
+    said = in_a_process(
+        f"import sys\nsys.modules[{library!r}] = None\n"
+        "try:\n    from embedded_kubernetes import EmbeddedCluster\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    wanted = f"the library {library} is not installed; install agent-scheduler[cluster]"
+    assert said == f"embedded_kubernetes.EmbeddedCluster: {wanted}\n"
