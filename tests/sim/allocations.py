@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-NODES = ("", "nodes")
+PODS, NODES = ("", "pods"), ("", "nodes")
 
 
 def _for(pod: str) -> str:
@@ -95,8 +95,14 @@ class Allocations:
     def went_back(self) -> None:
         """The store has. Who has what in it, and has it for whom, was somebody's before."""
         self._had.clear()
-        self._robbed.clear()
         self.left_by_others.clear()
+        reserved = {
+            (claim["metadata"]["uid"], pod) for claim in self._reading.claims() for pod in reserved_for(claim)
+        }
+        self._robbed -= reserved
+        pods = self._world.store.tables[PODS]
+        node = pods.field_names.index("spec.nodeName")
+        self.bound &= {record.uid for record in pods.scan("") if record.fields[node]}
         for claim in self._reading.claims():
             uid, allocation = claim["metadata"]["uid"], allocation_of(claim)
             if not allocation:

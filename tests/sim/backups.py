@@ -100,9 +100,9 @@ class Backups:
         if not bumped or (leads and self._is_renewed(process, backup)):
             self._unaware[name] = float("inf")
         else:
-            # What it lists then is what there is, unless that shows it what has been.
-            until = self._world.server_back + _NOTICED_WITHIN
-            self._unaware[name] = max(self._unaware.get(name, 0.0), until)
+            # What it lists then is what there is, unless that shows it what has been; also for who has not noticed yet
+            # that the store went back before.
+            self._unaware[name] = self._world.server_back + _NOTICED_WITHIN
 
     def _is_renewed(self, process: Process, backup: _Backup) -> bool:
         """Whether the backup has a lease of a process that leads as it was before: one that is gone is made again."""

@@ -7,6 +7,7 @@ L7  nothing of a claim is assumed any more, and what the scheduler knows of clai
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -31,8 +32,9 @@ def is_gated(world: World, pod: Json) -> bool:
     return world.devices is not None and world.devices.reading.is_gated(pod)
 
 
-def check_claims(world: World) -> None:
-    """Judged from the API's objects."""
+def check_claims(world: World, names: Container[str]) -> None:
+    """Judged from the API's objects. `names`: the schedulerNames of pods that somebody looks after. What is reserved
+    for others waits for a profile of theirs."""
     if world.devices is None or world.allocations is None:
         return
     world.safety.checked["L10"] += 1
@@ -46,6 +48,7 @@ def check_claims(world: World) -> None:
         if named.name
     }
     waits = {uid for uid in alive if not pods[uid]["spec"].get("nodeName")}
+    ours = {uid for uid in waits if pods[uid]["spec"].get("schedulerName") in names}
     named_as = {named.name: uid for uid in alive for named in named_by(pods[uid]) if named.own}
     for claim in world.devices.reading.claims():
         name, reserved = claim["metadata"]["name"], reserved_for(claim)
@@ -59,7 +62,7 @@ def check_claims(world: World) -> None:
             world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
         if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
             world.safety.violated("L10", f"claim {name} is allocated for nobody")
-        if (failed := unready(claim, only_failed=True)) and reserved & waits:
+        if (failed := unready(claim, only_failed=True)) and reserved & ours:
             world.safety.violated(
                 "L10", f"claim {name} keeps {failed}, which cannot be used, for a pod that waits"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
@@ -182,11 +183,12 @@ class Exchange:
                     shards.listed(self._process, self._shards_deleted)
 
     def _note_version(self, response: Response) -> None:
-        """What the process goes by from now on: of what it lists, and of its lease."""
+        """What the process goes by from now on: of what it lists, and of its own leases. Those of others say only
+        whether they live."""
         asked = self._asked
         kept = self._verb == "lease" or (asked.method == "GET" and "limit=1&" not in f"{asked.query}&")
         if kept and response.status in (200, 201) and self._world.plan.enabled("rolled_back"):
-            self._way.newest = max(self._way.newest, listed_version(response.body))
+            self._way.newest = max(self._way.newest, _kept_version(response.body, self._process.leases))
 
     def _lose(self, reset: bool) -> None:
         """The client sees a reset, or nothing until its patience ends."""
@@ -194,12 +196,13 @@ class Exchange:
             self._reply.set_exception(OutcomeUnknown("the connection was reset"))
 
 
-def listed_version(body: bytes) -> int:
-    """That of a list, or of a lease; 0 for anything else."""
+def _kept_version(body: bytes, leases: Container[tuple[str, str]]) -> int:
+    """That of a list, or of one of `leases`; 0 for anything else."""
     try:
         found = json.loads(body)
-        is_kept = found["kind"].endswith("List") or found["kind"] == "Lease"
-        return int(found["metadata"]["resourceVersion"]) if is_kept else 0
+        metadata = found["metadata"]
+        is_lease = found["kind"] == "Lease" and (metadata["namespace"], metadata["name"]) in leases
+        return int(metadata["resourceVersion"]) if is_lease or found["kind"].endswith("List") else 0
     except (ValueError, KeyError, TypeError):
         return 0
 

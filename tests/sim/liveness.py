@@ -222,7 +222,7 @@ async def come_to_rest(world: World) -> None:
             condition = _condition(pod)
             world.safety.violated("L2", f"{pod['metadata']['name']} fits nowhere and says {condition}")
     _check_claims(world)
-    check_claims(world)
+    check_claims(world, _names(world))
     _check_history(world)
     for process in world.processes:
         _check_metrics(world, process)

@@ -56,7 +56,13 @@ class Wire:
             self._source = Fixed({})
             self._identify()
         self.transport = Http1Transport(
-            Endpoint(f"https://{HOST}", self._tls.context, headers=self._headers, refused=self._refused),
+            Endpoint(
+                f"https://{HOST}",
+                self._tls.context,
+                headers=self._headers,
+                refused=self._refused,
+                unverified=self._tls.refused,
+            ),
             dial=self._dial,
             rng=random.Random(f"{world.seed} connections of {process.identity}"),
         )

@@ -172,16 +172,7 @@ def _with_page_token(endpoint: Endpoint, token: str) -> Endpoint:
     async def headers() -> dict[str, str]:
         return {**await endpoint.headers(), TOKEN_HEADER: token}
 
-    return Endpoint(
-        endpoint.base_url,
-        ssl_context=endpoint.ssl_context,
-        headers=headers,
-        refused=endpoint.refused,
-        server_hostname=endpoint.server_hostname,
-        proxy=endpoint.proxy,
-        namespace=endpoint.namespace,
-        source=endpoint.source,
-    )
+    return replace(endpoint, headers=headers)
 
 
 async def _holder(transport: Transport, ways: Ways) -> str:

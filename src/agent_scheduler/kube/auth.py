@@ -31,7 +31,7 @@ from agent_scheduler.kube.kubeconfig import Kubeconfig, Section
 from agent_scheduler.kube.proxies import proxy_for
 from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.kube.tls import Tls
-from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.kube.transport import Endpoint, nothing_to_renew
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: The cluster's extension whose content a plugin is given as it stands.
@@ -93,6 +93,7 @@ def from_service_account(environ: Mapping[str, str], folder: Path = SERVICE_ACCO
         ssl_context=tls.context,
         headers=source.headers,
         refused=_both(source, tls),
+        unverified=tls.refused,
         proxy=_proxy_of_environment(server, environ),
         namespace=namespace.read_text().strip() if namespace.is_file() else "default",
         source=f"service account in {folder}",
@@ -164,6 +165,7 @@ def _from_kubeconfig(files: list[Path], context: str | None, environ: Mapping[st
         ssl_context=tls.context if tls is not None else None,
         headers=source.headers,
         refused=_both(source, tls),
+        unverified=tls.refused if tls is not None else nothing_to_renew,
         server_hostname=cluster.text("tls-server-name") or None,
         proxy=_checked_proxy(proxy, f"{cluster.where}.proxy-url")
         if proxy

@@ -243,7 +243,7 @@ class Http1Transport:
             self._seen(method, 0)
             raise type(error)(f"{method} {path}: {error}") from error
         except NoConnection as error:
-            self._seen(method, 0)
+            self._unconnected(method, error)
             raise NotSent(f"{method} {path}: {error} (timeout {timeout:g} s)") from error
         except Broken as error:
             self._seen(method, 0)
@@ -287,6 +287,12 @@ class Http1Transport:
         if self._observe is not None:
             self._observe(method, status)
 
+    def _unconnected(self, method: str, error: NoConnection) -> None:
+        self._seen(method, 0)
+        if isinstance(error.__cause__, ssl.SSLError):
+            self._given_until = 0.0
+            self._endpoint.unverified()
+
     @asynccontextmanager
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         connection: Connection | None = None
@@ -306,7 +312,7 @@ class Http1Transport:
                 self._seen("WATCH", 0)
                 raise type(error)(f"GET {path}: {error}") from error
             except NoConnection as error:
-                self._seen("WATCH", 0)
+                self._unconnected("WATCH", error)
                 raise NotSent(f"GET {path}: {error}") from error
             except Broken as error:
                 self._seen("WATCH", 0)

@@ -1,9 +1,9 @@
 """What connections trust and present: the cluster's authority and a client certificate, both of which get replaced.
 
-Files are looked at once a minute, by content, so that a projected volume's symlink counts as well as a rewritten file.
-A change makes a new `SSLContext`; connections made with the old one are then given up (`Endpoint.ssl_context`). It is
-made whole before it takes the place of the old one: of files that are amid being replaced (a new certificate beside
-the old key) nothing is used, and they are looked at again soon.
+Files are looked at once a minute, and soon after a refusal, by content, so that a projected volume's symlink counts as
+well as a rewritten file. A change makes a new `SSLContext`; connections made with the old one are then given up
+(`Endpoint.ssl_context`). It is made whole before it takes the place of the old one: of files that are amid being
+replaced (a new certificate beside the old key) nothing is used, and they are looked at again soon.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Tls:
         return self._context
 
     def refused(self) -> None:
-        """The server did not accept what was presented: look at the files soon."""
+        """One of the two sides did not accept what the other presented: look at the files soon."""
         self._refused = True
 
     def identify(self, certificate: Pem, key: Pem) -> None:

@@ -184,8 +184,8 @@ async def _no_headers() -> Mapping[str, str]:
     return {}
 
 
-def _nothing() -> None:
-    """The default for `Endpoint.refused`: credentials that cannot be renewed."""
+def nothing_to_renew() -> None:
+    """The default for `Endpoint.refused` and `Endpoint.unverified`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +194,16 @@ class Endpoint:
 
     `headers` gives the credentials for the next request, renewed as needed; `refused` is told of a 401, so that they
     are renewed whatever their expiry says. `ssl_context` is what connections trust and present, or gives it where that
-    changes: another object then, and connections made with an earlier one are given up. `proxy` is a URL, which may
-    hold a user and a password. `source` names where all this was read.
+    changes: another object then, and connections made with an earlier one are given up; `unverified` is told of a TLS
+    handshake that failed. `proxy` is a URL, which may hold a user and a password. `source` names where all this was
+    read.
     """
 
     base_url: str
     ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     headers: Callable[[], Awaitable[Mapping[str, str]]] = _no_headers
-    refused: Callable[[], None] = _nothing
+    refused: Callable[[], None] = nothing_to_renew
+    unverified: Callable[[], None] = nothing_to_renew
     server_hostname: str | None = None
     proxy: str | None = field(default=None, repr=False)
     namespace: str = "default"

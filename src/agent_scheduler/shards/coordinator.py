@@ -137,7 +137,7 @@ class Coordinator:
         #: Whether an earlier write to our shard may still be carried out, at the start one of the scheduler before us.
         #: None is after a later one has changed the shard, as each names the version that it was made for.
         self._is_open = True
-        #: The newest version of any shard that the watch has told of.
+        #: The newest version that the watch or a list has told of.
         self._newest = ""
         #: Lists in a row that were older than these.
         self._refused = 0
@@ -318,7 +318,7 @@ class Coordinator:
 
     async def _read(self) -> dict[str, NodeShard]:
         """All shards, by name, as they are now. Raises RequestFailed, for a state from before our last write, or from
-        before what the watch has told, too."""
+        before what the watch or a list has told, too."""
         try:
             listed, shards, unread = await collect(
                 self._transport,
@@ -347,7 +347,7 @@ class Coordinator:
                 raise StoreWentBack("the list of NodeShards", listed=listed, known=self._newest)
             problem = Failure(FailureClass.TRANSIENT, message="the list is older than what is known")
             raise RequestFailed(f"list {NODE_SHARDS}", problem)
-        self._refused = 0
+        self._refused, self._newest = 0, listed
         return {each.name: each for each in shards.values()}
 
     async def _others(self, shards: Iterable[NodeShard], wanted: Names) -> list[Other]:

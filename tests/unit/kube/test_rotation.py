@@ -82,7 +82,9 @@ class Client:
 
     def __init__(self, url: str, tls: Tls, time: FakeTime) -> None:
         self.time = time
-        self.transport = Http1Transport(Endpoint(url, tls.context, refused=tls.refused))
+        self.transport = Http1Transport(
+            Endpoint(url, tls.context, refused=tls.refused, unverified=tls.refused)
+        )
 
     async def later(self, seconds: float, path: str = "/") -> str:
         self.time.now += seconds
@@ -213,6 +215,39 @@ async def test_a_refusal_makes_the_files_looked_at_soon(authority: Authority) ->
         authority.issue("new", stem="me")
         made.transport._endpoint.refused()
         assert await made.later(6) == "new"
+
+
+async def test_a_server_whose_authority_is_not_trusted_makes_the_files_looked_at_soon(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
+    trusted = tmp_path / "ca.crt"
+    trusted.write_bytes(one.pem)
+    time = FakeTime()
+    reads: list[float] = []
+
+    class Counted(Tls):
+        def _look(self) -> None:
+            reads.append(time.now)
+            super()._look()
+
+    tls = Counted(authority=trusted, clock=lambda: time.now)
+    async with naming(two) as server:
+        made = Client(server.url, tls, time)
+        began = time.now
+        for _ in range(12):
+            with pytest.raises(NotSent, match="certificate verify failed"):
+                await made.transport.request("GET", "/", timeout=5)
+            time.now += 1
+        # However many handshakes fail.
+        assert [read - began for read in reads] == [5, 10]
+        trusted.write_bytes(two.pem)
+        with pytest.raises(NotSent, match="certificate verify failed"):
+            async with made.transport.stream("/watch", read_timeout=5):
+                raise AssertionError("answered")
+        time.now += 4
+        assert await get(made.transport) == b"anonymous"
+        await made.transport.close()
 
 
 async def test_the_connection_that_brought_a_401_is_not_used_again() -> None:

@@ -325,6 +325,25 @@ async def test_a_store_that_was_restored_from_a_backup_ends_the_process() -> Non
     assert "the list of NodeShards is of version" in told["problem"]
 
 
+async def test_a_store_that_is_older_than_the_last_list_of_the_shards_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator, "_RESYNC", 0.05)
+    tap = Tap()
+    with capture_logs() as logs:
+        async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+            await shared.desire("a", ["n0"])
+            await until(lambda: decides_on(runtime, "n0"))
+            # The watch of the shards does not tell of these, and the next list has their version.
+            for number in range(60):
+                await shared.cluster.add_node(f"other-{number}")
+            seen = tap.count(lists_shards)
+            await until(lambda: tap.count(lists_shards) > seen + 1)
+            tap.harm = lambda request: Disturbance(behind=50) if lists_shards(request) else None
+            (told,) = await until(lambda: [each for each in logs if each["event"] == "store went back"])
+    assert "the list of NodeShards is of version" in told["problem"]
+
+
 async def test_while_a_shard_cannot_be_read_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose nodes it has in use cannot be told."""
     monkeypatch.setattr(coordinator, "_UNSETTLED", 0.5)
