@@ -445,10 +445,13 @@ async def test_a_watch_that_ends_in_time_is_resumed_without_a_question() -> None
 
 
 async def test_while_the_version_of_the_store_cannot_be_had_watches_are_short() -> None:
-    world = World([listing(11)], [Stream([bookmark(12)]), Stream([bookmark(13)]), SILENT], now=status(503))
+    known = asyncio.Event()
+    second = Stream([bookmark(13), known, b"\n"])
+    world = World([listing(11)], [Stream([bookmark(12)]), second, SILENT], now=status(503))
     async with world.run():
         await world.watching(2)
         world.now = listing(13)
+        known.set()
         await world.watching(3)
         asked = [int(each.query["timeoutSeconds"]) for each in world.server.requests if "watch" in each.query]
         assert asked[0] >= 300 and asked[1] == 30 and asked[2] >= 300
