@@ -71,6 +71,11 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
+    def put_back(self) -> None:
+        """A token of `take_now` was of no use."""
+        if self._qps:
+            self._tokens += 1
+
     async def _pay(self, seconds: float) -> None:
         try:
             await self._timing.sleep(seconds)
@@ -126,6 +131,11 @@ class Budget:
         """A request with a place of `take_now` has ended."""
         if self._slots is not None:
             self._slots.release()
+
+    def put_back(self) -> None:
+        """A place of `take_now` is not needed: no request was sent."""
+        self._bucket.put_back()
+        self.give_back()
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""

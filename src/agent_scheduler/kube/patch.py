@@ -93,7 +93,7 @@ def begin(
         )
     finally:
         if not begun:
-            budget.give_back()
+            budget.put_back()
     return begun
 
 

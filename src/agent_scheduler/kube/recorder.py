@@ -271,19 +271,24 @@ class EventRecorder:
 
     def _begin(self, name: str, what: _Series | _Event | _Failed) -> bool:
         """Most of what is said once is one request that succeeds, for which no task is made."""
-        return (
-            isinstance(what, _Event)
-            and self._budget.is_unlimited
-            and self._start(
+        if not isinstance(what, _Event) or not self._budget.take_now():
+            return False
+        begun = False
+        try:
+            begun = self._start(
                 "POST",
                 _path(what.metadata.namespace),
                 body=_encode(what),
                 timeout=self._request_timeout,
                 answered=partial(self._answered, name, what, self._timing.clock()),
             )
-        )
+        finally:
+            if not begun:
+                self._budget.put_back()
+        return begun
 
     def _answered(self, name: str, event: _Event, at: float, answer: Response | TransportError) -> None:
+        self._budget.give_back()
         failure = self._posted(read(answer, Asked(Verb.CREATE, "events", name)))
         self._dispatcher.ended(name, None if failure is None else _Failed(event, Begun(at, failure)))
 

@@ -261,10 +261,33 @@ async def test_a_request_is_started_for_what_is_said_once_and_may_be_sent_at_onc
         bench.bound()
         await bench.sent()
         assert len(bench.started) == 1
-    async with recording(Answer(201), warm=True, budget=Budget(qps=5)) as bench:
+    async with recording(Answer(201), warm=True, budget=Budget(qps=5, burst=1)) as bench:
+        bench.bound()
         bench.bound()
         await bench.sent()
-        assert not bench.started
+        assert len(bench.started) == 1
+
+
+@pytest.mark.parametrize("budget", [Budget(), Budget(qps=100, burst=3), Budget(concurrency=1)])
+async def test_an_event_that_the_budget_has_a_place_for_is_sent_without_a_task_of_its_own(
+    budget: Budget,
+) -> None:
+    async with recording(Answer(201), warm=True, budget=budget) as bench:
+        for number in range(3):
+            bench.bound(f"bound {number}")
+            await bench.sent()
+        assert len(bench.started) == 3
+
+
+@pytest.mark.parametrize("limit", [{"qps": 1, "burst": 2}, {"concurrency": 1}])
+async def test_a_place_that_could_not_be_used_at_once_is_there_for_the_request_that_follows(
+    limit: Any,
+) -> None:
+    async with recording(Answer(201), budget=Budget(**limit)) as bench:
+        for number in range(2):
+            bench.bound(f"bound {number}")
+            await bench.sent()
+        assert bench.time.now == 1000
 
 
 @WARM
