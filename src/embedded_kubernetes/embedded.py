@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import orjson
 
@@ -35,6 +36,7 @@ from .settings import Settings
 _T = TypeVar("_T")
 #: Seconds. Nobody waits for an answer when the block is left, but a fault may keep one for long.
 _GRACE = 0.2
+_FAILED = "the cluster failed while it ran"
 
 
 @dataclass
@@ -48,11 +50,41 @@ class _Thread:
     thread: threading.Thread | None = None
     cluster: Running | None = None
     failure: BaseException | None = None
+    waiting: list[Future[Any]] = field(default_factory=list)
 
     def start(self, serve: Callable[[_Thread], None]) -> None:
         # A daemon: a cluster that nobody closed must not keep the interpreter from ending.
         self.thread = threading.Thread(target=serve, args=(self,), name="embedded-kubernetes", daemon=True)
         self.thread.start()
+
+    def carry_out(self, work: Callable[[], _T]) -> _T:
+        """Has the loop do something, and waits for it. Raises `ClusterError` if it cannot any more."""
+        done: Future[_T] = Future()
+
+        def working() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        # Before the loop is asked: what it does not come to is then among those that `ended` gives up.
+        self.waiting.append(done)
+        try:
+            self.loop.call_soon_threadsafe(working)
+            return done.result()
+        except (RuntimeError, CancelledError):
+            # RuntimeError: of a loop that is closed, or of the work itself.
+            if done.done() and not done.cancelled():
+                raise
+            raise ClusterError(_FAILED) from self.failure
+        finally:
+            self.waiting.remove(done)
+
+    def ended(self) -> None:
+        """The loop is closed. Called by the thread."""
+        self.ready.set()
+        for done in list(self.waiting):
+            done.cancel()
 
     def end(self) -> None:
         """Returns once the server is gone."""
@@ -61,6 +93,17 @@ class _Thread:
             self.loop.call_soon_threadsafe(self.stopping.set)
         if self.thread is not None:
             self.thread.join()
+
+
+def _tell(failure: BaseException | None, error: BaseException | None) -> None:
+    """What ended the cluster before its block was left: raised, or noted at the error that left the block, which may be
+    its consequence.
+    """
+    if failure is None:
+        return
+    if error is None:
+        raise failure
+    error.add_note(f"{_FAILED}: {failure!r}")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -92,9 +135,7 @@ class EmbeddedCluster(Settings):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        failure = self._end()
-        if failure is not None and error is None:
-            raise failure
+        _tell(self._end(), error)
 
     async def __aenter__(self) -> Self:
         on = self._begin()
@@ -110,9 +151,7 @@ class EmbeddedCluster(Settings):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        failure = await asyncio.to_thread(self._end)
-        if failure is not None and error is None:
-            raise failure
+        _tell(await asyncio.to_thread(self._end), error)
 
     # -- how to reach it
 
@@ -196,20 +235,18 @@ class EmbeddedCluster(Settings):
 
     @property
     def _cluster(self) -> Running:
-        cluster = None if self._on is None else self._on.cluster
-        if cluster is None:
+        on = self._on
+        if on is None or on.cluster is None:
             raise ClusterError("the cluster is not running: enter it with `with` or `async with`")
-        return cluster
+        if on.failure is not None:
+            raise ClusterError(_FAILED) from on.failure
+        return on.cluster
 
     def _carry_out(self, work: Callable[[Api], _T]) -> _T:
         """Does something on the server's loop, where no request is being answered meanwhile."""
         cluster, on = self._cluster, self._on
         assert on is not None
-
-        async def working() -> _T:
-            return work(cluster.api)
-
-        return asyncio.run_coroutine_threadsafe(working(), on.loop).result()
+        return on.carry_out(lambda: work(cluster.api))
 
     def _disturb(self, request: Request) -> Disturbance | None:
         injector = self._injector
@@ -230,7 +267,7 @@ class EmbeddedCluster(Settings):
         except BaseException as error:
             on.failure = error
         finally:
-            on.ready.set()
+            on.ended()
 
     async def _serve(self, on: _Thread) -> None:
         async with running(self, observer=self._asked.append, disturb=self._disturb, grace=_GRACE) as cluster:

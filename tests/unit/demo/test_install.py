@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,7 @@ from agent_scheduler.demo import install
 from agent_scheduler.kube.credentials import Fixed, bearer
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
-from embedded_kubernetes.auth.options import ADMIN, Options
-from embedded_kubernetes.builtin import BUILTIN
-from embedded_kubernetes.handlers import Api
-from embedded_kubernetes.server import Server
-from embedded_kubernetes.store import Store, random_uids
+from embedded_kubernetes import EmbeddedCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -29,8 +24,7 @@ def test_the_wheel_carries_what_is_read_in_a_checkout() -> None:
 
 
 async def test_the_token_is_one_of_an_account_with_the_installed_roles() -> None:
-    auth = Options(rbac=True, tokens={"admin": ADMIN})
-    async with Server(Api(Store(clock=time.time, uid=random_uids()), BUILTIN, auth=auth)) as server:
+    async with EmbeddedCluster(authorization_mode="RBAC", token="admin", tls=False) as server:
 
         async def status(token: str, method: str, path: str) -> int:
             transport = Http1Transport(Endpoint(server.url, headers=Fixed(bearer(token)).headers))

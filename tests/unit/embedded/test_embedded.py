@@ -12,6 +12,7 @@ import sys
 import threading
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -19,6 +20,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from embedded_kubernetes import ClusterError, EmbeddedCluster, User, cluster, kubelet
+from embedded_kubernetes.embedded import _Thread
 from embedded_kubernetes.settings import Settings
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -252,15 +254,50 @@ def test_a_bad_option_is_refused_before_anything_starts(options: dict[str, Any],
     assert said in str(refused.value)
 
 
-def test_a_fault_of_the_cluster_ends_the_test_that_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(self: kubelet.Kubelets, *, most: int = 64) -> float | None:
-        raise RuntimeError("of a kubelet")
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> EmbeddedCluster:
+    """A cluster whose kubelets fail once a pod is bound."""
 
-    monkeypatch.setattr(kubelet.Kubelets, "advance", failing)
-    with pytest.raises(ExceptionGroup) as failed, EmbeddedCluster(nodes=1):
-        pass
+    def advance(self: kubelet.Kubelets, *, most: int = 64) -> float | None:
+        if any(pod.namespace for pod in self._store.tables[kubelet.PODS].scan("")):
+            raise RuntimeError("of a kubelet")
+        return None
+
+    monkeypatch.setattr(kubelet.Kubelets, "advance", advance)
+    return EmbeddedCluster(nodes=1)
+
+
+def fail(found: EmbeddedCluster) -> None:
+    """Returns once the cluster has failed."""
+    found.apply({**POD, "spec": {**POD["spec"], "nodeName": "node-00000"}})
+    assert found._on is not None
+    assert found._on.thread is not None
+    found._on.thread.join(30)
+
+
+def test_a_fault_of_the_cluster_ends_the_test_that_used_it(failing: EmbeddedCluster) -> None:
+    with pytest.raises(ExceptionGroup) as failed, failing:
+        fail(failing)
+        with pytest.raises(ClusterError, match="the cluster failed while it ran"):
+            failing.apply(POD)
     assert failed.value.subgroup(lambda error: str(error) == "of a kubelet")
     assert threads() == []
+
+
+def test_a_fault_of_the_cluster_is_noted_at_the_error_that_it_led_to(failing: EmbeddedCluster) -> None:
+    with pytest.raises(URLError) as failed, failing:
+        url = failing.url
+        fail(failing)
+        urlopen(f"{url}/version", timeout=30)
+    assert "of a kubelet" in failed.value.__notes__[0]
+
+
+def test_what_a_loop_that_ends_does_not_come_to_is_given_up() -> None:
+    on = _Thread()
+    on.loop.close()
+    on.loop = SimpleNamespace(call_soon_threadsafe=lambda work: on.ended())  # type: ignore[assignment]
+    with pytest.raises(ClusterError, match="the cluster failed while it ran"):
+        on.carry_out(lambda: None)
 
 
 def test_options_are_the_flags_of_the_command_with_their_defaults() -> None:

@@ -20,18 +20,16 @@ import pytest
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent
-from embedded_kubernetes import cluster
+from embedded_kubernetes import EmbeddedCluster, cluster
 from embedded_kubernetes.assembly import kubeconfig, write_kubeconfig
-from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.builtin import BUILTIN
-from embedded_kubernetes.certificates import make_certificates, server_context
+from embedded_kubernetes.certificates import make_certificates
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.loading import LoadError, create
 from embedded_kubernetes.requests import Request, Response
-from embedded_kubernetes.server import Server
 from embedded_kubernetes.settings import SettingError, Settings
 from embedded_kubernetes.simulated_nodes import nodes
-from embedded_kubernetes.store import Store, random_uids
+from embedded_kubernetes.store import Store
 
 
 @pytest.fixture
@@ -195,13 +193,11 @@ def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp_path: Path) -> None:
-    api = Api(Store(clock=time.time, uid=random_uids()), BUILTIN, auth=Options.one_token("secret"))
-    certificates = make_certificates(("127.0.0.1",), now=time.time())
-    async with Server(api, tls=server_context(certificates)) as server:
+    async with EmbeddedCluster(tls=True, token="secret") as found:
 
-        async def status(token: str, authority: str) -> int:
+        async def status(config: dict[str, Any]) -> int:
             file = tmp_path / "config"
-            write_kubeconfig(file, kubeconfig(server.url, authority=authority, token=token))
+            write_kubeconfig(file, config)
             assert file.stat().st_mode & 0o777 == 0o600
             transport = Http1Transport(load_endpoint(kubeconfig=file))
             try:
@@ -209,10 +205,11 @@ async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp
             finally:
                 await transport.close()
 
-        assert await status("secret", certificates.authority) == 200
-        assert await status("guess", certificates.authority) == 401
+        assert await status(found.kubeconfig_dict()) == 200
+        assert await status(found.kubeconfig_dict("guess")) == 401
+        other = make_certificates(("127.0.0.1",), now=time.time()).authority
         with pytest.raises(NotSent, match="certificate verify failed"):
-            await status("secret", make_certificates(("127.0.0.1",), now=time.time()).authority)
+            await status(kubeconfig(found.url, authority=other, token="secret"))
 
 
 @pytest.mark.e2e

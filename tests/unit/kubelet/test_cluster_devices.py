@@ -1,11 +1,10 @@
-"""Devices and claims of a whole cluster, as a process that kubectl talks to."""
+"""Devices and claims of a whole cluster that kubectl talks to."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from embedded_kubernetes import EmbeddedCluster
 from tests.needed import kubectl
 
 DEVICE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.agent-scheduler.io"}}]}}
@@ -20,19 +20,13 @@ DEVICE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": 
 pytestmark = pytest.mark.e2e
 
 
-class Cluster:
-    """`agent-scheduler cluster` and a kubectl for it."""
+class Client:
+    """A kubectl for one cluster."""
 
-    def __init__(self, home: Path, *flags: str) -> None:
+    def __init__(self, home: Path, config: Path) -> None:
         self._kubectl = kubectl()
         self._home = home
-        self._config = home / "kubeconfig"
-        command = [sys.executable, "-m", "agent_scheduler", "cluster", "--port", "0", *flags]
-        self._process = subprocess.Popen(
-            [*command, "--kubeconfig-out", str(self._config)], stdout=subprocess.PIPE
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
+        self._config = config
 
     def kubectl(self, *arguments: str, stdin: object = None) -> str:
         env = {**os.environ, "KUBECONFIG": str(self._config), "HOME": str(self._home)}
@@ -58,24 +52,14 @@ class Cluster:
         body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
         self.kubectl("create", "-f", "-", stdin=body)
 
-    def stop(self) -> int:
-        self._process.terminate()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return self._process.wait(10)
-
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    flags = ("--nodes", "3", "--devices-per-node", "2", "--device-nodes", "2")
-    running = Cluster(tmp_path, *flags)
-    try:
-        yield running
-    finally:
-        assert running.stop() == 0
+def cluster(tmp_path: Path) -> Iterator[Client]:
+    with EmbeddedCluster(nodes=3, devices_per_node=2, device_nodes=2) as running:
+        yield Client(tmp_path, running.kubeconfig)
 
 
-def test_kubectl_sees_devices_published_and_a_claim_made_and_taken_back(cluster: Cluster) -> None:
+def test_kubectl_sees_devices_published_and_a_claim_made_and_taken_back(cluster: Client) -> None:
     end = time.monotonic() + 10
     while len(slices := cluster.rows("resourceslices")) < 2:
         assert time.monotonic() < end, slices
