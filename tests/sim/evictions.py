@@ -164,7 +164,7 @@ class Evictions:
         cluster = Cluster(tuple(seen.rules.applied_to_node(node) for node in seen.nodes), placed)
         budgets = [
             self.object(budget.uid, budget.resource_version)
-            for there in fast_path._disruption_budgets._by_namespace.values()
+            for there in fast_path._watching.budgets._by_namespace.values()
             for budget in there.values()
         ]
         decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)

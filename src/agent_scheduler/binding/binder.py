@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -32,6 +32,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 from agent_scheduler.kube.driver import Begun
+from agent_scheduler.kube.retry import Timing
 
 from .at_once import raising
 from .failure import FailureHandler, Messenger
@@ -53,26 +54,20 @@ class Choice(NamedTuple):
     filters: Sequence[CompiledFilter]
 
 
-class BindCall(Protocol):
-    """Sends one bind and finds out what became of it; never raises for what network or server do.
+class BindCalls(Protocol):
+    """Requests that bind."""
 
-    `begun`: a bind for this pod and node that has been sent and failed. `doubt`: what an earlier call for them left
-    open. The answer must cover that bind, too.
-    """
-
-    def __call__(
+    async def bind(
         self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
-    ) -> Awaitable[BindResult]: ...
+    ) -> BindResult:
+        """Send one bind and find out what became of it; never raises for what network or server do.
 
+        `begun`: a bind for this pod and node that has been sent and failed. `doubt`: what an earlier call for them left
+        open. The answer must cover that bind, too.
+        """
 
-class BeginCall(Protocol):
-    """Sends one bind at once, if it can, and tells `ended` later how it went. False: nothing was sent."""
-
-    def __call__(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool: ...
-
-
-def _never(pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
-    return False
+    def begin_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+        """Send one bind at once, if it can be, and tell `ended` later how it went. False: nothing was sent."""
 
 
 class BinderObserver(Protocol):
@@ -104,13 +99,11 @@ class Binder:
         wake: Callable[[], None],
         failures: FailureHandler,
         messenger: Messenger,
-        bind: BindCall,
-        begin: BeginCall = _never,
+        calls: BindCalls,
         policy: ConflictPolicy,
         concurrency: int,
         adapts: bool = False,
-        clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]],
+        timing: Timing,
         observer: BinderObserver,
         nominations: Nominations | None = None,
         prebind: PreBind | None = None,
@@ -121,14 +114,14 @@ class Binder:
         self._wake = wake
         self._failures = failures
         self._messenger = messenger
-        self._bind = bind
-        self._begin = begin
+        self._bind = calls.bind
+        self._begin = calls.begin_bind
         self._policy = policy
         self._concurrency = concurrency
         self._adapts = adapts
         self._limit = _limit(concurrency, adapts=adapts)
-        self._clock = clock
-        self._sleep = sleep
+        self._clock = timing.clock
+        self._sleep = timing.sleep
         self._observer = observer
         self._nominations = nominations
         self._prebind = prebind
@@ -212,10 +205,13 @@ class Binder:
         """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
         entry, pod = result.entry, result.pod
         cluster = self._cluster
-        if not cluster.waits(pod.uid):
+        # Asked as the worker has: of the results that are judged together, those before this one have placed pods, and
+        # a result that came while nobody was in `run` has waited for other turns of the loop.
+        seen = cluster.pods.get(pod.uid)
+        if seen is None or not cluster.is_ours(seen):
             cluster.queue.done(pod.uid)
             return
-        if cluster.pods[pod.uid].cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
+        if seen.cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
             # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
             # about it: the decision was about another class.
             self._failures.outdated(entry)

@@ -20,9 +20,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.resource_claims import ResourceClaims, pod_ref
@@ -49,6 +48,7 @@ from agent_scheduler.engine.volumes.reservation import (
 )
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import FailureClass
+from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.times import time_text
 
 from .at_once import AtOnce, raising
@@ -67,6 +67,22 @@ _INSIST: Final = 5.0
 
 #: Is told how it ended for a pod: what went wrong, or nothing.
 Ended = Callable[[ScheduleResult, str, str], None]
+
+
+class ClaimCalls(Protocol):
+    """Requests about claims and volumes, as their namesakes in `kube`."""
+
+    @property
+    def patch(self) -> PatchCall: ...
+    @property
+    def begin_patch(self) -> BeginCall: ...
+    @property
+    def create(self) -> CreateCall: ...
+    @property
+    def delete(self) -> DeleteCall: ...
+
+    async def is_pending(self, pod: PodInfo) -> bool | None:
+        """Whether the API server has the pod without a node; None: it does not say."""
 
 
 class Reserved(NamedTuple):
@@ -108,30 +124,27 @@ class PreBind:
         storage: Storage,
         claims: ResourceClaims,
         profile_of: Callable[[str], Profile],
-        patch: PatchCall,
-        begin: BeginCall,
-        create: CreateCall,
-        delete: DeleteCall,
-        is_pending: Callable[[PodInfo], Awaitable[bool | None]],
+        calls: ClaimCalls,
         messenger: WaitMessenger,
         observer: WaitObserver,
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
+        timing: Timing,
     ) -> None:
-        """`is_pending` asks the API server whether a pod has no node yet; None: it does not say."""
+        patch, begin = calls.patch, calls.begin_patch
         self._cluster = cluster
         self._storage = storage
         self._claims = claims
         self._writer = ClaimWriter(claims, patch, begin)
         self._extended = ExtendedClaims(
-            claims, writer=self._writer, patch=patch, create=create, delete=delete
+            claims, writer=self._writer, patch=patch, create=calls.create, delete=calls.delete
         )
         self._profile_of = profile_of
         self._expectations = Expectations(cluster, patch, begin)
-        self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=clock)
-        self._waits = DeviceWaits(claims, messenger=messenger, observer=observer, clock=clock, now=now)
-        self._now = now
-        self._is_pending = is_pending
+        self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=timing.clock)
+        self._waits = DeviceWaits(
+            claims, messenger=messenger, observer=observer, clock=timing.clock, now=timing.now
+        )
+        self._now = timing.now
+        self._is_pending = calls.is_pending
         self._work: asyncio.Queue[_Work] = asyncio.Queue()
         #: Jobs that need no task as long as all goes well.
         self._at_once: AtOnce[_Job] = AtOnce(

@@ -32,6 +32,7 @@ from agent_scheduler.engine.preemption.message import NO_CLAIMS, with_preemption
 from agent_scheduler.engine.preemption.nominated import Nominations, Rivals
 from agent_scheduler.engine.preemption.select import TERMINATING, Selection
 from agent_scheduler.engine.queueing.views import Place
+from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podcounts import Countable
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import Failure
@@ -122,17 +123,21 @@ class Preemption:
         nominations: Nominations,
         gate: Gate,
         evict: EvictCall,
+        deallocate: Callable[[PodInfo, Demand], str],
         messenger: PreemptionMessenger,
         observer: PreemptionObserver,
         timing: Timing,
         profiles: Mapping[str, Profile],
     ) -> None:
+        """`deallocate` is told of a pod with resource claims that no node will do for, and gives what is to be said of
+        that."""
         self._cluster = cluster
         self._columns = snapshot.columns
         self.nominations = nominations
         self._selection = Selection(cluster.ledger, snapshot.columns, budgets, nominations)
         self._gate = gate
         self._evict = evict
+        self.deallocate = deallocate
         self._messenger = messenger
         self._observer = observer
         self._timing = timing

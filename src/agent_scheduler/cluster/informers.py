@@ -87,11 +87,11 @@ def booked(
     kind: Resource,
     path: str,
     read: Decode[R],
+    *,
     known: Callable[[R], R | None],
     put: Callable[[R], bool],
     drop: Callable[[R], bool],
     told: Callable[[R], None] = lambda _: None,
-    *,
     optional: bool = False,
     vital: bool = False,
 ) -> Kind:

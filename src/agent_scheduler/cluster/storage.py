@@ -33,6 +33,9 @@ class Storage:
 
     def kinds(self) -> list[Kind]:
         """What is to be watched. A pod without claims costs these nothing but a connection each."""
+        return [*self._of_volumes(), *self._of_drivers()]
+
+    def _of_volumes(self) -> list[Kind]:
         c = self.catalogue
         return [
             booked(
@@ -40,65 +43,70 @@ class Storage:
                 Resource.STORAGE_CLASS,
                 f"{GROUP}/storageclasses",
                 records.read_class,
-                lambda each: c.classes.get(each.name),
-                c.set_class,
-                lambda each: c.delete_class(each.name),
+                known=lambda each: c.classes.get(each.name),
+                put=c.set_class,
+                drop=lambda each: c.delete_class(each.name),
             ),
             booked(
                 self._queue,
                 Resource.PERSISTENT_VOLUME,
                 f"{CORE}/persistentvolumes",
                 records.read_volume,
-                lambda each: c.volumes.get(each.name),
-                c.set_volume,
-                lambda each: c.delete_volume(each.name),
-                self._volume_changed,
+                known=lambda each: c.volumes.get(each.name),
+                put=c.set_volume,
+                drop=lambda each: c.delete_volume(each.name),
+                told=self._volume_changed,
             ),
             booked(
                 self._queue,
                 Resource.PERSISTENT_VOLUME_CLAIM,
                 f"{CORE}/persistentvolumeclaims",
                 records.read_claim,
-                lambda each: c.claims.get(each.key),
-                c.set_claim,
-                lambda each: c.delete_claim(each.namespace, each.name),
-                lambda each: self.changes.wake(each.key),
+                known=lambda each: c.claims.get(each.key),
+                put=c.set_claim,
+                drop=lambda each: c.delete_claim(each.namespace, each.name),
+                told=lambda each: self.changes.wake(each.key),
             ),
+        ]
+
+    def _of_drivers(self) -> list[Kind]:
+        c = self.catalogue
+        return [
             booked(
                 self._queue,
                 Resource.CSI_NODE,
                 f"{GROUP}/csinodes",
                 records.read_csi_node,
-                lambda each: c.csi_nodes.get(each.name),
-                c.set_csi_node,
-                lambda each: c.delete_csi_node(each.name),
+                known=lambda each: c.csi_nodes.get(each.name),
+                put=c.set_csi_node,
+                drop=lambda each: c.delete_csi_node(each.name),
             ),
             booked(
                 self._queue,
                 Resource.CSI_DRIVER,
                 f"{GROUP}/csidrivers",
                 records.read_driver,
-                lambda each: c.drivers.get(each.name),
-                c.set_driver,
-                lambda each: c.delete_driver(each.name),
+                known=lambda each: c.drivers.get(each.name),
+                put=c.set_driver,
+                drop=lambda each: c.delete_driver(each.name),
             ),
             booked(
                 self._queue,
                 Resource.CSI_STORAGE_CAPACITY,
                 f"{GROUP}/csistoragecapacities",
                 records.read_capacity,
-                lambda each: c.capacity(each.namespace, each.name),
-                c.set_capacity,
-                lambda each: c.delete_capacity(each.namespace, each.name),
+                known=lambda each: c.capacity(each.namespace, each.name),
+                put=c.set_capacity,
+                drop=lambda each: c.delete_capacity(each.namespace, each.name),
             ),
             booked(
                 self._queue,
                 Resource.VOLUME_ATTACHMENT,
                 f"{GROUP}/volumeattachments",
                 records.read_attachment,
-                lambda each: c.attachment(each.name),
-                c.set_attachment,
-                lambda each: c.delete_attachment(each.name),
+                known=lambda each: c.attachment(each.name),
+                put=c.set_attachment,
+                drop=lambda each: c.delete_attachment(each.name),
             ),
         ]
 

@@ -33,7 +33,7 @@ class Feed:
     def next(self, room: Callable[[], bool]) -> Entry | None:
         """The next pod, if there is one and `room` is true."""
         assert self._queue is not None, "attached before the first worker starts"
-        return self._queue.pop() if room() else None
+        return self._queue.pop() if self._queue.has_ready and room() else None
 
     async def pop(self, room: Callable[[], bool]) -> Entry | None:
         """The next pod, as soon as there is one and `room` is true; None once the queue is closed."""

@@ -12,8 +12,7 @@ cycles. Whatever a cycle raises is that pod's failure: the pod backs off as afte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
@@ -31,8 +30,8 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
 from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Rivals
-from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.retry import Timing
 
 from .shard import Shard
 
@@ -86,29 +85,24 @@ class Worker:
         binder: Binder,
         failures: FailureHandler,
         candidates: int,
-        clock: Callable[[], float],
+        timing: Timing,
         observer: WorkerObserver,
         preemption: Preemption | None = None,
-        deallocate: Callable[[PodInfo, Demand], str] | None = None,
         shard: Shard | None = None,
-        now: Callable[[], datetime] | None = None,
     ) -> None:
-        """Without `preemption` nobody is evicted, and nobody's nomination is looked at. `deallocate` is told of pods
-        with resource claims that no node will do for, and says what is to be told of that. Without
-        `shard` all nodes are this scheduler's. `now` tells the time by which devices may be late to become ready;
-        without it they never are."""
+        """Without `preemption` nobody is evicted, and nobody's nomination is looked at. Without `shard` all nodes are
+        this scheduler's."""
         self._index = index
         self._workers = workers
         self._cluster = cluster
         self._binder = binder
         self._failures = failures
         self._candidates = candidates
-        self._clock = clock
+        self._clock = timing.clock
+        self._now = timing.now
         self._observer = observer
         self._preemption = preemption
-        self._deallocate = deallocate
         self._shard = shard
-        self._now = now
         self._snapshot = snapshot
         self._views = views
 
@@ -128,7 +122,7 @@ class Worker:
         What it returns is still to be decided, by another cycle with the same `entry` and `began`.
         """
         pod = self._cluster.pods.get(entry.uid)
-        if pod is None or not self._cluster.waits(entry.uid) or entry.uid in self._cluster.ledger.placements:
+        if pod is None or not self._cluster.is_ours(pod) or entry.uid in self._cluster.ledger.placements:
             self._cluster.queue.done(entry.uid)
             return None
         cycle_began = self._clock()
@@ -185,8 +179,8 @@ class Worker:
         if asks_devices:
             # Of nodes that others than cycles have asked about.
             devices.again()
-            if self._now is not None:
-                devices.now = self._now().timestamp()
+            # By which devices may be late to become ready.
+            devices.now = self._now().timestamp()
         self._snapshot.refresh()
         columns = self._snapshot.columns
         cls = self._snapshot.handle.class_of(pod)
@@ -216,7 +210,7 @@ class Worker:
             return Decided(view, decision, is_partial)
         if preemption is not None:
             claims = view.pod.claims
-            said = self._deallocate(pod, claims) if claims is not None and self._deallocate else NO_CLAIMS
+            said = NO_CLAIMS if claims is None else preemption.deallocate(pod, claims)
             return Decided(view, self._preempt(preemption, pod, view, against, said))
         return Decided(view, decision)
 

@@ -11,9 +11,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -36,6 +36,9 @@ _encode = msgspec.json.Encoder().encode
 
 #: The API server refuses longer notes (events.k8s.io/v1, `NoteLengthLimit`).
 MAX_NOTE_BYTES = 1024
+#: Seconds, between two words about a series, and after its last occurrence until it ends.
+SERIES_INTERVAL: Final = 30.0
+SERIES_LIFETIME: Final = 360.0
 NORMAL = "Normal"
 WARNING = "Warning"
 
@@ -118,7 +121,7 @@ class EventRecorder:
     An event may name another controller: each profile of a scheduler reports under its own name.
 
     `capacity` bounds the events that wait and, separately, the series that are remembered. A series is told to the
-    server at most once in `series_interval` seconds, and ends `series_lifetime` seconds after its last occurrence.
+    server at most once in `SERIES_INTERVAL`, and ends `SERIES_LIFETIME` after its last occurrence.
     `count(what)` is told of: recorded, aggregated, dropped (no room, or the object's namespace is gone), failed.
     """
 
@@ -132,12 +135,9 @@ class EventRecorder:
         concurrency: int = 2,
         capacity: int = 4096,
         attempts: int = 4,
-        series_interval: float = 30.0,
-        series_lifetime: float = 360.0,
         backoff: Backoff | None = None,
         request_timeout: float = 10.0,
         timing: Timing = REAL,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         count: Callable[[str], None] = lambda _what: None,
     ) -> None:
         self._start = start_of(transport)
@@ -145,8 +145,6 @@ class EventRecorder:
         self._instance = instance
         self._budget = budget
         self._capacity = capacity
-        self._interval = series_interval
-        self._lifetime = series_lifetime
         self._request_timeout = request_timeout
         self._timing = timing
         self._driver = Driver(
@@ -158,7 +156,7 @@ class EventRecorder:
             attempts=attempts,
         )
         self._losses = Repeated(_log, "event_not_recorded", clock=timing.clock)
-        self._now = now
+        self._now = timing.now
         self._count = count
         self._serial = 0
         # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
@@ -186,7 +184,7 @@ class EventRecorder:
         key = _Key(regarding, type, reason, action, _shortened(note), controller or self._controller)
         moment, clock = self._now(), self._timing.clock()
         series = self._series.get(key)
-        if series is not None and clock - series.touched > self._lifetime:
+        if series is not None and clock - series.touched > SERIES_LIFETIME:
             del self._series[key]
             series = None
         if series is not None:
@@ -195,7 +193,7 @@ class EventRecorder:
             series.touched = clock
             self._series.move_to_end(key)
             self._count("aggregated")
-            if series.told and (series.told == 1 or clock - series.told_at >= self._interval):
+            if series.told and (series.told == 1 or clock - series.told_at >= SERIES_INTERVAL):
                 self._dispatcher.put(series.event.metadata.name, series)
             return
         if not self._dispatcher.has_room():
@@ -257,9 +255,9 @@ class EventRecorder:
 
     async def _sweep(self) -> None:
         while True:
-            await self._timing.sleep(self._interval)
+            await self._timing.sleep(SERIES_INTERVAL)
             self._flush()
-            oldest = self._timing.clock() - self._lifetime
+            oldest = self._timing.clock() - SERIES_LIFETIME
             for key in [key for key, series in self._series.items() if series.touched < oldest]:
                 del self._series[key]
 

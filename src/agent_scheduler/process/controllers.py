@@ -223,7 +223,6 @@ class ControllersProcess:
             instance=self._identity,
             budget=Budget(qps=qps, burst=burst, timing=self._timing),
             timing=self._timing,
-            now=self._timing.now,
             count=lambda what: self.metrics.events_total.labels(what).inc(),
         )
 

@@ -155,7 +155,6 @@ def leader_events(
         instance=identity,
         budget=Budget(qps=1.0, burst=10, timing=timing),
         timing=timing,
-        now=timing.now,
         count=count,
     )
 

@@ -30,6 +30,7 @@ from agent_scheduler.fastpath.feed import Feed
 from agent_scheduler.fastpath.worker import Worker
 from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
 from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects import wire
 from tests.unit.engine.ledger_model import PODS, TAKES, Json, Picture, Placed, node_json
 from tests.unit.engine.world import read_pod
@@ -206,6 +207,7 @@ class World:
     def __init__(self, policy: ConflictPolicy, *, concurrency: int, candidates: int) -> None:
         self.loop: Any = asyncio.SelectorEventLoop()
         self.now = 1000.0
+        self.timing = Timing(clock=self.clock, sleep=self.sleep)
         self.server = Server()
         self.sent: list[Sent] = []
         self._begins = itertools.cycle((True, False))
@@ -242,12 +244,10 @@ class World:
             wake=feed.wake,
             failures=failures,
             messenger=messages,
-            bind=self.bind,
-            begin=self.begin,
+            calls=self,
             policy=policy,
             concurrency=concurrency,
-            clock=self.clock,
-            sleep=self.sleep,
+            timing=self.timing,
             observer=self.reports,
         )
         self.classes = PodClasses()
@@ -262,7 +262,7 @@ class World:
                 binder=self.binder,
                 failures=failures,
                 candidates=candidates,
-                clock=self.clock,
+                timing=self.timing,
                 observer=self.reports,
             )
             for index, snapshot in enumerate(self.snapshots)
@@ -284,7 +284,7 @@ class World:
         self.sleepers.append((self.now + seconds, waiter))
         await waiter
 
-    def begin(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+    def begin_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
         """Every other bind is begun without a task. If it comes to anything but a bound pod, `bind` says to what."""
         if not next(self._begins):
             return False

@@ -302,7 +302,7 @@ async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins(
         await cluster.ask("DELETE", f"{PODS}/first")
         await cluster.add_node("n1", cpu="1")
         await until(lambda: running.fast_path.ledger.assumed)
-        assert len(running.fast_path._status._last) == 0
+        assert len(running.fast_path._messages.status._last) == 0
         held.go.set()
         await until(cluster.placed)
         condition = await cluster.condition("a")

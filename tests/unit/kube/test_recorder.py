@@ -99,8 +99,12 @@ async def recording(
             controller="agent-scheduler",
             instance="agent-scheduler-0",
             backoff=Backoff(initial=1, cap=8, jitter=0),
-            timing=Timing(clock=lambda: time.now, sleep=sleep, rng=lambda: 0.0),
-            now=lambda: START + timedelta(seconds=time.now - 1000),
+            timing=Timing(
+                clock=lambda: time.now,
+                sleep=sleep,
+                rng=lambda: 0.0,
+                now=lambda: START + timedelta(seconds=time.now - 1000),
+            ),
             count=bench.count,
             **{"budget": Budget(), **options},
         )

@@ -54,9 +54,10 @@ class Places(Generic[PodT]):
             max_events=max_inflight_events, forgotten=recorder.events_forgotten
         )
         # Asked for every pod that the watch shows, so it goes past the classes straight to their dicts.
+        self._active_uids = self.active.uids()
         self._uids = (
             self.in_flight.uids(),
-            self.active.uids(),
+            self._active_uids,
             *self.backoff.uids(),
             self.pool.uids(),
         )
@@ -103,6 +104,11 @@ class Places(Generic[PodT]):
             self._count(entry, ())
         self.in_flight.start(entry)
         return entry
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `pop` has a pod to give."""
+        return bool(self._active_uids) or self.backoff.has_early
 
     def remove(self, uid: str) -> None:
         """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""

@@ -245,6 +245,11 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         self._waker.settle()
         return None if self._closed else self._places.pop()
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether `pop` has a pod to give, but for what a burst that has not ended will wake."""
+        return self._places.has_ready
+
     def done(self, uid: str) -> None:
         """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""
         self._places.in_flight.done(uid)

@@ -15,6 +15,7 @@ A pod that cannot be read is a class too: its `error` names the field, and no wo
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakValueDictionary, ref
 
@@ -74,111 +75,64 @@ class Images(NamedTuple):
 
 NO_IMAGES: Final = Images((), ())
 
+#: What a class may be decided with beside its spec: terms of other pods, siblings, and resource claims.
+Facing = tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None]
+
 _NO_STATUS = wire.PodStatus()
 _NO_LABELS: Labels = {}
 
 
+@dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False, repr=False)
 class PodClass:
     """What the rules of a node read from a pod. Immutable once built; equal only to itself."""
 
-    __slots__ = (
-        "__weakref__",
-        "_faced",
-        "_facing",
-        "affinity",
-        "besides",
-        "by_containers",
-        "claims",
-        "error",
-        "existing",
-        "extended",
-        "faces",
-        "features",
-        "host_ports",
-        "images",
-        "labels",
-        "namespace",
-        "node_name",
-        "node_selector",
-        "nonzero",
-        "requests",
-        "reserves",
-        "siblings",
-        "spread",
-        "terms",
-        "tolerations",
-        "volumes",
-    )
+    #: Amounts in the ledger's units, zeros left out, `PODS` always 1.
+    requests: Amounts
+    #: (millicores, bytes) that the pod counts as in scores.
+    nonzero: tuple[int, int]
+    #: As what NodeResourcesFit counts it there until it runs, where that is something else (`pod_amounts`).
+    by_containers: Amounts | None = None
+    #: What its node has to have declared.
+    features: frozenset[str] = frozenset()
+    host_ports: tuple[HostPort, ...]
+    node_selector: dict[str, str]
+    affinity: wire.NodeAffinity | None
+    tolerations: tuple[wire.Toleration, ...]
+    #: What it says about other pods, and what that means to others once it runs.
+    terms: PodTerms = NO_TERMS
+    existing: tuple[ExistingTerm, ...] = field(init=False)
+    spread: tuple[SpreadConstraint, ...] = ()
+    #: Empty where nobody asks (see `PodClasses`).
+    images: Images = NO_IMAGES
+    #: Empty where nothing in the spec makes them matter.
+    namespace: str = ""
+    labels: Labels = field(default_factory=dict)
+    #: Terms of pods that run, as far as they speak of this one.
+    faces: tuple[ExistingTerm, ...] = ()
+    #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
+    siblings: Siblings | None = None
+    #: Its claims and disks; None where every node has all that it mounts.
+    volumes: PodVolumes | None = None
+    #: What its resource claims ask for, as things stand; None where it has none. As `faces`, never of a pod itself.
+    claims: Demand | None = None
+    #: Whether more than room may have to be reserved for it on a node.
+    reserves: bool = field(init=False)
+    #: Whether it asks for resources that are not Kubernetes' own, which devices may stand for.
+    extended: bool = field(init=False)
+    #: The one node that it may go to; empty for any.
+    node_name: str = ""
+    #: Why no node may be chosen for it; empty for a sound spec.
+    error: str = ""
+    #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
+    besides: Hashable = field(default_factory=object)
+    _facing: WeakValueDictionary[Facing, PodClass] | None = field(default=None, init=False)
+    #: What was asked for last there, and what was given.
+    _faced: tuple[object, object, object, ReferenceType[PodClass]] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        *,
-        requests: Amounts,
-        nonzero: tuple[int, int],
-        by_containers: Amounts | None = None,
-        features: frozenset[str] = frozenset(),
-        host_ports: tuple[HostPort, ...],
-        node_selector: dict[str, str],
-        affinity: wire.NodeAffinity | None,
-        tolerations: tuple[wire.Toleration, ...],
-        terms: PodTerms = NO_TERMS,
-        spread: tuple[SpreadConstraint, ...] = (),
-        images: Images = NO_IMAGES,
-        namespace: str = "",
-        labels: Labels = _NO_LABELS,
-        faces: tuple[ExistingTerm, ...] = (),
-        siblings: Siblings | None = None,
-        volumes: PodVolumes | None = None,
-        claims: Demand | None = None,
-        node_name: str = "",
-        error: str = "",
-        besides: Hashable = None,
-    ) -> None:
-        #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
-        self.besides: Hashable = object() if besides is None else besides
-        #: Amounts in the ledger's units, zeros left out, `PODS` always 1.
-        self.requests = requests
-        #: (millicores, bytes) that the pod counts as in scores.
-        self.nonzero = nonzero
-        #: As what NodeResourcesFit counts it there until it runs, where that is something else (`pod_amounts`).
-        self.by_containers = by_containers
-        #: What its node has to have declared.
-        self.features = features
-        self.host_ports = host_ports
-        self.node_selector = node_selector
-        self.affinity = affinity
-        self.tolerations = tolerations
-        #: What it says about other pods, and what that means to others once it runs.
-        self.terms = terms
-        self.existing = terms.existing()
-        self.spread = spread
-        #: Empty where nobody asks (see `PodClasses`).
-        self.images = images
-        #: Empty where nothing in the spec makes them matter.
-        self.namespace = namespace
-        self.labels = labels
-        #: Terms of pods that run, as far as they speak of this one.
-        self.faces = faces
-        #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
-        self.siblings = siblings
-        #: Its claims and disks; None where every node has all that it mounts.
-        self.volumes = volumes
-        #: What its resource claims ask for, as things stand; None where it has none. As `faces`, never of a pod itself.
-        self.claims = claims
-        #: Whether more than room may have to be reserved for it on a node.
-        self.reserves = volumes is not None or claims is not None
-        #: Whether it asks for resources that are not Kubernetes' own, which devices may stand for.
-        self.extended = any("/" in resource for resource in requests)
-        self._facing: (
-            WeakValueDictionary[tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None], PodClass]
-            | None
-        ) = None
-        #: What was asked for last there, and what was given.
-        self._faced: tuple[object, object, object, ReferenceType[PodClass]] | None = None
-        #: The one node that it may go to; empty for any.
-        self.node_name = node_name
-        #: Why no node may be chosen for it; empty for a sound spec.
-        self.error = error
+    def __post_init__(self) -> None:
+        self.existing = self.terms.existing()
+        self.reserves = self.volumes is not None or self.claims is not None
+        self.extended = any("/" in resource for resource in self.requests)
 
     def facing(
         self,
@@ -203,27 +157,8 @@ class PodClass:
         key = (terms, siblings, claims)
         found = self._facing.get(key)
         if found is None:
-            found = self._facing[key] = PodClass(
-                requests=self.requests,
-                nonzero=self.nonzero,
-                by_containers=self.by_containers,
-                features=self.features,
-                host_ports=self.host_ports,
-                node_selector=self.node_selector,
-                affinity=self.affinity,
-                tolerations=self.tolerations,
-                terms=self.terms,
-                spread=self.spread,
-                images=self.images,
-                namespace=self.namespace,
-                labels=self.labels,
-                faces=terms,
-                siblings=siblings,
-                volumes=self.volumes,
-                claims=claims,
-                node_name=self.node_name,
-                error=self.error,
-                besides=(self.besides, *key),
+            found = self._facing[key] = replace(
+                self, faces=terms, siblings=siblings, claims=claims, besides=(self.besides, *key)
             )
         self._faced = (*key, ref(found))
         return found

@@ -151,7 +151,9 @@ class QueueMachine(RuleBasedStateMachine):
         page = self.queue.dump(limit=10_000)
         active = [self.entry_key(shown.uid) for shown in page["active"]]
         counts = {shown.uid: shown.attempts for shown in [*page["active"], *page["backoff"]]}
+        ready = self.queue.has_ready
         entry = self.queue.pop()
+        assert ready is (entry is not None)
         if entry is None:
             assert not active
             return multiple()

@@ -1,0 +1,86 @@
+"""What decides: the workers, each in its turn, and whom they have evicted where no node will do."""
+
+from __future__ import annotations
+
+from agent_scheduler.binding.calls import Calls
+from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.binding.prebind import PreBind
+from agent_scheduler.binding.preemption import Preemption
+from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.kube.retry import Timing
+
+from .explaining import Explainer
+from .observer import FastPathObserver
+from .shard import Shard
+from .state import State
+from .worker import Worker
+from .writing import Binding
+
+
+def build_preemption(
+    state: State,
+    calls: Calls,
+    prebind: PreBind,
+    budgets: Budgets,
+    *,
+    messenger: KubeMessenger,
+    observer: FastPathObserver,
+    timing: Timing,
+) -> Preemption:
+    return Preemption(
+        cluster=state.cluster,
+        snapshot=state.snapshot,
+        budgets=budgets,
+        nominations=state.nominations,
+        gate=state.rules.gate,
+        evict=calls.evict,
+        deallocate=prebind.deallocate,
+        messenger=messenger,
+        observer=observer,
+        timing=timing,
+        profiles=state.rules.profiles,
+    )
+
+
+def build_workers(
+    state: State,
+    binding: Binding,
+    preemption: Preemption,
+    shard: Shard | None,
+    *,
+    observer: FastPathObserver,
+    timing: Timing,
+) -> list[Worker]:
+    rules = state.rules
+    settings, views = rules.settings, rules.views(rules.profiles, state.snapshot)
+    return [
+        Worker(
+            index,
+            workers=settings.workers,
+            cluster=state.cluster,
+            snapshot=state.snapshot,
+            views=views,
+            binder=binding.binder,
+            failures=binding.failures,
+            candidates=settings.candidates,
+            observer=observer,
+            preemption=preemption,
+            shard=shard,
+            timing=timing,
+        )
+        for index in range(settings.workers)
+    ]
+
+
+def build_explainer(state: State, timing: Timing) -> Explainer:
+    rules = state.rules
+    return Explainer(
+        cluster=state.cluster,
+        snapshot=state.snapshot,
+        nominations=state.nominations,
+        history=state.history,
+        profiles=lambda: rules.profiles,
+        patience=lambda: rules.settings.max_in_unschedulable,
+        clock=timing.clock,
+        now=timing.now,
+    )

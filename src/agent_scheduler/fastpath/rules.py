@@ -1,0 +1,68 @@
+"""The settings and profiles in force, and what is made of profiles for this cluster and this shard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from agent_scheduler.binding.preemption import Gate
+from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
+from agent_scheduler.engine.queueing.backoff import BackoffSettings
+from agent_scheduler.engine.shards.membership import Membership, ShardingMode
+from agent_scheduler.engine.state.ledger import Ledger
+
+from .settings import FastPathSettings
+from .shard import within
+from .worker import Views
+
+
+class Rules:
+    """Owner of what a new configuration replaces. `settings` and `profiles`, by name, change together."""
+
+    def __init__(self, settings: FastPathSettings, ledger: Ledger, devices: Devices) -> None:
+        self._ledger = ledger
+        self._devices = devices
+        #: What keeps pods out of the queue while others are evicted for them.
+        self.gate = Gate()
+        #: Which nodes may be used, where they are shared.
+        self.membership = Membership()
+        self.settings = settings
+        self.profiles: Mapping[str, Profile] = self.seeing(settings.profiles)
+
+    def profile(self, name: str) -> Profile:
+        return self.profiles[name]
+
+    def adopt(self, settings: FastPathSettings, profiles: Mapping[str, Profile]) -> None:
+        """`profiles` are what `seeing` made of those of `settings`."""
+        self.settings, self.profiles = settings, profiles
+
+    def seeing(self, profiles: Iterable[Profile]) -> dict[str, Profile]:
+        """By name, with hints and gates that look at this cluster; for the nodes of the shard alone if that binds."""
+        seeing = {each.scheduler_name: each.seeing(self._ledger, self._devices) for each in profiles}
+        return within(self.membership, seeing) if self.settings.sharding is ShardingMode.HARD else seeing
+
+    def pre_enqueue(self, profiles: Mapping[str, Profile]) -> dict[str, tuple[PreEnqueue | Gate, ...]]:
+        """What keeps pods out of the queue, by profile."""
+        return {
+            name: (*profile.pre_enqueue, *((self.gate,) if profile.preemption is not None else ()))
+            for name, profile in profiles.items()
+        }
+
+    def views(self, profiles: Mapping[str, Profile], snapshot: Snapshot) -> Views:
+        """Those of the shard first, where other nodes are the second choice."""
+        chosen = [profiles]
+        if self.settings.sharding is ShardingMode.SOFT:
+            chosen.insert(0, within(self.membership, profiles))
+        return tuple(
+            {name: ClassViews(profile, snapshot) for name, profile in each.items()} for each in chosen
+        )
+
+
+def backoff(settings: FastPathSettings) -> BackoffSettings:
+    return BackoffSettings(
+        initial=settings.initial_backoff,
+        maximum=settings.max_backoff,
+        pop_from_backoff=settings.pop_from_backoff,
+    )

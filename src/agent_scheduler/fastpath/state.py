@@ -1,0 +1,101 @@
+"""The cluster as this scheduler knows it, and the pods that wait in it: what decisions read and binds change."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from agent_scheduler.binding.history import History
+from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.cluster.cluster import Cluster, ClusterObserver
+from agent_scheduler.cluster.resource_claims import ResourceClaims
+from agent_scheduler.cluster.storage import Storage
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.record import QueueRecorder
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.retry import Timing
+
+from .feed import Feed
+from .rules import Rules, backoff
+from .settings import FastPathSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Parts that all others share."""
+
+    rules: Rules
+    ledger: Ledger
+    cluster: Cluster
+    queue: SchedulingQueue[PodInfo]
+    feed: Feed
+    #: Set when the queue's next deadline has become earlier.
+    deadline_moved: asyncio.Event
+    history: History
+    storage: Storage
+    claims: ResourceClaims
+    snapshot: Snapshot
+    nominations: Nominations
+
+
+def build_state(
+    settings: FastPathSettings,
+    *,
+    messenger: KubeMessenger,
+    observer: ClusterObserver,
+    recorder: QueueRecorder | None,
+    timing: Timing,
+) -> State:
+    """`messenger` is told of pods that wait no more."""
+    ledger = Ledger()
+    devices = Devices(ledger.touch)
+    rules = Rules(settings, ledger, devices)
+    feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
+
+    def waits(uid: str) -> bool:
+        return cluster.waits(uid)
+
+    def settled(pod: PodInfo) -> None:
+        messenger.settled(pod)
+        history.leaves(pod.uid, gone=pod.uid not in cluster.pods)
+
+    queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+        clock=timing.clock,
+        hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
+        pre_enqueue=rules.pre_enqueue(rules.profiles),
+        backoff=backoff(settings),
+        max_in_unschedulable=settings.max_in_unschedulable,
+        max_urgent_retries=settings.max_urgent_retries,
+        pre_queueing_hints=settings.pre_queueing_hints,
+        on_ready=feed.wake,
+        on_deadline=deadline_moved.set,
+        recorder=recorder,
+        is_pending=waits,
+    )
+    feed.attach(queue)
+    cluster = Cluster(
+        ledger=ledger,
+        devices=devices,
+        queue=queue,
+        profiles=rules.profiles,
+        observer=observer,
+        settled=settled,
+    )
+    snapshot = Snapshot(ledger, cluster.handle)
+    return State(
+        rules=rules,
+        ledger=ledger,
+        cluster=cluster,
+        queue=queue,
+        feed=feed,
+        deadline_moved=deadline_moved,
+        history=history,
+        storage=Storage(cluster.catalogue, queue),
+        claims=ResourceClaims(devices, queue),
+        snapshot=snapshot,
+        nominations=Nominations(queue.nominator, ledger, snapshot, rules.profile),
+    )

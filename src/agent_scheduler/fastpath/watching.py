@@ -1,0 +1,76 @@
+"""What the fast path watches: nodes and pods, what they use, and what the plugins of its profiles read beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent_scheduler.cluster import informers
+from agent_scheduler.cluster.informers import Picture, PictureObserver
+from agent_scheduler.engine.framework.plugin import Profile, Reads
+from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
+from agent_scheduler.engine.preemption.budgets import Budgets
+from agent_scheduler.engine.shards.membership import ShardingMode
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
+
+from .shard import Shard
+from .state import State
+
+
+class Watching:
+    """Owner of the informers, of the classes of pods that they read, and of the disruption budgets."""
+
+    def __init__(
+        self, state: State, *, transport: Transport, observer: PictureObserver, timing: Timing
+    ) -> None:
+        self._cluster = state.cluster
+        self._classes = PodClasses()
+        self.budgets = Budgets()
+        self.picture = Picture(
+            [
+                informers.nodes(state.cluster, self._classes),
+                informers.pods(state.cluster, self._classes),
+                informers.namespaces(state.cluster),
+                informers.budgets(self.budgets),
+                *state.storage.kinds(),
+                *state.claims.kinds(),
+            ],
+            transport=transport,
+            times=state.rules.settings.watch_times,
+            timing=timing,
+            observer=observer,
+            burst=state.queue.burst,
+        )
+        self.read_for(state.rules.profiles)
+
+    def read_for(self, profiles: Mapping[str, Profile]) -> None:
+        """See that what the plugins of these profiles read is there, now or soon."""
+
+        def reading(what: Reads) -> frozenset[str]:
+            return frozenset(name for name, profile in profiles.items() if what in profile.reads)
+
+        images, before = reading(Reads.IMAGES), self._classes.images_for
+        self._classes.images_for = images
+        if images != before:
+            self.picture.read_again("Pod")
+        if bool(images) != bool(before):
+            self.picture.read_again("Node")
+        take_timeouts(profiles, self._cluster.devices)
+        self._cluster.owners.schedulers = reading(Reads.OWNERS)
+        if self._cluster.owners.schedulers:
+            self.picture.also(informers.owners(self._cluster))
+
+
+def build_shard(state: State, picture: Picture) -> Shard | None:
+    """None where all nodes are this scheduler's."""
+    rules = state.rules
+    if rules.settings.sharding is ShardingMode.NONE:
+        return None
+    return Shard(
+        rules.settings.sharding,
+        rules.membership,
+        ledger=state.ledger,
+        queue=state.queue,
+        caught_up=lambda version: picture.catch_up("Pod", version),
+    )
