@@ -20,7 +20,7 @@ class LoopLag:
         observe: Callable[[float], None],
         *,
         loop: asyncio.AbstractEventLoop,
-        interval: float = 0.01,
+        interval: float = 0.02,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe = observe
