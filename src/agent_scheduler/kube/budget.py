@@ -46,7 +46,6 @@ class TokenBucket:
             # Nobody was counted.
             self._tokens = rate[1]
         self._qps, self._burst = rate
-        self._tokens = min(self._burst, self._tokens)
 
     def _gain(self) -> None:
         now = self._timing.clock()

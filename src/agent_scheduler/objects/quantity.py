@@ -98,8 +98,8 @@ def milli_value(quantity: str | int | float) -> int:
 
 
 def _number(quantity: object) -> str:
-    # The API takes bare numbers too; bool is an int to Python but never a quantity.
-    if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
+    # The API takes bare numbers, too. A bool is an int to Python; as text it is refused like any other.
+    if not isinstance(quantity, str | int | float):
         raise QuantityError(repr(quantity), "form")
     return repr(quantity) if not isinstance(quantity, str) else quantity
 

@@ -14,6 +14,8 @@ from agent_scheduler.engine.plugins.inter_pod_affinity import InterPodAffinity
 from agent_scheduler.engine.plugins.node_declared_features import NodeDeclaredFeatures
 from agent_scheduler.engine.plugins.node_name import NodeName
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
+from agent_scheduler.engine.plugins.node_unschedulable import NodeUnschedulable
+from agent_scheduler.engine.plugins.taint_toleration import TaintToleration
 from agent_scheduler.engine.plugins.volume_restrictions import VolumeRestrictions
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
@@ -125,6 +127,45 @@ def test_any_new_node_wakes_a_pod_that_only_avoids_others(labels: dict[str, str]
     """In a domain of its own, or in none, there is nobody to avoid."""
     pod = waiting(affinity=required("podAntiAffinity", term()))
     assert wakes(InterPodAffinity(), pod, ev.NODE_ADD, None, node("n", labels=labels))
+
+
+TAINT = {"key": "k", "effect": "NoSchedule"}
+OTHER = {"key": "other", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (None, [], True),
+        (None, [TAINT], False),
+        ([TAINT], [], True),
+        ([TAINT, OTHER], [TAINT], False),
+        ([], [{"key": "soft", "effect": "PreferNoSchedule"}], False),
+    ],
+)
+def test_a_node_wakes_whom_taints_refused_when_all_that_are_left_are_tolerated(
+    before: Any, after: Any, expected: bool
+) -> None:
+    old, new = (None if taints is None else node("n", taints=taints) for taints in (before, after))
+    event = ev.NODE_ADD if old is None else ev.NODE_UPDATE_TAINT
+    assert wakes(TaintToleration(), waiting(), event, old, new) is expected
+    tolerant = waiting(tolerations=[{"key": "k", "operator": "Exists"}])
+    tolerates = before in (None, [TAINT, OTHER])
+    assert wakes(TaintToleration(), tolerant, event, old, new) is tolerates
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [(None, False, True), (None, True, False), (True, False, True), (False, False, False)],
+)
+def test_a_node_wakes_whom_a_cordon_refused_when_it_comes_open_or_is_opened(
+    before: bool | None, after: bool, expected: bool
+) -> None:
+    old, new = (
+        None if cordoned is None else node("n", unschedulable=cordoned) for cordoned in (before, after)
+    )
+    event = ev.NODE_ADD if old is None else ev.NODE_UPDATE_TAINT
+    assert wakes(NodeUnschedulable(), waiting(), event, old, new) is expected
 
 
 def test_a_node_of_another_zone_wakes_whom_volume_zone_refused_and_one_of_another_rack_does_not() -> None:

@@ -301,6 +301,22 @@ async def test_a_write_of_a_claim_whose_answer_is_lost_is_not_made_twice(ending:
             await until(lambda: nothing_assumed(running))
 
 
+@pytest.mark.parametrize("ending", ["/status", ""])
+async def test_all_claims_of_a_pod_are_written_though_an_answer_for_the_first_is_lost(ending: str) -> None:
+    async with devices("n1") as found:
+        for claim in ("c", "d"):
+            await found.add_claim(claim)
+        faulty = Faulty(found.cluster.transport, "PATCH", f"resourceclaims/c{ending}", 1, None)
+        async with scheduling(faulty) as running:
+            both = [{"name": claim, "resourceClaimName": claim} for claim in ("c", "d")]
+            await found.cluster.add_pod("p", resourceClaims=both)
+            await until(lambda: all_placed(found, 1))
+            assert faulty.left == 0
+            await found.audit()
+            assert running.reports.problems == []
+            await until(lambda: nothing_assumed(running))
+
+
 async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
@@ -328,6 +344,37 @@ async def test_a_claim_that_cannot_be_written_leaves_nothing_reserved_and_is_tri
             await until(lambda: all_placed(found, 1))
             await found.audit()
             await until(lambda: nothing_assumed(running))
+
+
+class Waiting(Faulty):
+    """Requests of the kind are sent only when they may `go`."""
+
+    def __init__(self, inner: Transport, method: str, ending: str) -> None:
+        super().__init__(inner, method, ending, 0, None)
+        self.go = asyncio.Event()
+        self.came = False
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if method == self.method and path.endswith(self.ending):
+            self.came = True
+            await self.go.wait()
+        return await super().request(method, path, **more)
+
+
+async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_ends() -> None:
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        waiting = Waiting(found.cluster.transport, "PATCH", "resourceclaims/c/status")
+        async with scheduling(waiting) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: waiting.came)
+            ending = asyncio.create_task(running.stop(grace=10.0))
+            await asyncio.sleep(0.05)
+            assert not running.scheduling.done()
+            waiting.go.set()
+            await ending
+            assert await all_placed(found, 1)
+            await found.audit()
 
 
 async def test_a_refused_bind_takes_the_reservation_back() -> None:

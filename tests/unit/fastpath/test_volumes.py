@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
+from agent_scheduler.cluster.storage import Storage as Watched
+from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeBindingArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.kube.transport import Headers, NotSent, OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
@@ -596,3 +601,24 @@ async def test_a_node_with_all_volumes_that_it_can_have_is_cleared_of_as_many_po
             [left] = {"one", "two"} - {victim}
             await until(lambda: _placed(world, left, "three"))
             assert running.reports.counts["victims"] == 1 and not running.reports.failures
+
+
+def test_who_waits_for_a_claim_is_told_of_each_change_of_it_and_of_a_volume_for_it() -> None:
+    known = Watched(Catalogue(), SchedulingQueue(clock=lambda: 0.0, hint_maps={}))
+    kinds = {kind.name: kind for kind in known.kinds()}
+    metadata = {"name": "data", "namespace": "default", "uid": "c", "resourceVersion": "1"}
+    claim = {"metadata": metadata, "spec": {"storageClassName": "late"}}
+    bound = {"metadata": metadata | {"resourceVersion": "2"}, "spec": claim["spec"] | {"volumeName": "v"}}
+    reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": "c"}
+    volume = {"metadata": {"name": "v", "uid": "v", "resourceVersion": "3"}, "spec": {"claimRef": reference}}
+
+    def is_told(kind: Resource, body: Any) -> bool:
+        with known.changes.of((("default", "data"),)) as changed:
+            kinds[kind.value].set(kinds[kind.value].read(json.dumps(body).encode()))
+            return changed.is_set()
+
+    assert is_told(Resource.PERSISTENT_VOLUME_CLAIM, claim)
+    assert is_told(Resource.PERSISTENT_VOLUME_CLAIM, bound)
+    assert is_told(Resource.PERSISTENT_VOLUME, volume)
+    other = volume | {"metadata": {"name": "w", "uid": "w", "resourceVersion": "4"}, "spec": {}}
+    assert not is_told(Resource.PERSISTENT_VOLUME, other)

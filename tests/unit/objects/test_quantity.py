@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, milli_value, value
+from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, milli_value, parse, value
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,13 @@ def test_bytes_survive_whatever_their_spelling(amount: int) -> None:
     assert value(str(amount)) == amount
     assert value(f"{amount}000m") == amount
     assert milli_value(f"{amount}m") == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [("", "form"), ("one", "form"), (".", "number"), ("1" * 1001, "number"), ("1ki", "suffix")],
+)
+def test_what_is_wrong_with_a_text_is_told(text: str, part: str) -> None:
+    with pytest.raises(QuantityError) as refused:
+        parse(text)
+    assert refused.value.part == part
