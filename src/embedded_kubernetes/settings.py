@@ -75,9 +75,22 @@ class Settings:
     faults: Faults | None = None
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        if self.authorization_mode not in MODES:
+            why = f"must be one of {', '.join(MODES)}, not {self.authorization_mode}"
+            raise SettingError("authorization_mode", why)
+        for user in self.users.values():
+            if not isinstance(user, User):
+                raise SettingError("users", f"must be embedded_kubernetes.User by token, not {user!r}")
+        self.node_amounts()
+        self.controller_names()
+        if self.rbac and not self.token:
+            self.token = secrets.token_urlsafe(24)
+
+    def _check_numbers(self) -> None:
         for name in ("port", "nodes", "devices_per_node", "device_nodes"):
             value = getattr(self, name)
-            if value is not None and type(value) is not int:
+            if type(value) is not int and not (name == "device_nodes" and value is None):
                 raise SettingError(name, f"must be a whole number, not {value!r}")
         seconds = self.device_attach_seconds
         if seconds is not None and not isinstance(seconds, int | float):
@@ -87,13 +100,6 @@ class Settings:
                 raise SettingError(name, f"must be at least 0, not {getattr(self, name)}")
         if self.port not in range(65536):
             raise SettingError("port", f"must be from 0 to 65535, not {self.port}")
-        if self.authorization_mode not in MODES:
-            why = f"must be one of {', '.join(MODES)}, not {self.authorization_mode}"
-            raise SettingError("authorization_mode", why)
-        self.node_amounts()
-        self.controller_names()
-        if self.rbac and not self.token:
-            self.token = secrets.token_urlsafe(24)
 
     @property
     def rbac(self) -> bool:

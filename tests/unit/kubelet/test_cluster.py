@@ -145,6 +145,8 @@ def test_nodes_are_spread_over_zones_and_have_gpus_only_if_asked() -> None:
         ({"node_cpu": "lots"}, "node_cpu: invalid quantity 'lots'"),
         ({"node_pods": -1}, "node_pods: must be at least 0, not -1"),
         ({"nodes": "3"}, "nodes: must be a whole number, not '3'"),
+        ({"nodes": None}, "nodes: must be a whole number, not None"),
+        ({"users": {"t": "alice"}}, "users: must be embedded_kubernetes.User by token, not 'alice'"),
         ({"device_attach_seconds": "3"}, "device_attach_seconds: must be a number, not '3'"),
     ],
 )
