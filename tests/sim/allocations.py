@@ -127,10 +127,10 @@ class Allocations:
             return
         start, tell, add, states = prebind.start, prebind._tell, queue.add, self._world.states
 
-        def started(result: Any, node_name: str, reserved: Any, filters: Any) -> None:
+        def started(result: Any, node_name: str, reserved: Any) -> None:
             if reserved.claims is not None:
                 self._judge(process, fast_path, reserved.claims)
-            start(result, node_name, reserved, filters)
+            start(result, node_name, reserved)
 
         def told(result: Any, node_name: str, problem: str) -> None:
             if problem and not fast_path.cluster.waits(result.pod.uid):

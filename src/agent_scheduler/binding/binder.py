@@ -51,7 +51,6 @@ class Choice(NamedTuple):
 
     candidate: Candidate
     reserved: Reserved | None
-    filters: Sequence[CompiledFilter]
 
 
 class BindCalls(Protocol):
@@ -232,7 +231,7 @@ class Binder:
         self._messenger.binding(pod)
         if choice.reserved is not None and self._prebind is not None:
             self._idle.clear()
-            self._prebind.start(result, choice.candidate.node_name, choice.reserved, choice.filters)
+            self._prebind.start(result, choice.candidate.node_name, choice.reserved)
         else:
             self._accept(result, choice.candidate.node_name)
 
@@ -264,7 +263,7 @@ class Binder:
             self._observer.judged(
                 verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
             )
-            return None if candidate is None else Choice(candidate, reserved, filters or ())
+            return None if candidate is None else Choice(candidate, reserved)
 
     def _give_back(self, result: ScheduleResult) -> None:
         """What is reserved for a pod with claims is no longer, or is its own by now."""

@@ -32,20 +32,13 @@ from agent_scheduler.engine.decide.compiled import (
     first_refusing,
 )
 from agent_scheduler.engine.decide.decide import Candidate
-from agent_scheduler.engine.dra.allocator import Refused as DevicesRefused
 from agent_scheduler.engine.dra.extended_claim import DELETED
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL
 from agent_scheduler.engine.dra.reservation import Reservation as ClaimReservation
-from agent_scheduler.engine.dra.reservation import reserve as reserve_claims
-from agent_scheduler.engine.framework.plugin import Depends, Profile
-from agent_scheduler.engine.plugins.volume_binding import VolumeBinding
+from agent_scheduler.engine.framework.plugin import Depends, Profile, Reserve
 from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.volumes.claims import Refused as VolumesRefused
-from agent_scheduler.engine.volumes.reservation import (
-    Reservation,
-    reserve,
-)
+from agent_scheduler.engine.volumes.reservation import Reservation as VolumeReservation
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.retry import Timing
@@ -88,8 +81,10 @@ class ClaimCalls(Protocol):
 class Reserved(NamedTuple):
     """What was taken for a pod and has to be written before its bind."""
 
-    volumes: Reservation | None
+    volumes: VolumeReservation | None
     claims: ClaimReservation | None
+    #: Seconds that the volumes may take to be bound.
+    timeout: float
 
 
 class Unavailable(NamedTuple):
@@ -104,7 +99,6 @@ class _Job:
     result: ScheduleResult
     node_name: str
     reserved: Reserved
-    timeout: float
 
 
 class _Work(NamedTuple):
@@ -191,26 +185,31 @@ class PreBind:
         self, result: ScheduleResult, candidate: Candidate, filters: Sequence[CompiledFilter]
     ) -> Reserved | Unavailable | None:
         """Take what the pod needs of the candidate; None where there is nothing that has to be written."""
-        node, cls, pod = self._cluster.ledger.node(candidate.node_name), result.cls, result.pod
+        node, pod = self._cluster.ledger.node(candidate.node_name), result.pod
         if node is None:
             return UNAVAILABLE
-        volumes: Reservation | None = None
-        if cls.volumes is not None and _binding(filters) is not None:
-            taken = reserve(cls.volumes, self._cluster.catalogue, node, pod.uid)
-            if isinstance(taken, VolumesRefused):
-                return UNAVAILABLE
-            volumes = None if taken.all_bound else taken
+        volumes: VolumeReservation | None = None
         claims: ClaimReservation | None = None
-        if cls.claims is not None and not cls.claims.is_empty:
-            found = reserve_claims(
-                pod.claims, cls.claims, self._cluster.devices, node, pod_ref(pod), at=time_text(self._now())
-            )
-            if isinstance(found, DevicesRefused):
-                self._storage.give_back(pod.uid)
+        timeout, at = 0.0, time_text(self._now())
+        for each in filters:
+            if not isinstance(each.plugin, Reserve):
+                continue
+            taken = each.plugin.reserve(each.state, pod, node, at)
+            if taken is None:
+                if volumes is not None:
+                    self._storage.give_back(pod.uid)
+                if claims is not None:
+                    self._claims.give_back(pod.uid)
                 return UNAVAILABLE
-            if found.parts or found.promise is not None or self._names(pod):
-                claims = found
-        return None if volumes is None and claims is None else Reserved(volumes, claims)
+            if isinstance(taken, VolumeReservation):
+                volumes, timeout = taken, each.plugin.prebind_timeout
+            else:
+                claims = taken
+        if volumes is not None and volumes.all_bound:
+            volumes = None
+        if claims is not None and not (claims.parts or claims.promise is not None or self._names(pod)):
+            claims = None
+        return None if volumes is None and claims is None else Reserved(volumes, claims, timeout)
 
     def give_back(self, pod: PodInfo) -> None:
         """What the pod still counts on is for others, but for what has been written."""
@@ -266,16 +265,9 @@ class PreBind:
 
     # ---- beside
 
-    def start(
-        self,
-        result: ScheduleResult,
-        node_name: str,
-        reserved: Reserved,
-        filters: Sequence[CompiledFilter],
-    ) -> None:
+    def start(self, result: ScheduleResult, node_name: str, reserved: Reserved) -> None:
         """Have the claims written; the pod is assumed on the node already."""
-        plugin = _binding(filters) if reserved.volumes is not None else None
-        job = _Job(result, node_name, reserved, plugin.bind_timeout if plugin is not None else 0.0)
+        job = _Job(result, node_name, reserved)
         self._begin(reserved.volumes is None)
         if reserved.volumes is None and self._only_reserves(result.pod, reserved.claims):
             self._at_once.add(job)
@@ -444,7 +436,9 @@ class PreBind:
     async def _write_all(self, job: _Job, halted: Halted | None) -> str:
         """What went wrong; empty once all is written and there."""
         if job.reserved.volumes is not None:
-            problem = await self._volumes.write(job.result.pod, job.reserved.volumes, timeout=job.timeout)
+            problem = await self._volumes.write(
+                job.result.pod, job.reserved.volumes, timeout=job.reserved.timeout
+            )
             if problem:
                 return f'running PreBind plugin "VolumeBinding": {problem}'
         if job.reserved.claims is not None:
@@ -508,10 +502,3 @@ class PreBind:
 
 async def _run(work: _Work) -> None:
     await work.run()
-
-
-def _binding(filters: Sequence[CompiledFilter]) -> VolumeBinding | None:
-    for each in filters:
-        if isinstance(each.plugin, VolumeBinding):
-            return each.plugin
-    return None

@@ -14,6 +14,7 @@ import pytest
 from agent_scheduler.binding import calls, prebind
 from agent_scheduler.engine.dra import catalogue
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
+from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
@@ -672,3 +673,15 @@ async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event(
         # Others go on meanwhile.
         await found.cluster.add_pod("plain")
         await until(lambda: all_placed(found, 1))
+
+
+async def test_a_profile_without_the_plugin_takes_no_devices() -> None:
+    """As kube-scheduler: no Reserve and no PreBind without DynamicResources. Who disables it answers for the claims."""
+    without = {"multiPoint": PluginSet(disabled=("DynamicResources",))}
+    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=without))
+    async with devices("n1") as found, scheduling(found.cluster.transport, profiles=(profile,)) as running:
+        await found.add_claim("c")
+        await found.add_pod("p", claim="c")
+        await until(lambda: running.reports.attempts["scheduled"])
+        assert await found.reserved("c") == []
+        assert not running.fast_path.cluster.devices.assumed

@@ -15,6 +15,7 @@ gives one number a node. The contracts below are what lets answers be kept from 
 from __future__ import annotations
 
 import enum
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -22,13 +23,16 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..dra.catalogue import Devices
+from ..dra.reservation import Reservation as ClaimReservation
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from ..events.prehints import own_pod
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
+from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
+from ..volumes.reservation import Reservation as VolumeReservation
 from .handle import Handle
 
 MAX_NODE_SCORE = 100
@@ -117,6 +121,29 @@ class Filter(Protocol):
     def missing(self, state: Any, nodes: Columns, row: int) -> str:
         """What `row`, which is refused, lacks, in numbers where there are any; for explanations."""
         return ", ".join(self.reasons(state, nodes, np.array((row,), dtype=np.intp)))
+
+
+class Reserve(Filter):
+    """A filter that takes more of a node for a pod than room: volumes, or devices (kube-scheduler's Reserve).
+
+    Its yes is kept by the binder, which has `reserve` take what the pod needs in the step that assumes the pod there,
+    has written what was taken before the pod is bound (kube-scheduler's PreBind), and gives it back if an attempt
+    fails. Which request that takes is the matter of `binding`, so these two kinds are all that can be taken.
+    """
+
+    @property
+    @abstractmethod
+    def prebind_timeout(self) -> float:
+        """Seconds that what was taken may take to be written and ready."""
+
+    @abstractmethod
+    def reserve(
+        self, state: Any, pod: PodInfo, node: NodeInfo, at: str
+    ) -> VolumeReservation | ClaimReservation | None:
+        """Take what the pod needs of the node, as the cluster is now; None: it is not to be had, and nothing is taken.
+
+        `state` is what `prepare` gave. `at`: the time, as the API has it.
+        """
 
 
 class Score(Protocol):

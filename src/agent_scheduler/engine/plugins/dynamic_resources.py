@@ -24,19 +24,21 @@ from ..dra.demand import missing
 from ..dra.explaining import lacking
 from ..dra.hints import Hints
 from ..dra.plans import plan_of
+from ..dra.reservation import Reservation, reserve
 from ..events.hints import ClusterEventWithHint
 from ..framework.args import DynamicResourcesArgs
 from ..framework.handle import Handle
 from ..framework.plugin import (
     Depends,
-    Filter,
     PodRejected,
     Profile,
+    Reserve,
     Score,
     default_normalize,
 )
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
+from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand, PodRef
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
@@ -64,7 +66,7 @@ class State(NamedTuple):
         return self.answer(nodes, row, budget if budget.left >= _ONE_ROW else Budget(_ONE_ROW))
 
 
-class DynamicResources(Filter):
+class DynamicResources(Reserve):
     """Without `devices` no pod is kept from the queue but for claims that its own status says are not there, and every
     event wakes."""
 
@@ -83,8 +85,7 @@ class DynamicResources(Filter):
         return self._args.filter_timeout
 
     @property
-    def binding_timeout(self) -> float:
-        """Seconds that devices may take to become ready once they are allocated."""
+    def prebind_timeout(self) -> float:
         return self._args.binding_timeout
 
     def seeing(self, ledger: Ledger, devices: Devices) -> DynamicResources:
@@ -142,6 +143,11 @@ class DynamicResources(Filter):
             return ""
         return lacking(found, state.demand, state.devices, node)
 
+    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> Reservation | None:
+        ref = PodRef(pod.namespace, pod.name, pod.uid)
+        found = reserve(pod.claims, state.demand, state.devices, node, ref, at=at)
+        return None if isinstance(found, Refused) else found
+
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return self._hints.events()
 
@@ -155,7 +161,7 @@ def take_timeouts(profiles: Mapping[str, Profile], devices: Devices) -> None:
         if isinstance(plugin, DynamicResources)
     }
     devices.filter_timeouts = {name: plugin.filter_timeout for name, plugin in plugins.items()}
-    devices.binding_timeouts = {name: plugin.binding_timeout for name, plugin in plugins.items()}
+    devices.binding_timeouts = {name: plugin.prebind_timeout for name, plugin in plugins.items()}
 
 
 class DynamicResourcesScore(Score):

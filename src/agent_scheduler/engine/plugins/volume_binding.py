@@ -13,30 +13,38 @@ from typing import NamedTuple
 from ..events.hints import ClusterEventWithHint
 from ..framework.args import VolumeBindingArgs
 from ..framework.handle import Handle
-from ..framework.plugin import Depends, Filter, PodRejected, Score
+from ..framework.plugin import Depends, PodRejected, Reserve, Score
 from ..rules import storage_scoring as scoring
 from ..rules.curve import rates_of
 from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
+from ..state.podinfo import PodInfo
+from ..state.podvolumes import PodVolumes
 from ..volumes import binding
 from ..volumes.catalogue import Catalogue
 from ..volumes.claims import Refused
 from ..volumes.hints import binding_events, volumes_of
+from ..volumes.reservation import Reservation, reserve
 
 
 class State(NamedTuple):
+    volumes: PodVolumes
     plan: binding.Plan
     catalogue: Catalogue
 
 
-class VolumeBinding(Filter):
+class VolumeBinding(Reserve):
     name = binding.NAME
     depends = Depends.NODE
     reads_requests = False
 
     def __init__(self, args: VolumeBindingArgs | None = None) -> None:
-        #: Seconds that a pod's claims may take to be bound once its node is chosen.
-        self.bind_timeout = float((args or VolumeBindingArgs()).bind_timeout_seconds)
+        self._args = args or VolumeBindingArgs()
+
+    @property
+    def prebind_timeout(self) -> float:
+        return float(self._args.bind_timeout_seconds)
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
         if pod.volumes is None:
@@ -45,13 +53,17 @@ class VolumeBinding(Filter):
         found = binding.plan(pod.volumes, catalogue)
         if isinstance(found, Refused):
             raise PodRejected(found.message)
-        return None if found is None else State(found, catalogue)
+        return None if found is None else State(pod.volumes, found, catalogue)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
         return binding.feasible(state.plan, state.catalogue, nodes, rows)
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return binding.reasons(state.plan, state.catalogue, nodes, rows)
+
+    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> Reservation | None:
+        found = reserve(state.volumes, state.catalogue, node, pod.uid)
+        return None if isinstance(found, Refused) else found
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return binding_events(volumes_of)
@@ -75,7 +87,7 @@ class VolumeBindingScore(Score):
         found = binding.plan(pod.volumes, catalogue)
         if found is None or isinstance(found, Refused) or found.all_bound:
             return None
-        return State(found, catalogue)
+        return State(pod.volumes, found, catalogue)
 
     def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
         assert self._rates is not None, "without a shape there is no state"
