@@ -274,3 +274,14 @@ def test_a_refused_pod_that_somebody_else_bound_leaves_the_queue() -> None:
     world.seen(body, nodeName="n1")
     assert world.queue.where(pod.uid) is None
     assert sum(world.queue.pending()) == 0
+
+
+def test_a_nomination_that_others_made_holds_again_when_the_bind_there_comes_to_nothing() -> None:
+    world = World("n1")
+    body = pod_json("p", requests={"cpu": "1"})
+    pod = world.assumed(body, "n1")
+    body["status"] = {"nominatedNodeName": "n1"}
+    world.seen(body)
+    assert world.queue.nominator.node_of(pod.uid) == ""
+    world.cluster.forget(pod)
+    assert world.queue.nominator.node_of(pod.uid) == "n1"

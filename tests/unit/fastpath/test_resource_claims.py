@@ -408,7 +408,10 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
             await until(lambda: nothing_assumed(running))
 
 
-async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_for_a_second_claim() -> None:
+@pytest.mark.parametrize("put_off", [False, True])
+async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_for_a_second_claim(
+    put_off: bool,
+) -> None:
     """The API server would take it. Whoever allocates from the same pools is seen before the last write, or never."""
     async with devices("n1", "n2", per_node=1) as found:
         await found.add_claim("c")
@@ -417,8 +420,12 @@ async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_fo
 
         class Rival(Faulty):
             async def request(self, method: str, path: str, **more: Any) -> Response:
-                answer = await self.inner.request(method, path, **more)
-                if method == "PATCH" and path.endswith("/c") and not taken:
+                struck = method == "PATCH" and path.endswith("/c/status" if put_off else "/c") and not taken
+                if struck and put_off:
+                    answer = Response(429, b'{"kind":"Status","apiVersion":"v1","code":429}', Headers(()))
+                else:
+                    answer = await self.inner.request(method, path, **more)
+                if struck:
                     books = running.fast_path.cluster.devices
                     assumed = books.assumed.get(("default", "c"))
                     assert assumed is not None and assumed.allocation is not None

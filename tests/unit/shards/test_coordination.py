@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from agent_scheduler.kube.changes import MODIFIED, Change
 from agent_scheduler.kube.retry import Backoff
-from agent_scheduler.objects.shard import NODE_SHARDS
+from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.shards import coordinator
 from embedded_kubernetes.errors import ApiError, conflict
 from embedded_kubernetes.requests import Disturbance, Request
@@ -362,6 +364,19 @@ async def test_while_a_shard_cannot_be_read_nothing_is_claimed(monkeypatch: pyte
         assert await shared.in_use("a") == ""
         await shared.write_status("volcano", nodesInUse=["n0"])
         await until(lambda: decides_on(runtime, "n1"))
+
+
+async def test_news_from_before_a_claim_was_written_do_not_count_as_its_erasure() -> None:
+    """The watch may be slower than the answer to the write."""
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", [])
+        before = await shared.cluster.call("GET", f"{NODE_SHARDS}/a")
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        assert runtime.coordinator is not None
+        shard = msgspec.json.decode(before.body, type=NodeShard)
+        runtime.coordinator._notice([Change(MODIFIED, shard, None)])
+        assert decides_on(runtime, "n0")
 
 
 async def test_what_is_told_already_is_not_told_again() -> None:
