@@ -145,6 +145,11 @@ class Backups:
                     subscriber(event)
         finally:
             self.restoring = False
+        # Pods that node agents look at anew have not ended, and nothing that belongs to them has to go.
+        jobs = self._world.api.collector._jobs
+        there = {record.uid for record in store.tables[PODS].scan("")}
+        for job in [each for each in jobs if each[0] == "gone" and each[2] in there]:
+            del jobs[job]
 
     def _differences(self, name: Name, table: Table, then: dict[str, Record]) -> list[tuple[Table, Event]]:
         """Make the table what it was; gives what those see who follow it by themselves."""

@@ -18,7 +18,42 @@ FOUND = [
     ),
 ]
 
+#: With the faults that it takes.
+FOUND_WITH = [
+    pytest.param(
+        "devices",
+        706109,
+        ("not_attached", "crash", "slow", "reload", "rolled_back"),
+        id="two pods keep a claim for one another whose devices failed, after their scheduler was killed",
+    ),
+    pytest.param(
+        "devices",
+        706115,
+        ("not_attached", "crash", "slow", "reload", "rolled_back"),
+        id="the garbage collector takes the claims of pods that are told of anew as the store goes back",
+    ),
+    pytest.param(
+        "devices",
+        706150,
+        ("not_attached", "crash", "slow", "reload", "rolled_back"),
+        id="a claim is reserved for a pod whose profile was taken away",
+    ),
+    pytest.param(
+        "sharded",
+        706037,
+        ("slow", "crash", "owner_gone", "lost_after", "rolled_back"),
+        id="revisions are raised by a second restore before anybody has noticed the first",
+    ),
+]
+
 
 @pytest.mark.parametrize(("scenario", "seed"), FOUND)
 def test_a_world_that_failed_once_breaks_no_promise(scenario: str, seed: int) -> None:
     assert run(Options(seed=seed, scenario=scenario)).violations == []
+
+
+@pytest.mark.parametrize(("scenario", "seed", "faults"), FOUND_WITH)
+def test_a_world_that_failed_once_with_these_faults_breaks_no_promise(
+    scenario: str, seed: int, faults: tuple[str, ...]
+) -> None:
+    assert run(Options(seed=seed, scenario=scenario, faults=faults)).violations == []

@@ -17,11 +17,12 @@ from agent_scheduler.engine.dra.reservation import (
     Write,
     deallocated,
     due,
+    is_last,
     is_overtaken,
     taken_back,
     to_deallocate,
 )
-from agent_scheduler.engine.state.podclaims import ClaimKey, Demand
+from agent_scheduler.engine.state.podclaims import ClaimKey, Demand, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure, FailureClass
@@ -228,16 +229,33 @@ class ClaimWriter:
                     return
                 await heard(changed)
 
-    async def deallocate(self, claim: ClaimInfo, *, wanted: Callable[[], bool]) -> Failure | None:
-        """Take a claim's allocation away. None, or why not. Whoever is to write the claim waits until that is known."""
+    async def deallocate(
+        self, claim: ClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
+    ) -> Failure | None:
+        """Take a claim's allocation away, or the pod out of those that it is reserved for if there are others. None, or
+        why not. Whoever is to write the claim waits until that is known."""
+        devices = self._devices
         async with self._turns.of(claim.key):
-            patched = await self._send(deallocated(claim), wanted)
-            if patched.failure is None:
-                self._devices.given_back(claim.key, patched.resource_version)
+            # Others who were to be taken out of it may have been by now, and the watch may have told of that before.
+            seen, alone = devices.claim(claim.key), is_last(claim, devices, pod)
+            others_came = not alone and frozenset(claim.reserved_for) <= {pod.uid}
+            if seen is None or _use(seen) != _use(claim) or others_came:
+                return Failure(FailureClass.CONFLICT, message="it is no longer what it was")
+            version = devices.latest_version(claim.key)
+            write = deallocated(seen, version) if alone else taken_back(claim.key, claim.uid, pod, version)
+            patched = await self._send(write, wanted)
+            if patched.failure is None and alone:
+                devices.given_back(claim.key, patched.resource_version)
+            elif patched.failure is None:
+                devices.taken_back(claim.key, pod.uid, patched.resource_version)
             return patched.failure
 
+    def is_last(self, claim: ClaimInfo, pod: PodInfo) -> bool:
+        """Whether nobody but the pod has the claim reserved."""
+        return is_last(claim, self._devices, pod_ref(pod))
+
     def to_deallocate(self, demand: Demand, pod: PodInfo) -> ClaimInfo | None:
-        """A claim that keeps the pod from nodes and that nobody else uses or is about to change."""
+        """A claim that keeps the pod from nodes, and that nobody else uses, or nobody can, or is about to change."""
         claim = to_deallocate(demand, self._devices, pod_ref(pod))
         return None if claim is not None and claim.key in self._turns else claim
 
@@ -245,6 +263,11 @@ class ClaimWriter:
         return await self._patch(
             _path(write), write.body, wanted=wanted, strategic=write.strategic, after=after
         )
+
+
+def _use(claim: ClaimInfo) -> tuple[object, ...]:
+    """What is to be had of it."""
+    return claim.uid, claim.allocation, claim.binding
 
 
 def _path(write: Write) -> str:

@@ -236,12 +236,13 @@ class PreBind:
                 begun = begun or pod.uid not in self._cluster.ledger.placements
                 return begun and self._cluster.waits(pod.uid)
 
-            failure = await self._writer.deallocate(claim, wanted=wanted)
+            failure = await self._writer.deallocate(claim, pod_ref(pod), wanted=wanted)
             # What else became of the claim the watch tells.
             return failure is None or failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND)
 
+        said = DEALLOCATED if self._writer.is_last(claim, pod) else STILL
         self._insist(pod, send)
-        return DEALLOCATED
+        return said
 
     def _insist(self, pod: PodInfo, send: Callable[[], Awaitable[bool]]) -> None:
         """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up."""

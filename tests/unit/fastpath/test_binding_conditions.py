@@ -245,6 +245,34 @@ async def test_an_allocated_claim_whose_devices_did_not_become_ready_is_given_ba
             assert running.reports.counts["after flush"] == 0
 
 
+async def test_pods_that_share_a_claim_whose_devices_failed_do_not_keep_it_for_one_another() -> None:
+    """As their scheduler has left them that ended before it took anything back."""
+    async with devices("n1", attaching=Attaching(None)) as found:
+        await found.add_claim("c")
+        names = ("p", "q")
+        for name in names:
+            await found.add_pod(name, claim="c")
+        pods = await found.cluster.pods()
+        users = [{"resource": "pods", "name": name, "uid": pods[name]["metadata"]["uid"]} for name in names]
+        await _allocate(found, "c", at="2099-01-01T00:00:00Z")
+        await found.cluster.ask(
+            "PATCH", f"{CLAIMS}/c/status", {"status": {"reservedFor": users}}, content_type=MERGE
+        )
+        await report(found, "c", ATTACH_FAILED)
+        async with scheduling(found.cluster.transport) as running:
+
+            async def both() -> bool:
+                claim = (await found.claims())["c"]
+                return not claim["status"].get("devices") and await found.reserved("c") == ["p", "q"]
+
+            await until(both)
+            await report(found, "c", ATTACHED)
+            await until(lambda: all_placed(found, 2))
+            await found.audit()
+            await until(lambda: nothing_assumed(running))
+            assert running.reports.counts["after flush"] == 0
+
+
 async def _allocate(found: Devices, claim: str, *, at: str) -> None:
     """As a scheduler did that is gone."""
     await _keep_allocated(found, claim, "n1")

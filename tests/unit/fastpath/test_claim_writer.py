@@ -194,7 +194,7 @@ async def test_a_claim_that_was_given_back_has_nothing_for_anybody_until_the_wat
     world = Claims(Patched("6"))
     devices, seen = world.devices, world.devices.claim(KEY)
     assert seen is not None
-    assert await world.writer.deallocate(seen, wanted=lambda: True) is None
+    assert await world.writer.deallocate(seen, POD, wanted=lambda: True) is None
     assert devices.allocation(KEY) is None
     lost = world.due()
     assert isinstance(lost, Lost) and lost.reason == "resourceclaim default/c was deallocated"

@@ -178,16 +178,22 @@ def taken_back(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
 
 def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | None:
     """A claim whose devices keep the pod from nodes, or did not become ready, and that nobody else uses: without its
-    allocation the pod could go elsewhere."""
+    allocation the pod could go elsewhere. Also one whose devices did not become ready that is reserved for this pod and
+    for others, who wait as well: each is taken out of it in turn, or they would keep it for one another for ever."""
     for held in demand.held:
         claim = devices.claim(held.key)
         if claim is None or claim.allocation is None or claim.deleting:
             continue
         if held.reach is None and not held.is_lost:
             continue
-        if devices.reserved_for(held.key) <= {pod.uid}:
+        if is_last(claim, devices, pod) or (held.is_lost and devices.has_reserved(held.key, pod.uid)):
             return claim
     return None
+
+
+def is_last(claim: ClaimInfo, devices: Devices, pod: PodRef) -> bool:
+    """Whether nobody but the pod has the claim reserved."""
+    return devices.reserved_for(claim.key) <= {pod.uid}
 
 
 def deallocated(claim: ClaimInfo, version: str = "") -> Write:
