@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from agent_scheduler.cli.check import rendered
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.load import load_text
 from agent_scheduler.fastpath import checking
@@ -163,3 +164,11 @@ async def test_a_signal_that_comes_too_soon_does_no_harm() -> None:
     with capture_logs() as lines:
         await logged_check(None, get_logger("test"))
     assert [line["event"] for line in lines] == ["self-check not done"]
+
+
+def test_kept_answers_are_counted_beside_objects() -> None:
+    checked = {"Node": 1, "Pod": 2, "ClassView": 3}
+    found = {"differences": [], "unsettled": [], "not_listed": {}, "checked": checked, "leading": True}
+    assert list(rendered(found)) == [
+        "0 differences among 3 objects and the kept answers for 3 classes of pods; this scheduler leads"
+    ]

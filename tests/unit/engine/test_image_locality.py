@@ -87,6 +87,13 @@ def test_every_container_counts_init_containers_too() -> None:
     ]
 
 
+def test_what_is_mounted_does_not_raise_what_the_best_score_takes() -> None:
+    world = World(having("a", x=1000))
+    body = using("x")
+    body["spec"]["volumes"] = [{"name": "v", "image": {"reference": "unheard-of"}}]
+    assert scores(world, read(body)) == [100]
+
+
 def test_an_image_has_the_size_that_the_first_node_with_it_reports() -> None:
     world = World(having("a"), having("b", x=900), having("c", x=300))
     assert scores(world, read(using("x"))) == [0, *[100 * (600 - 23) // (1000 - 23)] * 2]

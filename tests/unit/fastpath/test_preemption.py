@@ -196,6 +196,39 @@ async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
             assert transport.deletions == 1
 
 
+class Forestalling:
+    """Whom somebody else has deleted just before each eviction."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._transport = cluster.transport
+        self._cluster = cluster
+        self.gone = ""
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if b"PreemptionByScheduler" in (more.get("body") or b"") and not self.gone:
+            self.gone = path.removesuffix("/status").rpartition("/")[2]
+            await end(self._cluster, self.gone)
+        return await self._transport.request(method, path, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def test_of_a_victim_that_was_gone_before_its_eviction_nobody_says_that_it_was_preempted() -> None:
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, pods=1)
+        transport = Forestalling(cluster)
+        async with scheduling(transport) as running:  # type: ignore[arg-type]
+            await settled(running, 1)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            assert await until(lambda: _placed_on(cluster, "high")) == "n1"
+            assert transport.gone == "low-0"
+            await running.stop(grace=5.0)
+        events = await cluster.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+        reasons = {(each["regarding"]["name"], each["reason"]) for each in events["items"]}
+        assert ("high", "Scheduled") in reasons and ("low-0", "Preempted") not in reasons
+
+
 class ThreeShortRests:
     def delay(self, failed: int, _rng: Callable[[], float]) -> float:
         return 0.05 if failed <= 3 else 60.0

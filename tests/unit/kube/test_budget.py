@@ -231,3 +231,18 @@ async def test_time_that_has_passed_counts_at_the_rate_that_it_passed_at() -> No
     bucket.set_rate(10, 100)
     await take(bucket, 11)
     assert sum(time.slept) == pytest.approx(0.1)
+
+
+async def test_part_of_a_token_is_none() -> None:
+    time = FakeTime()
+    budget = Budget(qps=1, burst=1, timing=time.timing)
+    assert budget.take_now()
+    await time.sleep(0.5)
+    assert not budget.take_now()
+
+
+async def test_who_finds_no_place_takes_no_token() -> None:
+    budget = Budget(qps=1, burst=2, concurrency=1, timing=FakeTime().timing)
+    assert budget.take_now() and not budget.take_now()
+    budget.give_back()
+    assert budget.take_now()

@@ -103,6 +103,7 @@ def test_retry_after_is_seconds_or_a_date(text: str, seconds: float | None) -> N
 
 def test_the_status_may_say_when_to_come_back() -> None:
     assert failure(429, {"details": {"retryAfterSeconds": 2}}).retry_after == 2
+    assert failure(429, {"details": {"retryAfterSeconds": 1e9}}).retry_after == MAX_RETRY_AFTER
     assert failure(429, {"details": {"retryAfterSeconds": 2}}, Retry_After="5").retry_after == 5
 
 

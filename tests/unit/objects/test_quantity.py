@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, milli_value, parse, value
+from agent_scheduler.objects.quantity import MAX_INT64, UNIT, QuantityError, milli_value, parse, value
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,11 @@ def test_what_is_wrong_with_a_text_is_told(text: str, part: str) -> None:
     with pytest.raises(QuantityError) as refused:
         parse(text)
     assert refused.value.part == part
+
+
+@pytest.mark.parametrize(
+    ("text", "nano"),
+    [("1e30", MAX_INT64 * UNIT), ("-1e30", -MAX_INT64 * UNIT), ("100e-10", 10), ("1e-30", 1)],
+)
+def test_what_is_too_large_or_too_small_is_the_nearest_that_there_is(text: str, nano: int) -> None:
+    assert parse(text).nano == nano

@@ -110,6 +110,7 @@ def test_without_nodes_there_is_nothing_to_say_of_any() -> None:
         ("memory", 1536 * 2**20, "1.5Gi"),
         ("memory", 2**30, "1Gi"),
         ("memory", 1023, "1023"),
+        ("memory", -(2**30), "-1Gi"),
         ("hugepages-2Mi", 4 * 2**20, "4Mi"),
         ("example.com/gpu", 2**20, "1048576"),
     ],

@@ -50,7 +50,9 @@ def test_what_a_dead_scheduler_used_is_free() -> None:
 
 def test_what_a_scheduler_without_a_lease_uses_is_never_free() -> None:
     foreign = rival("volcano", "n1", "n1", Liveness.UNKNOWN)
-    assert share("z", names("n1 n2"), frozenset(), [foreign]) == names("n2")
+    assert claimed([foreign]) == names("n1")
+    for name in ("a", "z"):
+        assert share(name, names("n1 n2"), frozenset(), [foreign]) == names("n2")
 
 
 def test_of_two_that_desire_a_node_that_nobody_has_the_first_by_name_takes_it() -> None:
