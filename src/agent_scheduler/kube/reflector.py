@@ -262,16 +262,12 @@ class Reflector(Generic[T]):
                     await self._list()
                 except (RequestFailed, _Stale) as error:
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
-                    if self._is_absent(error):
-                        self._count("absent")
-                        self.heard_at = self._timing.clock()
-                        self.synced.set()
-                        _answer(each.renewed for each in asked)
-                    else:
-                        self._renewals += self._still_waiting(asked, error)
-                        self._report("list_failed", str(error))
-                        # The view is as good as it was before somebody asked for a better one.
-                        listed = why == "list_renewed" and not self._is_list_wanted()
+                    # The view is as good as it was before somebody asked for a better one.
+                    listed = (
+                        self._told_of_failure(error, asked)
+                        and why == "list_renewed"
+                        and not self._is_list_wanted()
+                    )
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
                     continue
@@ -307,6 +303,19 @@ class Reflector(Generic[T]):
             if failure is not None and failure.kind is FailureClass.GONE and fruitless == 1:
                 continue
             await self._pause(fruitless, retry_after)
+
+    def _told_of_failure(self, error: RequestFailed | _Stale, asked: list[_Renewal]) -> bool:
+        """A list failed that those of `asked` have waited for. False: the server does not serve the collection, which
+        is an answer, too."""
+        if self._is_absent(error):
+            self._count("absent")
+            self.heard_at = self._timing.clock()
+            self.synced.set()
+            _answer(each.renewed for each in asked)
+            return False
+        self._renewals += self._still_waiting(asked, error)
+        self._report("list_failed", str(error))
+        return True
 
     def _still_waiting(self, asked: Iterable[_Renewal], error: Exception) -> list[_Renewal]:
         """Those who go on waiting after a list that failed; the others are told why."""

@@ -22,6 +22,7 @@ from agent_scheduler.kube.changes import DELETED, Change, Handler
 from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import Decode
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
@@ -102,46 +103,26 @@ class Watches:
         self._observer = observer
         #: Whether the API server has no such kind as NodeShard. Owner: what its reflector tells.
         self.is_kind_missing = False
-        common: dict[str, Any] = {"times": times, "timing": timing}
         pods = pod_reader()
         namespace, name = config_map
+
+        def reflector(
+            kind: str, path: str, read: Decode[Any], handler: Handler[Any], **more: Any
+        ) -> Reflector[Any]:
+            how = {"times": times, "timing": timing, "count": partial(observer.watched, kind), **more}
+            return Reflector(transport, path, read, partial(self._counted, kind, handler), **how)
+
         self._reflectors: tuple[Reflector[Any], ...] = (
-            Reflector(
-                transport,
-                NODES,
-                read_node,
-                partial(self._counted, "Node", self._take_nodes),
-                count=partial(observer.watched, "Node"),
-                **common,
-            ),
-            Reflector(
-                transport,
-                PODS,
-                pods,
-                partial(self._counted, "Pod", self._take_pods),
-                query=ON_NODES,
-                read_event=pods.read_event,
-                count=partial(observer.watched, "Pod"),
-                **common,
-            ),
-            Reflector(
-                transport,
-                NODE_SHARDS,
-                read_shard,
-                partial(self._counted, "NodeShard", shards),
-                # Without the kind there is nothing to wait for; `is_kind_missing` keeps us from making any.
-                optional=True,
-                count=self._count_shards,
-                **common,
-            ),
-            Reflector(
-                transport,
+            reflector("Node", NODES, read_node, self._take_nodes),
+            reflector("Pod", PODS, pods, self._take_pods, query=ON_NODES, read_event=pods.read_event),
+            # Without the kind there is nothing to wait for; `is_kind_missing` keeps us from making any.
+            reflector("NodeShard", NODE_SHARDS, read_shard, shards, optional=True, count=self._count_shards),
+            reflector(
+                "ConfigMap",
                 config_maps(namespace),
                 read_config_map,
-                partial(self._counted, "ConfigMap", configuration),
+                configuration,
                 query={"fieldSelector": f"metadata.name={name}"},
-                count=partial(observer.watched, "ConfigMap"),
-                **common,
             ),
         )
 
