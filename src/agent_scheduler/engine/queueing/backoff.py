@@ -111,7 +111,7 @@ class BackoffQueue(Generic[PodT]):
     @property
     def has_early(self) -> bool:
         """Whether `pop_early` has a pod to give."""
-        return self.settings.pop_from_backoff and len(self._refused) > 0
+        return self.settings.pop_from_backoff and bool(self._refused.uids())
 
     def pop_expired(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
         """Up to `limit` pods whose penalty has ended, soonest first in each of the two queues."""

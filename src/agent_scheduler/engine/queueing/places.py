@@ -54,10 +54,9 @@ class Places(Generic[PodT]):
             max_events=max_inflight_events, forgotten=recorder.events_forgotten
         )
         # Asked for every pod that the watch shows, so it goes past the classes straight to their dicts.
-        self._active_uids = self.active.uids()
         self._uids = (
             self.in_flight.uids(),
-            self._active_uids,
+            self.active.uids(),
             *self.backoff.uids(),
             self.pool.uids(),
         )
@@ -104,11 +103,6 @@ class Places(Generic[PodT]):
             self._count(entry, ())
         self.in_flight.start(entry)
         return entry
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether `pop` has a pod to give."""
-        return bool(self._active_uids) or self.backoff.has_early
 
     def remove(self, uid: str) -> None:
         """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""

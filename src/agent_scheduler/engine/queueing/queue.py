@@ -97,6 +97,8 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
             on_deadline=on_deadline,
             indexes_of=indexes_of(self._hint_maps) if pre_queueing_hints else no_indexes,
         )
+        # Asked in every turn of the loop, so it goes past the class straight to its dict.
+        self._active = self._places.active.uids()
         self._waker: Waker[PodT] = Waker(
             places=self._places,
             hint_maps=self._hint_maps,
@@ -248,7 +250,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
     @property
     def has_ready(self) -> bool:
         """Whether `pop` has a pod to give, but for what a burst that has not ended will wake."""
-        return self._places.has_ready
+        return bool(self._active) or self._places.backoff.has_early
 
     def done(self, uid: str) -> None:
         """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""
