@@ -57,3 +57,9 @@ def test_a_world_that_failed_once_with_these_faults_breaks_no_promise(
     scenario: str, seed: int, faults: tuple[str, ...]
 ) -> None:
     assert run(Options(seed=seed, scenario=scenario, faults=faults)).violations == []
+
+
+def test_a_world_whose_processes_speak_http_is_the_same_each_time() -> None:
+    """All connections of a process end at once as the store goes back, and each end has consequences."""
+    options = Options(seed=700226, scenario="sharded")
+    assert len({run(options).digest for _ in range(3)}) == 1

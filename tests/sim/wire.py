@@ -46,8 +46,8 @@ class Wire:
         self.world = world
         self.way = way
         self.rng = random.Random(f"{world.seed} wire of {process.identity}")
-        #: Those that the client has not closed.
-        self.open: set[_Connection] = set()
+        #: Those that the client has not closed, in their order, which what comes of a reset follows.
+        self.open: dict[_Connection, None] = {}
         assert world.certificates is not None, "processes speak HTTP"
         files, clock = world.certificates, world.loop.time
         self._tls = Tls(authority=files.authority_file, clock=clock)
@@ -93,7 +93,7 @@ class Wire:
             raise OSError("nobody listens")
         assert self.world.certificates is not None and address.tls is not None
         connection = _Connection(self, protocol, self.world.certificates.shake(address.tls))
-        self.open.add(connection)
+        self.open[connection] = None
         protocol.connection_made(connection)
 
 
@@ -136,7 +136,7 @@ class _Connection(asyncio.Transport):
         if self._closing:
             return
         self._closing = True
-        self._wire.open.discard(self)
+        self._wire.open.pop(self, None)
         self._coming.clear()
         if self._watch is not None:
             self._watch.cancel()
@@ -176,7 +176,7 @@ class _Connection(asyncio.Transport):
             self._client.data_received(piece)
             return
         self._over = self._closing = True
-        self._wire.open.discard(self)
+        self._wire.open.pop(self, None)
         self._coming.clear()
         if self._watch is not None:
             self._watch.cancel()

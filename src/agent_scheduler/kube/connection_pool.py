@@ -66,10 +66,10 @@ class ConnectionPool:
         self._idle: deque[Connection] = deque()
         #: Requests without a slot. Each is given a connection, or None for a slot to open one in.
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
-        #: The deadlines of connections being opened: what `close` cuts short.
-        self._opening: set[asyncio.Timeout] = set()
-        #: All connections between `connection_made` and `connection_lost`.
-        self._open: set[Connection] = set()
+        #: The deadlines of connections being opened, in their order: what `close` cuts short.
+        self._opening: dict[asyncio.Timeout, None] = {}
+        #: All connections between `connection_made` and `connection_lost`, in their order.
+        self._open: dict[Connection, None] = {}
         #: Runs while a connection is idle.
         self._sweeper: asyncio.TimerHandle | None = None
         #: Runs until `alarm_at`. Invariant: that is no later than the deadline of any exchange under way. One timer
@@ -219,17 +219,17 @@ class ConnectionPool:
     async def _opened_by(self, deadline: float) -> Connection:
         """A new connection. Raises NoConnection."""
         address = self._address
-        connection = Connection(self._limits, opened=self._open.add, lost=self._on_lost)
+        connection = Connection(self._limits, opened=self._on_opened, lost=self._on_lost)
         limit = min(deadline, self._loop.time() + self._connect_timeout)
         try:
             if self._closed:
                 raise NoConnection(f"the connections to {address} are closed")
             async with asyncio.timeout_at(limit) as scope:
-                self._opening.add(scope)
+                self._opening[scope] = None
                 try:
                     await self._dial(address, connection)
                 finally:
-                    self._opening.discard(scope)
+                    del self._opening[scope]
                     self._note_emptied()
             if self._closed or not connection.alive():
                 raise NoConnection(f"the connection to {address} was closed at once")
@@ -246,8 +246,11 @@ class ConnectionPool:
             connection.retire()
         return connection
 
+    def _on_opened(self, connection: Connection) -> None:
+        self._open[connection] = None
+
     def _on_lost(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         self._note_emptied()
         # Its slot is freed by whoever holds it: the request that it serves, or `take` and `_sweep` if it is idle.
 
