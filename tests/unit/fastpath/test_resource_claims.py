@@ -578,8 +578,10 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
             await until(lambda: nothing_assumed(running))
 
 
-async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it() -> None:
-    """A bind may be refused because the watch is behind: somebody has bound the pod."""
+@pytest.mark.parametrize("asked", ["says that it has a node", "gives no answer"])
+async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(asked: str) -> None:
+    """A bind may be refused because the watch is behind: somebody has bound the pod. Whoever is asked about it may give
+    no answer."""
     shown = asyncio.Event()
     shown.set()
     patches: list[str] = []
@@ -590,6 +592,8 @@ async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it()
             async def request(self, method: str, path: str, **more: Any) -> Response:
                 if method == "PATCH" and "resourceclaims" in path:
                     patches.append(path)
+                if method == "GET" and path.endswith("/pods/p") and asked == "gives no answer":
+                    raise OutcomeUnknown("no answer")
                 if method == "POST" and path.endswith("/binding") and self.left > 0:
                     self.left -= 1
                     shown.clear()
