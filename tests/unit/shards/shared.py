@@ -27,6 +27,16 @@ class SharedCluster:
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster
 
+    async def install(self, *, schema: bool = True) -> None:
+        """The kind NodeShard; without the `schema`, anything is one."""
+        definition = yaml.safe_load(CRD.read_text())
+        if not schema:
+            anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            for version in definition["spec"]["versions"]:
+                version["schema"] = {"openAPIV3Schema": anything}
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        await self.cluster.ask("POST", path, definition)
+
     async def desire(self, shard: str, nodes: Iterable[str]) -> None:
         """Say which nodes a shard should have; it is made if need be."""
         spec = {"nodesDesired": list(nodes)}
@@ -101,16 +111,12 @@ async def shared_cluster(
 ) -> AsyncIterator[SharedCluster]:
     """Without the `kind`, nothing is a NodeShard; without the `schema`, anything is."""
     async with embedded_cluster(**server) as cluster:
+        shared = SharedCluster(cluster)
         if kind:
-            definition = yaml.safe_load(CRD.read_text())
-            if not schema:
-                anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                for version in definition["spec"]["versions"]:
-                    version["schema"] = {"openAPIV3Schema": anything}
-            await cluster.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+            await shared.install(schema=schema)
         for number in range(nodes):
             await cluster.add_node(f"n{number}", cpu="4")
-        yield SharedCluster(cluster)
+        yield shared
 
 
 @asynccontextmanager

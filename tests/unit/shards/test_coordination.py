@@ -64,11 +64,17 @@ async def test_without_its_shard_a_hard_scheduler_refuses_in_words_that_no_autos
         await until(lambda: _placed(shared, 1))
 
 
-async def test_without_the_kind_a_hard_scheduler_says_so_and_goes_on_when_it_is_there() -> None:
+async def test_without_the_kind_a_hard_scheduler_says_so_and_goes_on_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator, "_RESYNC", 0.1)
     async with shared_cluster(1, kind=False) as shared, scheduler(shared, "a"):
         await shared.cluster.add_pod("p", scheduler="a")
         condition = await until(lambda: shared.cluster.condition("p"))
         assert "the cluster has no NodeShards at all" in condition["message"]
+        await shared.install()
+        await shared.desire("a", ["n0"])
+        assert await until(shared.cluster.placed) == {"p": "n0"}
 
 
 async def test_without_its_shard_a_soft_scheduler_uses_all_nodes() -> None:
