@@ -51,4 +51,6 @@ async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
         await until(lambda: running.reports.attempts["scheduled"])
         assert await cluster.placed() == {"a": "large"}
         assert set(running.fast_path.ledger.placements) == {second}
-        assert running.reports.outcomes == {"recreated": 1, "bound": 1}
+        # While no watch tells of the successor, the pod that is gone is tried again and refused again.
+        outcomes = running.reports.outcomes
+        assert (outcomes["bound"], set(outcomes)) == (1, {"recreated", "bound"})
