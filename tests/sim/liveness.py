@@ -242,8 +242,10 @@ async def _rest(world: World) -> None:
     """Watch what a cluster at rest causes.
 
     Whoever was watching while history was cut off lists anew when its next bookmark is due, which is soon, and once.
+    Pods that are placed as others end may be late for the first window, and how often they were refused is told every
+    half minute: in the second.
     """
-    for _ in range(2):
+    for _ in range(3):
         sent = world.requests
         await asyncio.sleep(_REST)
         now, left = world.requests - sent, waiting(world)

@@ -16,6 +16,14 @@ FOUND = [
     pytest.param(
         "planned", 9500227, id="a late deletion of a controller that is gone is judged by its successor"
     ),
+    pytest.param(
+        "churn", 1795379065434, id="how often pods were refused is told after the last of them was placed"
+    ),
+    pytest.param(
+        "devices",
+        1795379065979,
+        id="a claim whose devices failed is not given back as something else of it changes meanwhile",
+    ),
 ]
 
 #: With the faults that it takes.

@@ -232,23 +232,36 @@ class ClaimWriter:
     async def deallocate(
         self, claim: ClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
     ) -> Failure | None:
-        """Take a claim's allocation away, or the pod out of those that it is reserved for if there are others. None, or
-        why not. Whoever is to write the claim waits until that is known."""
-        devices = self._devices
+        """Take a claim's allocation away, or the pod out of those that it is reserved for if there are others. None
+        also where the claim is no longer what it was, of which the watch tells; else why not. Whoever is to write the
+        claim waits until that is known."""
+        failure: Failure | None = None
         async with self._turns.of(claim.key):
-            # Others who were to be taken out of it may have been by now, and the watch may have told of that before.
-            seen, alone = devices.claim(claim.key), is_last(claim, devices, pod)
-            others_came = not alone and frozenset(claim.reserved_for) <= {pod.uid}
-            if seen is None or _use(seen) != _use(claim) or others_came:
-                return Failure(FailureClass.CONFLICT, message="it is no longer what it was")
-            version = devices.latest_version(claim.key)
-            write = deallocated(seen, version) if alone else taken_back(claim.key, claim.uid, pod, version)
-            patched = await self._send(write, wanted)
-            if patched.failure is None and alone:
-                devices.given_back(claim.key, patched.resource_version)
-            elif patched.failure is None:
-                devices.taken_back(claim.key, pod.uid, patched.resource_version)
-            return patched.failure
+            with self._changes.of((claim.key,)) as changed:
+                for _ in range(_TRIES):
+                    changed.clear()
+                    failure = await self._deallocate(claim, pod, wanted)
+                    if failure is None or failure.kind is not FailureClass.CONFLICT or not wanted():
+                        break
+                    # Changed in something else, the claim keeps the pod waiting, and no event would wake it.
+                    await heard(changed)
+        return failure
+
+    async def _deallocate(self, claim: ClaimInfo, pod: PodRef, wanted: Callable[[], bool]) -> Failure | None:
+        devices = self._devices
+        # Others who were to be taken out of it may have been by now, and the watch may have told of that before.
+        seen, alone = devices.claim(claim.key), is_last(claim, devices, pod)
+        others_came = not alone and frozenset(claim.reserved_for) <= {pod.uid}
+        if seen is None or _use(seen) != _use(claim) or others_came:
+            return None
+        version = devices.latest_version(claim.key)
+        write = deallocated(seen, version) if alone else taken_back(claim.key, claim.uid, pod, version)
+        patched = await self._send(write, wanted)
+        if patched.failure is None and alone:
+            devices.given_back(claim.key, patched.resource_version)
+        elif patched.failure is None:
+            devices.taken_back(claim.key, pod.uid, patched.resource_version)
+        return patched.failure
 
     def is_last(self, claim: ClaimInfo, pod: PodInfo) -> bool:
         """Whether nobody but the pod has the claim reserved."""

@@ -237,8 +237,8 @@ class PreBind:
                 return begun and self._cluster.waits(pod.uid)
 
             failure = await self._writer.deallocate(claim, pod_ref(pod), wanted=wanted)
-            # What else became of the claim the watch tells.
-            return failure is None or failure.kind in (FailureClass.CONFLICT, FailureClass.NOT_FOUND)
+            # That it is gone the watch tells.
+            return failure is None or failure.kind is FailureClass.NOT_FOUND
 
         said = DEALLOCATED if self._writer.is_last(claim, pod) else STILL
         self._insist(pod, send)

@@ -206,6 +206,35 @@ async def test_a_claim_that_was_given_back_has_nothing_for_anybody_until_the_wat
     assert len(devices.assumed) == 0 and devices.check() == []
 
 
+async def test_a_claim_is_deallocated_though_others_change_something_else_of_it_meanwhile() -> None:
+    """What keeps its pod from nodes is as before, so no event would have the pod tried again."""
+    world = Claims(Patched("", Failure(FailureClass.CONFLICT)), Patched("9"))
+    seen = world.devices.claim(KEY)
+    assert seen is not None
+    world.server.then = lambda: world.see(8, POD.uid)
+    assert await world.writer.deallocate(seen, POD, wanted=lambda: True) is None
+    assert [each["metadata"]["resourceVersion"] for each in world.server.sent] == ["5", "8"]
+    assert world.devices.allocation(KEY) is None
+
+
+async def test_a_claim_that_is_another_by_now_is_left_alone() -> None:
+    world = Claims(Patched("", Failure(FailureClass.CONFLICT)))
+    seen = world.devices.claim(KEY)
+    assert seen is not None
+    world.server.then = lambda: world.devices.set_claim(read_claim(claim(8, POD.uid, uid="another")))
+    assert await world.writer.deallocate(seen, POD, wanted=lambda: True) is None
+    assert len(world.server.sent) == 1 and world.devices.allocation(KEY) is not None
+
+
+async def test_a_claim_is_not_deallocated_for_a_pod_that_no_longer_asks_for_it() -> None:
+    world = Claims(Patched("", Failure(FailureClass.CONFLICT)))
+    seen = world.devices.claim(KEY)
+    assert seen is not None
+    failure = await world.writer.deallocate(seen, POD, wanted=lambda: not world.server.sent)
+    assert failure is not None and failure.kind is FailureClass.CONFLICT
+    assert len(world.server.sent) == 1
+
+
 def test_what_was_assumed_of_a_claim_and_is_over_is_told_though_the_watch_shows_nothing_new() -> None:
     world = Claims()
     world.see(5)
