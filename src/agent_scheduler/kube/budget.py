@@ -7,7 +7,7 @@ Binds, status writes and events each have a budget of their own, so a flood of F
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -131,10 +131,19 @@ class Budget:
         if self._slots is not None:
             self._slots.release()
 
-    def put_back(self) -> None:
-        """A place of `take_now` is not needed: no request was sent."""
-        self._bucket.put_back()
-        self.give_back()
+    def at_once(self, send: Callable[[], bool]) -> bool:
+        """Sends a request that nobody awaits, if there is a place for it, which it has until `give_back`. `send` says
+        whether it was sent; where not, as where it raises, the place is not used."""
+        if not self.take_now():
+            return False
+        sent = False
+        try:
+            sent = send()
+        finally:
+            if not sent:
+                self._bucket.put_back()
+                self.give_back()
+        return sent
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""

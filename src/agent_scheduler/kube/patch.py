@@ -68,8 +68,6 @@ def begin(
     `ended` is told once, and never before this has returned: that the object holds the change, or what `patch_once`
     has to go on from.
     """
-    if not budget.take_now():
-        return False
     began = timing.clock()
     asked = asked_at(path, Verb.PATCH, _uid_in(body))
 
@@ -81,9 +79,8 @@ def begin(
         elif failure is not None:
             ended(Begun(began, failure))
 
-    begun = False
-    try:
-        begun = start(
+    return budget.at_once(
+        lambda: start(
             "PATCH",
             path,
             body=body,
@@ -91,10 +88,7 @@ def begin(
             timeout=REQUEST_TIMEOUT,
             answered=answered,
         )
-    finally:
-        if not begun:
-            budget.put_back()
-    return begun
+    )
 
 
 async def patch_once(

@@ -269,21 +269,15 @@ class EventRecorder:
 
     def _begin(self, name: str, what: _Series | _Event | _Failed) -> bool:
         """Most of what is said once is one request that succeeds, for which no task is made."""
-        if not isinstance(what, _Event) or not self._budget.take_now():
-            return False
-        begun = False
-        try:
-            begun = self._start(
+        return isinstance(what, _Event) and self._budget.at_once(
+            lambda: self._start(
                 "POST",
                 _path(what.metadata.namespace),
                 body=_encode(what),
                 timeout=self._request_timeout,
                 answered=partial(self._answered, name, what, self._timing.clock()),
             )
-        finally:
-            if not begun:
-                self._budget.put_back()
-        return begun
+        )
 
     def _answered(self, name: str, event: _Event, at: float, answer: Response | TransportError) -> None:
         self._budget.give_back()
