@@ -14,8 +14,8 @@ from typing import Any
 
 from . import schema, schema_source
 from .errors import Cause
-from .merge_rules import ListRule
 from .resource import Object
+from .schema_source import ListRule
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 
@@ -63,7 +63,7 @@ class Structural:
         return schema_source.Type("struct", inline=schema_source.Struct("", fields, root.inline.open))
 
 
-METADATA = schema_source.Type("struct", struct="V1ObjectMeta")
+METADATA = schema_source.Type("struct", struct=schema_source.OBJECT_META)
 _STRING = schema_source.Type("string")
 _DEDUCED = schema_source.Type(schema_source.RAW)
 

@@ -34,9 +34,9 @@ class Printer(NamedTuple):
     row: Callable[[Object, str], tuple[list[Any], list[Object]]]
 
 
-NAME = Column("Name", "string", "@V1ObjectMeta.name", format="name")
-AGE = Column("Age", "string", "@V1ObjectMeta.creationTimestamp")
-CREATED_AT = Column("Created At", "string", "@V1ObjectMeta.creationTimestamp")
+NAME = Column("Name", "string", "@meta.v1.ObjectMeta.name", format="name")
+AGE = Column("Age", "string", "@meta.v1.ObjectMeta.creationTimestamp")
+CREATED_AT = Column("Created At", "string", "@meta.v1.ObjectMeta.creationTimestamp")
 
 
 def printer(columns: Iterable[Column], cells: Callable[[Object, str], list[Any]]) -> Printer:
@@ -52,7 +52,7 @@ def documented(description: str) -> str:
     """The text of a description; an API field that the models do not describe has none."""
     if not description.startswith("@"):
         return description
-    model, field = description[1:].split(".", 1)
+    model, field = description[1:].rsplit(".", 1)
     return schema_source.descriptions(model).get(field, "")
 
 

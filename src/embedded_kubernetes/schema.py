@@ -20,7 +20,6 @@ from . import schema_source as source
 from .errors import bad_request, json_name
 from .quantities import QuantityFormatError, canonical_quantity
 from .resource import Object, Resource
-from .schema_shapes import Shapes
 from .times import TimeFormatError, micro_time, seconds_time
 
 __all__ = ["canonical_quantity", "check", "check_applied", "check_kind", "is_builtin"]
@@ -111,11 +110,6 @@ def _kind(group: str, version: str, kind: str, exact: bool) -> Decoder | None:
 _PLAIN: dict[str, type] = {"string": str, "boolean": bool}
 
 
-#: Models of the structs that have been decoded.
-_met: set[str] = set()
-_SHAPES = Shapes(_met.__contains__)
-
-
 @cache
 def _struct(model: str, exact: bool) -> Decoder:
     """The decoder of a struct. Its fields are compiled at first use, for JSONSchemaProps holds itself."""
@@ -124,7 +118,6 @@ def _struct(model: str, exact: bool) -> Decoder:
     fill: list[tuple[str, Any]] = []
 
     def compile_fields() -> None:
-        _met.add(model)
         for name, field in source.struct(model).fields.items():
             keep = exact or field.keep_zero
             decoder = _decoder(field.type, keep, exact)
@@ -139,9 +132,7 @@ def _struct(model: str, exact: bool) -> Decoder:
             compile_fields()
         changed: list[tuple[str, Any]] | None = None
         fields: Iterable[tuple[str, Any]] = obj.items()
-        if where is None and known is None and not exact and _SHAPES.fits(model, "", obj):
-            fields = ()
-        elif type(known) is dict:
+        if type(known) is dict:
             fields = [field for field in fields if known.get(field[0], _DROP) is not field[1]]
         else:
             known = None
@@ -159,23 +150,20 @@ def _struct(model: str, exact: bool) -> Decoder:
                     continue
                 result = _DROP
             else:
-                before = None if known is None else known.get(name)
-                if known is not None and type(before) is not dict and _SHAPES.fits(model, name, value):
-                    continue
                 try:
-                    result = entry[2](value, (where, name), unknown, before)
+                    result = entry[2](value, (where, name), unknown, known and known.get(name))
                 except _Wrong as wrong:
-                    raise _Refused(
-                        f"json: cannot unmarshal {wrong.found} into Go struct field "
-                        f"{go}.{_path((where, name), indexes=False)} of type {wrong.go}"
-                    ) from None
+                    raise _misplaced(wrong, go, (where, name)) from None
                 if result is value:
                     continue
             if changed is None:
                 changed = []
             changed.append((name, result))
-        if changed is not None:
-            _apply(obj, changed)
+        for name, value in changed or ():
+            if value is _DROP:
+                del obj[name]
+            else:
+                obj[name] = value
         for name, zero in fill:
             if name not in obj:
                 obj[name] = zero({}, (where, name), unknown, None) if callable(zero) else zero
@@ -184,16 +172,15 @@ def _struct(model: str, exact: bool) -> Decoder:
     return decode
 
 
-#: What an unset scalar field that is always written holds; times hold null.
-_ZEROS: dict[str, Any] = {"string": "", "integer": 0, "boolean": False}
+#: What an unset scalar is, where it is always written or null stands in a list or map of them; times are null.
+_ZEROS: dict[str, Any] = {"string": "", "integer": 0, "boolean": False, "quantity": "0"}
 
 
-def _apply(obj: Object, changed: list[tuple[str, Any]]) -> None:
-    for name, value in changed:
-        if value is _DROP:
-            del obj[name]
-        else:
-            obj[name] = value
+def _misplaced(wrong: _Wrong, go: str, where: Where) -> _Refused:
+    return _Refused(
+        f"json: cannot unmarshal {wrong.found} into Go struct field "
+        f"{go}.{_path(where, indexes=False)} of type {wrong.go}"
+    )
 
 
 def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
@@ -206,8 +193,7 @@ def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     if type_.kind == "list":
         return _list(type_, keep, exact)
     if type_.kind == "map":
-        assert type_.item is not None
-        return _MAPS.get(type_.item.kind, _map)(type_, keep, exact)
+        return _map(type_, keep, exact)
     if type_.kind == "schema":
         return _schema
     if type_.kind == "struct" and type_.inline is not None:
@@ -220,7 +206,7 @@ def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     item = type_.item
     assert item is not None
-    plain = _PLAIN.get(item.kind)
+    plain, zero = _PLAIN.get(item.kind), _ZEROS.get(item.kind)
     decode_item = _decoder(item, True, exact)
     go = type_.go
 
@@ -229,20 +215,9 @@ def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
             raise _Wrong(json_name(value), go)
         if not value:
             return value if keep else _DROP
-        index = 0
-        for element in value:
+        for index, element in enumerate(value):
             if type(element) is not plain:
-                if element is None and plain is None:
-                    # Go decodes null into a zero struct.
-                    element = value[index] = {}
-                elif element is None:
-                    value[index] = ""
-                    index += 1
-                    continue
-                result = decode_item(element, (where, index), unknown, None)
-                if result is not element:
-                    value[index] = result
-            index += 1
+                value[index] = _item(element, zero, decode_item, (where, index), unknown)
         return value
 
     return decode
@@ -251,6 +226,7 @@ def _list(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 def _map(type_: source.Type, keep: bool, exact: bool) -> Decoder:
     item = type_.item
     assert item is not None
+    plain, zero = _PLAIN.get(item.kind), _ZEROS.get(item.kind)
     decode_item = _decoder(item, True, exact)
     go = type_.go
 
@@ -260,50 +236,19 @@ def _map(type_: source.Type, keep: bool, exact: bool) -> Decoder:
         if not value:
             return value if keep else _DROP
         for key, element in value.items():
-            # Replacing a value does not disturb the iteration; only adding or removing keys would.
-            value[key] = decode_item({} if element is None else element, (where, key), unknown, None)
+            if type(element) is not plain:
+                # Replacing a value does not disturb the iteration; only adding or removing keys would.
+                value[key] = _item(element, zero, decode_item, (where, key), unknown)
         return value
 
     return decode
 
 
-def _map_of_strings(type_: source.Type, keep: bool, exact: bool) -> Decoder:
-    go = type_.go
-
-    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
-        if type(value) is not dict:
-            raise _Wrong(json_name(value), go)
-        if not value:
-            return value if keep else _DROP
-        for key, element in value.items():
-            if type(element) is not str:
-                if element is not None:
-                    raise _Wrong(json_name(element), "string")
-                value[key] = ""
-        return value
-
-    return decode
-
-
-def _map_of_quantities(type_: source.Type, keep: bool, exact: bool) -> Decoder:
-    go = type_.go
-
-    def decode(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
-        if type(value) is not dict:
-            raise _Wrong(json_name(value), go)
-        if not value:
-            return value if keep else _DROP
-        for key, element in value.items():
-            value[key] = _quantity(element, where, unknown, None)
-        return value
-
-    return decode
-
-
-_MAPS: dict[str, Callable[[source.Type, bool, bool], Decoder]] = {
-    "string": _map_of_strings,
-    "quantity": _map_of_quantities,
-}
+def _item(element: Any, zero: Any, decode: Decoder, where: Where, unknown: list[str]) -> Any:
+    """An item of a list or map; Go decodes null into a zero value."""
+    if element is not None:
+        return decode(element, where, unknown, None)
+    return decode({}, where, unknown, None) if zero is None else zero
 
 
 def _integer(go: str, keep: bool) -> Decoder:
@@ -385,8 +330,8 @@ def _schema(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
     if type(value) is bool:
         return value
     if type(value) is list:
-        return [_struct("V1JSONSchemaProps", False)(one, where, unknown, None) for one in value]
-    return _struct("V1JSONSchemaProps", False)(value, where, unknown, None)
+        return [_struct(source.JSON_SCHEMA, False)(one, where, unknown, None) for one in value]
+    return _struct(source.JSON_SCHEMA, False)(value, where, unknown, None)
 
 
 _SIMPLE: dict[str, Decoder] = {

@@ -1,35 +1,53 @@
-"""The types of built-in kinds, read at run time from the installed kubernetes_asyncio package.
+"""The types of built-in kinds: `data/types.json`, trimmed OpenAPI, and `data/go_types.json`, what that leaves out.
 
-That package carries one generated model a type: attribute names, JSON types and descriptions of a recent
-Kubernetes. Its files are read as text, one when a type is first asked for: importing them all would add most of
-a second to start-up, and would run code for data. `schema_facts` and `merge_rules` add what the models lack.
+A type is known by the end of its OpenAPI name, `core.v1.PodSpec`. `go_types.json` says of a struct, by names of fields:
+`pointers` (optional scalars that are pointers in Go: a zero that was written stays, other optional zeros vanish),
+`values` (structs that are written even when nothing was set), `requiredPointers` (required, yet not written unset),
+`nullTimes` (times that are null when unset, not absent), `zeros` (optional, yet written also when zero) and
+`keyDefaults` (what the merge keys of a list's items are when left out).
 
 Types are immutable and shared. `Field.type` refers to a struct by name, since JSONSchemaProps is recursive.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from pathlib import Path
+from importlib.resources import files
+from typing import Any, NamedTuple
 
-from . import merge_rules, schema_facts
-from .merge_rules import ATOMIC, ListRule
+import orjson
 
 #: Types whose JSON is free of any schema.
 RAW = "raw"
+OBJECT_META = "meta.v1.ObjectMeta"
+JSON_SCHEMA = "apiextensions.v1.JSONSchemaProps"
+
+
+class ListRule(NamedTuple):
+    """How a list merges.
+
+    `patch_key` is the strategic merge key; "" merges a list of scalars, None replaces the list. `apply` is the
+    server-side apply topology: atomic, set or map; `keys` are the fields that identify an item of a map, and `defaults`
+    the values of those left out.
+    """
+
+    patch_key: str | None
+    apply: str
+    keys: tuple[str, ...] = ()
+    defaults: tuple[tuple[str, object], ...] = ()
+
+
+ATOMIC = ListRule(None, "atomic")
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
     """One JSON type.
 
-    `kind`: string, boolean, integer, number, time, microtime, quantity, intorstring, bytes, raw, struct, list or
-    map. `item` is what a list or map holds. A struct is named (`struct`), or given (`inline`) for custom
+    `kind`: string, boolean, integer, number, time, microtime, quantity, intorstring, bytes, raw, struct, schema, list
+    or map. `item` is what a list or map holds. A struct is named (`struct`), or given (`inline`) for custom
     resources. `go` is how Go's decoder names the type in its errors.
     """
 
@@ -47,16 +65,14 @@ class Field:
     """One field of a struct.
 
     `keep_zero`: a zero that was written stays. `fill`: the field is written, as `{}`, a zero or null, also
-    where nobody set it. `replace`: a strategic patch replaces it; `retain`: it may carry $retainKeys.
+    where nobody set it. `replace`: a strategic patch replaces it.
     """
 
     name: str
     type: Type
-    required: bool = False
     keep_zero: bool = False
     fill: bool = False
     replace: bool = False
-    retain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,58 +84,58 @@ class Struct:
     open: bool = False
 
 
-@lru_cache(maxsize=1)
-def _directory() -> Path:
-    # find_spec of the top package imports nothing.
-    spec = importlib.util.find_spec("kubernetes_asyncio")
-    if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError(
-            "the kubernetes_asyncio package is not installed: its models hold the built-in types"
-        )
-    return Path(spec.submodule_search_locations[0]) / "client" / "models"
+@cache
+def data(name: str) -> dict[str, Any]:
+    """A file of `data`, decoded. It is shared: nobody changes it."""
+    loaded: dict[str, Any] = orjson.loads((files(__package__) / "data" / name).read_bytes())
+    return loaded
 
 
-@lru_cache(maxsize=1)
-def _modules() -> dict[str, str]:
-    """Model name to module name, from the models' index."""
-    index = (_directory() / "__init__.py").read_text(encoding="utf-8")
-    return {model: module for module, model in re.findall(r"models\.(\w+) import (\w+)", index)}
+def short(name: str) -> str:
+    """The name of a type here, from its OpenAPI name: `core.v1.PodSpec` of `io.k8s.api.core.v1.PodSpec`."""
+    return ".".join(name.rsplit(".", 3)[1:])
 
 
-@lru_cache(maxsize=8)
-def _text(model: str) -> str:
-    return (_directory() / f"{_modules()[model]}.py").read_text(encoding="utf-8")
+@cache
+def full_names() -> Mapping[str, str]:
+    """OpenAPI names by their short forms."""
+    return {short(name): name for name in data("types.json")["definitions"]}
 
 
-def _table(text: str, name: str) -> dict[str, str]:
-    found = re.search(rf"    {name} = (\{{.*?\n    \}})", text, re.DOTALL)
-    return ast.literal_eval(found[1]) if found else {}
+def definition(model: str) -> dict[str, Any]:
+    """The OpenAPI definition of a type. Raises KeyError for a name that is no type."""
+    found: dict[str, Any] = data("types.json")["definitions"][full_names()[model]]
+    return found
 
 
-_REQUIRED = re.compile(r"raise ValueError\(\"Invalid value for `(\w+)`, must not be `None`")
+def descriptions(model: str) -> Mapping[str, str]:
+    """What the API says of a type, by field; under the empty name, of the type itself."""
+    found: Mapping[str, str] = data("descriptions.json")["definitions"].get(full_names()[model], {})
+    return found
 
 
 def model_name(group: str, version: str, kind: str) -> str | None:
-    """The model of a kind: `V1Pod`, or `CoreV1Event` where two groups share a kind. None if there is none."""
-    prefix = version[:1].upper() + version[1:]
-    family = (group.split(".", 1)[0] or "core").capitalize()
-    for name in (prefix + kind, family + prefix + kind):
-        if name in _modules():
+    """The type of a kind: `core.v1.Pod`. None if there is none."""
+    for family in (group.split(".", 1)[0] or "core", "meta"):
+        if (name := f"{family}.{version}.{kind}") in full_names():
             return name
     return None
+
+
+def go_name(model: str) -> str:
+    """The Go type's bare name: `core.v1.PodSpec` is PodSpec."""
+    return model.rpartition(".")[2]
 
 
 @cache
 def struct(model: str) -> Struct:
     """The struct of a model. Raises KeyError for a name that is no model."""
-    text = _text(model)
-    attributes = _table(text, "attribute_map")
-    required = {attributes[name] for name in _REQUIRED.findall(text)}
+    described = definition(model)
+    facts = {key: frozenset(names.split()) for key, names in _facts(model).items() if key != "keyDefaults"}
+    required = described.get("required", ())
     fields = {
-        attributes[attribute]: _field(
-            model, attributes[attribute], declared, attributes[attribute] in required
-        )
-        for attribute, declared in _table(text, "openapi_types").items()
+        name: _field(name, written, name in required, facts)
+        for name, written in described.get("properties", {}).items()
     }
     return Struct(model, fields)
 
@@ -131,95 +147,93 @@ def struct_of(type_: Type) -> Struct | None:
     return struct(type_.struct) if type_.struct else None
 
 
-def _field(model: str, name: str, declared: str, required: bool) -> Field:
-    key = (model, name)
-    type_ = _type(model, name, declared)
-    fill = (
-        key in schema_facts.VALUES
-        or key in schema_facts.NULL_TIMES
-        or key in schema_facts.WRITTEN_ZEROS
-        or (
-            required
-            and type_.kind in ("string", "integer", "boolean", "struct")
-            and key not in schema_facts.REQUIRED_POINTERS
-        )
+def _facts(model: str) -> dict[str, Any]:
+    facts: dict[str, Any] = data("go_types.json")["types"].get(model, {})
+    return facts
+
+
+def _field(name: str, written: dict[str, Any], required: bool, facts: Mapping[str, frozenset[str]]) -> Field:
+    def among(*keys: str) -> bool:
+        return any(name in facts.get(key, ()) for key in keys)
+
+    type_ = _type(written)
+    fill = among("values", "nullTimes", "zeros") or (
+        required
+        and type_.kind in ("string", "integer", "boolean", "struct")
+        and not among("requiredPointers")
     )
     return Field(
-        name=name,
-        type=type_,
-        required=required,
-        keep_zero=required or fill or key in schema_facts.POINTERS,
+        name,
+        type_,
+        keep_zero=required or fill or among("pointers"),
         fill=fill and name not in ("apiVersion", "kind"),
-        replace=key in merge_rules.REPLACED,
-        retain=key in merge_rules.RETAINED,
+        replace=written.get("x-kubernetes-patch-strategy") == "replace",
     )
 
 
 _SCALARS = {
-    "str": Type("string", "string"),
-    "bool": Type("boolean", "bool"),
-    "float": Type("number", "float64"),
-    "datetime": Type("time", "v1.Time"),
+    "string": Type("string", "string"),
+    "boolean": Type("boolean", "bool"),
+    "number": Type("number", "float64"),
 }
 _RAW = Type(RAW, "interface {}")
-_QUANTITY = Type("quantity", "resource.Quantity")
+_SCHEMA = Type("schema", "v1.JSONSchemaProps", struct=JSON_SCHEMA)
+#: Types that are no structs, whatever their definitions say.
+_NAMED = {
+    "api.resource.Quantity": Type("quantity", "resource.Quantity"),
+    "util.intstr.IntOrString": Type("intorstring", "intstr.IntOrString"),
+    "meta.v1.Time": Type("time", "v1.Time"),
+    "meta.v1.MicroTime": Type("microtime", "v1.MicroTime"),
+    "meta.v1.FieldsV1": _RAW,
+    "pkg.runtime.RawExtension": _RAW,
+    "apiextensions.v1.JSON": _RAW,
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": _RAW,
+    "apiextensions.v1.JSONSchemaPropsOrArray": _SCHEMA,
+    "apiextensions.v1.JSONSchemaPropsOrBool": _SCHEMA,
+    "apiextensions.v1.CustomResourceSubresourceStatus": Type(
+        "struct", "v1.CustomResourceSubresourceStatus", inline=Struct("")
+    ),
+}
 
-#: JSONSchemaProps fields that the models call plain objects.
-_SCHEMA_OR_MORE = {"additionalProperties", "additionalItems", "items"}
 
-
-def _type(model: str, name: str, declared: str) -> Type:
-    key = (model, name)
-    if declared.startswith("list["):
-        item = _type(model, name, declared[5:-1])
-        return Type("list", f"[]{item.go}", item, rule=merge_rules.LISTS.get(model, {}).get(name, ATOMIC))
-    if declared.startswith("dict("):
-        item = _type(model, name, declared[5:-1].split(", ", 1)[1])
-        return Type("map", f"map[string]{item.go}", item, atomic=key in merge_rules.ATOMIC_MAPS)
-    if key in schema_facts.QUANTITIES:
-        return _QUANTITY
-    if key in schema_facts.BYTES:
+def _type(written: dict[str, Any]) -> Type:
+    if "$ref" in written:
+        return _referred(short(written["$ref"]), written)
+    kind = written.get("type")
+    if kind == "array":
+        item = _type(written["items"])
+        return Type("list", f"[]{item.go}", item, rule=_rule(written, item))
+    if kind == "object" and "additionalProperties" in written:
+        item = _type(written["additionalProperties"])
+        return Type("map", f"map[string]{item.go}", item, atomic=_is_atomic(written))
+    if kind == "integer":
+        return Type("integer", written.get("format", "int32"))
+    if written.get("format") == "byte":
         return Type("bytes", "[]uint8")
-    if declared == "object":
-        if key in schema_facts.INT_OR_STRINGS:
-            return Type("intorstring", "intstr.IntOrString")
-        if model == "V1CustomResourceSubresources":
-            return Type("struct", "v1.CustomResourceSubresourceStatus", inline=Struct("", {}))
-        if model == "V1JSONSchemaProps" and name in _SCHEMA_OR_MORE:
-            return Type("schema", "v1.JSONSchemaProps", struct="V1JSONSchemaProps")
-        return _RAW
-    if declared == "int":
-        return Type("integer", "int64" if key in schema_facts.INT64 else "int32")
-    if declared == "datetime" and key in schema_facts.MICRO_TIMES:
-        return Type("microtime", "v1.MicroTime")
-    if declared in _SCALARS:
-        return _SCALARS[declared]
-    return Type(
-        "struct", f"v1.{go_name(declared)}", struct=declared, atomic=declared in merge_rules.ATOMIC_STRUCTS
+    return _SCALARS.get(kind or "", _RAW)
+
+
+@lru_cache(maxsize=1024)
+def _struct_type(model: str, atomic: bool) -> Type:
+    return Type("struct", f"v1.{go_name(model)}", struct=model, atomic=atomic)
+
+
+def _referred(model: str, written: dict[str, Any]) -> Type:
+    named = _NAMED.get(model)
+    return named or _struct_type(model, _is_atomic(written) or _is_atomic(definition(model)))
+
+
+def _is_atomic(written: dict[str, Any]) -> bool:
+    return written.get("x-kubernetes-map-type") == "atomic"
+
+
+def _rule(written: dict[str, Any], item: Type) -> ListRule:
+    strategies = written.get("x-kubernetes-patch-strategy", "").split(",")
+    keys = tuple(written.get("x-kubernetes-list-map-keys", ()))
+    defaults = _facts(item.struct).get("keyDefaults", {})
+    return ListRule(
+        written.get("x-kubernetes-patch-merge-key", "") if "merge" in strategies else None,
+        written.get("x-kubernetes-list-type", "atomic"),
+        keys,
+        tuple((key, defaults[key]) for key in keys if key in defaults),
     )
-
-
-def go_name(model: str) -> str:
-    """The Go type's bare name: `V1PodSpec` is PodSpec, `CoreV1Event` is Event."""
-    return re.sub(r"^[A-Z]?[a-z]*V\d+(?:(?:alpha|beta)\d+)?(?=[A-Z])", "", model)
-
-
-_GETTER = re.compile(
-    r'"""Gets the (\w+) of this \w+\.  # noqa: E501\n\n {8}(?!:)(.*?)  # noqa: E501\n', re.DOTALL
-)
-
-
-@cache
-def descriptions(model: str) -> Mapping[str, str]:
-    """What the API says of each field of a model, by JSON name.
-
-    The generator turned each line break into a space, so two spaces after a full stop were a paragraph.
-    """
-    text = _text(model)
-    attributes = _table(text, "attribute_map")
-    return {
-        attributes[attribute]: re.sub(
-            r"(?<=\.)  (?=\S)", "\n\n", said.strip().replace("\n", " ").replace('\\"', '"')
-        )
-        for attribute, said in _GETTER.findall(text)
-    }

@@ -97,16 +97,16 @@ def _event(event: Object, now: str) -> tuple[list[Any], list[Object]]:
 
 _EVENT = Printer(
     (
-        Column("Last Seen", "string", "@CoreV1Event.lastTimestamp"),
-        Column("Type", "string", "@CoreV1Event.type"),
-        Column("Reason", "string", "@CoreV1Event.reason"),
-        Column("Object", "string", "@CoreV1Event.involvedObject"),
-        Column("Subobject", "string", "@V1ObjectReference.fieldPath", 1),
-        Column("Source", "string", "@CoreV1Event.source", 1),
-        Column("Message", "string", "@CoreV1Event.message"),
-        Column("First Seen", "string", "@CoreV1Event.firstTimestamp", 1),
-        Column("Count", "string", "@CoreV1Event.count", 1),
-        Column("Name", "string", "@V1ObjectMeta.name", 1),
+        Column("Last Seen", "string", "@core.v1.Event.lastTimestamp"),
+        Column("Type", "string", "@core.v1.Event.type"),
+        Column("Reason", "string", "@core.v1.Event.reason"),
+        Column("Object", "string", "@core.v1.Event.involvedObject"),
+        Column("Subobject", "string", "@core.v1.ObjectReference.fieldPath", 1),
+        Column("Source", "string", "@core.v1.Event.source", 1),
+        Column("Message", "string", "@core.v1.Event.message"),
+        Column("First Seen", "string", "@core.v1.Event.firstTimestamp", 1),
+        Column("Count", "string", "@core.v1.Event.count", 1),
+        Column("Name", "string", "@meta.v1.ObjectMeta.name", 1),
     ),
     _event,
 )
@@ -327,33 +327,37 @@ PRINTERS: dict[tuple[str, str], Printer] = {
             _text("Status", "The status of the node"),
             _text("Roles", "The roles of the node"),
             AGE,
-            _text("Version", "@V1NodeSystemInfo.kubeletVersion"),
-            _text("Internal-IP", "@V1NodeStatus.addresses", 1),
-            _text("External-IP", "@V1NodeStatus.addresses", 1),
-            _text("OS-Image", "@V1NodeSystemInfo.osImage", 1),
-            _text("Kernel-Version", "@V1NodeSystemInfo.kernelVersion", 1),
-            _text("Container-Runtime", "@V1NodeSystemInfo.containerRuntimeVersion", 1),
+            _text("Version", "@core.v1.NodeSystemInfo.kubeletVersion"),
+            _text("Internal-IP", "@core.v1.NodeStatus.addresses", 1),
+            _text("External-IP", "@core.v1.NodeStatus.addresses", 1),
+            _text("OS-Image", "@core.v1.NodeSystemInfo.osImage", 1),
+            _text("Kernel-Version", "@core.v1.NodeSystemInfo.kernelVersion", 1),
+            _text("Container-Runtime", "@core.v1.NodeSystemInfo.containerRuntimeVersion", 1),
         ),
         _node,
     ),
     ("", "Namespace"): printer((_text("Status", "The status of the namespace"), AGE), _namespace),
     ("", "Event"): _EVENT,
     ("events.k8s.io", "Event"): _EVENT,
-    ("", "ConfigMap"): printer((_text("Data", "@V1ConfigMap.data"), AGE), _config_map),
-    ("", "Secret"): printer((_text("Type", "@V1Secret.type"), _text("Data", "@V1Secret.data"), AGE), _secret),
-    ("", "ServiceAccount"): printer((_text("Secrets", "@V1ServiceAccount.secrets"), AGE), _service_account),
+    ("", "ConfigMap"): printer((_text("Data", "@core.v1.ConfigMap.data"), AGE), _config_map),
+    ("", "Secret"): printer(
+        (_text("Type", "@core.v1.Secret.type"), _text("Data", "@core.v1.Secret.data"), AGE), _secret
+    ),
+    ("", "ServiceAccount"): printer(
+        (_text("Secrets", "@core.v1.ServiceAccount.secrets"), AGE), _service_account
+    ),
     ("", "Service"): printer(
         (
-            _text("Type", "@V1ServiceSpec.type"),
-            _text("Cluster-IP", "@V1ServiceSpec.clusterIP"),
-            _text("External-IP", "@V1ServiceSpec.externalIPs"),
-            _text("Port(s)", "@V1ServiceSpec.ports"),
+            _text("Type", "@core.v1.ServiceSpec.type"),
+            _text("Cluster-IP", "@core.v1.ServiceSpec.clusterIP"),
+            _text("External-IP", "@core.v1.ServiceSpec.externalIPs"),
+            _text("Port(s)", "@core.v1.ServiceSpec.ports"),
             AGE,
-            _text("Selector", "@V1ServiceSpec.selector", 1),
+            _text("Selector", "@core.v1.ServiceSpec.selector", 1),
         ),
         _service,
     ),
-    ("", "Endpoints"): printer((_text("Endpoints", "@V1Endpoints.subsets"), AGE), _endpoints),
+    ("", "Endpoints"): printer((_text("Endpoints", "@core.v1.Endpoints.subsets"), AGE), _endpoints),
     ("", "LimitRange"): printer((CREATED_AT,), _created_at),
     ("", "ResourceQuota"): printer(
         (
@@ -372,46 +376,48 @@ PRINTERS: dict[tuple[str, str], Printer] = {
     ),
     ("", "PersistentVolume"): printer(
         (
-            _text("Capacity", "@V1PersistentVolumeSpec.capacity"),
-            _text("Access Modes", "@V1PersistentVolumeSpec.accessModes"),
-            _text("Reclaim Policy", "@V1PersistentVolumeSpec.persistentVolumeReclaimPolicy"),
-            _text("Status", "@V1PersistentVolumeStatus.phase"),
-            _text("Claim", "@V1PersistentVolumeSpec.claimRef"),
+            _text("Capacity", "@core.v1.PersistentVolumeSpec.capacity"),
+            _text("Access Modes", "@core.v1.PersistentVolumeSpec.accessModes"),
+            _text("Reclaim Policy", "@core.v1.PersistentVolumeSpec.persistentVolumeReclaimPolicy"),
+            _text("Status", "@core.v1.PersistentVolumeStatus.phase"),
+            _text("Claim", "@core.v1.PersistentVolumeSpec.claimRef"),
             _text("StorageClass", "StorageClass of the pv"),
             _text("VolumeAttributesClass", "VolumeAttributeClass of the pv"),
-            _text("Reason", "@V1PersistentVolumeStatus.reason"),
+            _text("Reason", "@core.v1.PersistentVolumeStatus.reason"),
             AGE,
-            _text("VolumeMode", "@V1PersistentVolumeSpec.volumeMode", 1),
+            _text("VolumeMode", "@core.v1.PersistentVolumeSpec.volumeMode", 1),
         ),
         _volume,
     ),
     ("", "PersistentVolumeClaim"): printer(
         (
-            _text("Status", "@V1PersistentVolumeClaimStatus.phase"),
-            _text("Volume", "@V1PersistentVolumeClaimSpec.volumeName"),
-            _text("Capacity", "@V1PersistentVolumeClaimStatus.capacity"),
-            _text("Access Modes", "@V1PersistentVolumeClaimStatus.accessModes"),
+            _text("Status", "@core.v1.PersistentVolumeClaimStatus.phase"),
+            _text("Volume", "@core.v1.PersistentVolumeClaimSpec.volumeName"),
+            _text("Capacity", "@core.v1.PersistentVolumeClaimStatus.capacity"),
+            _text("Access Modes", "@core.v1.PersistentVolumeClaimStatus.accessModes"),
             _text("StorageClass", "StorageClass of the pvc"),
             _text("VolumeAttributesClass", "VolumeAttributesClass of the pvc"),
             AGE,
-            _text("VolumeMode", "@V1PersistentVolumeClaimSpec.volumeMode", 1),
+            _text("VolumeMode", "@core.v1.PersistentVolumeClaimSpec.volumeMode", 1),
         ),
         _claim,
     ),
-    ("coordination.k8s.io", "Lease"): printer((_text("Holder", "@V1LeaseSpec.holderIdentity"), AGE), _lease),
+    ("coordination.k8s.io", "Lease"): printer(
+        (_text("Holder", "@coordination.v1.LeaseSpec.holderIdentity"), AGE), _lease
+    ),
     ("scheduling.k8s.io", "PriorityClass"): printer(
         (
-            Column("Value", "integer", "@V1PriorityClass.value"),
-            Column("Global-Default", "boolean", "@V1PriorityClass.globalDefault"),
+            Column("Value", "integer", "@scheduling.v1.PriorityClass.value"),
+            Column("Global-Default", "boolean", "@scheduling.v1.PriorityClass.globalDefault"),
             AGE,
-            _text("PreemptionPolicy", "@V1PriorityClass.preemptionPolicy"),
+            _text("PreemptionPolicy", "@scheduling.v1.PriorityClass.preemptionPolicy"),
         ),
         _priority_class,
     ),
     ("policy", "PodDisruptionBudget"): printer(
         (
-            _text("Min Available", "@V1PodDisruptionBudgetSpec.minAvailable"),
-            _text("Max Unavailable", "@V1PodDisruptionBudgetSpec.maxUnavailable"),
+            _text("Min Available", "@policy.v1.PodDisruptionBudgetSpec.minAvailable"),
+            _text("Max Unavailable", "@policy.v1.PodDisruptionBudgetSpec.maxUnavailable"),
             Column(
                 "Allowed Disruptions",
                 "integer",
@@ -423,49 +429,49 @@ PRINTERS: dict[tuple[str, str], Printer] = {
     ),
     ("storage.k8s.io", "StorageClass"): Printer(
         (
-            Column("Name", "string", "@V1ObjectMeta.name", format="name"),
-            _text("Provisioner", "@V1StorageClass.provisioner"),
-            _text("ReclaimPolicy", "@V1StorageClass.reclaimPolicy"),
-            _text("VolumeBindingMode", "@V1StorageClass.volumeBindingMode"),
-            _text("AllowVolumeExpansion", "@V1StorageClass.allowVolumeExpansion"),
+            Column("Name", "string", "@meta.v1.ObjectMeta.name", format="name"),
+            _text("Provisioner", "@storage.v1.StorageClass.provisioner"),
+            _text("ReclaimPolicy", "@storage.v1.StorageClass.reclaimPolicy"),
+            _text("VolumeBindingMode", "@storage.v1.StorageClass.volumeBindingMode"),
+            _text("AllowVolumeExpansion", "@storage.v1.StorageClass.allowVolumeExpansion"),
             AGE,
         ),
         _storage_class,
     ),
     ("storage.k8s.io", "CSINode"): printer(
-        (Column("Drivers", "integer", "@V1CSINodeSpec.drivers"), AGE), _csi_node
+        (Column("Drivers", "integer", "@storage.v1.CSINodeSpec.drivers"), AGE), _csi_node
     ),
     ("storage.k8s.io", "CSIDriver"): printer(
         (
-            Column("AttachRequired", "boolean", "@V1CSIDriverSpec.attachRequired"),
-            Column("PodInfoOnMount", "boolean", "@V1CSIDriverSpec.podInfoOnMount"),
-            Column("StorageCapacity", "boolean", "@V1CSIDriverSpec.storageCapacity"),
-            _text("TokenRequests", "@V1CSIDriverSpec.tokenRequests"),
-            Column("RequiresRepublish", "boolean", "@V1CSIDriverSpec.requiresRepublish"),
-            _text("Modes", "@V1CSIDriverSpec.volumeLifecycleModes"),
+            Column("AttachRequired", "boolean", "@storage.v1.CSIDriverSpec.attachRequired"),
+            Column("PodInfoOnMount", "boolean", "@storage.v1.CSIDriverSpec.podInfoOnMount"),
+            Column("StorageCapacity", "boolean", "@storage.v1.CSIDriverSpec.storageCapacity"),
+            _text("TokenRequests", "@storage.v1.CSIDriverSpec.tokenRequests"),
+            Column("RequiresRepublish", "boolean", "@storage.v1.CSIDriverSpec.requiresRepublish"),
+            _text("Modes", "@storage.v1.CSIDriverSpec.volumeLifecycleModes"),
             AGE,
         ),
         _csi_driver,
     ),
     ("storage.k8s.io", "CSIStorageCapacity"): printer(
         (
-            _text("StorageClassName", "@V1CSIStorageCapacity.storageClassName"),
-            _text("Capacity", "@V1CSIStorageCapacity.capacity"),
+            _text("StorageClassName", "@storage.v1.CSIStorageCapacity.storageClassName"),
+            _text("Capacity", "@storage.v1.CSIStorageCapacity.capacity"),
         ),
         _capacity,
     ),
     ("storage.k8s.io", "VolumeAttachment"): printer(
         (
-            _text("Attacher", "@V1VolumeAttachmentSpec.attacher"),
-            _text("PV", "@V1VolumeAttachmentSource.persistentVolumeName"),
-            _text("Node", "@V1VolumeAttachmentSpec.nodeName"),
-            Column("Attached", "boolean", "@V1VolumeAttachmentStatus.attached"),
+            _text("Attacher", "@storage.v1.VolumeAttachmentSpec.attacher"),
+            _text("PV", "@storage.v1.VolumeAttachmentSource.persistentVolumeName"),
+            _text("Node", "@storage.v1.VolumeAttachmentSpec.nodeName"),
+            Column("Attached", "boolean", "@storage.v1.VolumeAttachmentStatus.attached"),
             AGE,
         ),
         _attachment,
     ),
     ("storage.k8s.io", "VolumeAttributesClass"): printer(
-        (_text("DriverName", "@V1VolumeAttributesClass.driverName"), AGE), _attributes_class
+        (_text("DriverName", "@storage.v1.VolumeAttributesClass.driverName"), AGE), _attributes_class
     ),
     ("resource.k8s.io", "DeviceClass"): printer((AGE,), _only_age),
     ("resource.k8s.io", "ResourceClaim"): printer(
@@ -475,9 +481,9 @@ PRINTERS: dict[tuple[str, str], Printer] = {
     ("resource.k8s.io", "ResourceClaimTemplate"): printer((AGE,), _only_age),
     ("resource.k8s.io", "ResourceSlice"): printer(
         (
-            _text("Node", "@V1ResourceSliceSpec.nodeName"),
-            _text("Driver", "@V1ResourceSliceSpec.driver"),
-            _text("Pool", "@V1ResourcePool.name"),
+            _text("Node", "@resource.v1.ResourceSliceSpec.nodeName"),
+            _text("Driver", "@resource.v1.ResourceSliceSpec.driver"),
+            _text("Pool", "@resource.v1.ResourcePool.name"),
             AGE,
         ),
         _slice,

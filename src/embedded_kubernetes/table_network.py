@@ -70,13 +70,13 @@ def _priority_level(obj: Object, now: str) -> list[Any]:
 
 NETWORK: dict[tuple[str, str], Printer] = {
     ("node.k8s.io", "RuntimeClass"): printer(
-        (Column("Handler", "string", "@V1RuntimeClass.handler"), AGE), _runtime_class
+        (Column("Handler", "string", "@node.v1.RuntimeClass.handler"), AGE), _runtime_class
     ),
     ("discovery.k8s.io", "EndpointSlice"): printer(
         (
-            Column("AddressType", "string", "@V1EndpointSlice.addressType"),
-            Column("Ports", "string", "@V1EndpointSlice.ports"),
-            Column("Endpoints", "string", "@V1EndpointSlice.endpoints"),
+            Column("AddressType", "string", "@discovery.v1.EndpointSlice.addressType"),
+            Column("Ports", "string", "@discovery.v1.EndpointSlice.ports"),
+            Column("Endpoints", "string", "@discovery.v1.EndpointSlice.endpoints"),
             AGE,
         ),
         _endpoint_slice,
@@ -90,13 +90,14 @@ NETWORK: dict[tuple[str, str], Printer] = {
         _ingress_class,
     ),
     ("networking.k8s.io", "NetworkPolicy"): printer(
-        (Column("Pod-Selector", "string", "@V1NetworkPolicySpec.podSelector"), AGE), _network_policy
+        (Column("Pod-Selector", "string", "@networking.v1.NetworkPolicySpec.podSelector"), AGE),
+        _network_policy,
     ),
     (_FLOW_CONTROL, "FlowSchema"): printer(
         (
-            Column("PriorityLevel", "string", "@V1PriorityLevelConfigurationReference.name"),
-            Column("MatchingPrecedence", "integer", "@V1FlowSchemaSpec.matchingPrecedence"),
-            Column("DistinguisherMethod", "string", "@V1FlowSchemaSpec.distinguisherMethod"),
+            Column("PriorityLevel", "string", "@flowcontrol.v1.PriorityLevelConfigurationReference.name"),
+            Column("MatchingPrecedence", "integer", "@flowcontrol.v1.FlowSchemaSpec.matchingPrecedence"),
+            Column("DistinguisherMethod", "string", "@flowcontrol.v1.FlowSchemaSpec.distinguisherMethod"),
             AGE,
             Column("MissingPL", "string", "references a broken or non-existent PriorityLevelConfiguration"),
         ),
@@ -104,15 +105,15 @@ NETWORK: dict[tuple[str, str], Printer] = {
     ),
     (_FLOW_CONTROL, "PriorityLevelConfiguration"): printer(
         (
-            Column("Type", "string", "@V1PriorityLevelConfigurationSpec.type"),
+            Column("Type", "string", "@flowcontrol.v1.PriorityLevelConfigurationSpec.type"),
             Column(
                 "NominalConcurrencyShares",
                 "integer",
-                "@V1LimitedPriorityLevelConfiguration.nominalConcurrencyShares",
+                "@flowcontrol.v1.LimitedPriorityLevelConfiguration.nominalConcurrencyShares",
             ),
-            Column("Queues", "integer", "@V1QueuingConfiguration.queues"),
-            Column("HandSize", "integer", "@V1QueuingConfiguration.handSize"),
-            Column("QueueLengthLimit", "integer", "@V1QueuingConfiguration.queueLengthLimit"),
+            Column("Queues", "integer", "@flowcontrol.v1.QueuingConfiguration.queues"),
+            Column("HandSize", "integer", "@flowcontrol.v1.QueuingConfiguration.handSize"),
+            Column("QueueLengthLimit", "integer", "@flowcontrol.v1.QueuingConfiguration.queueLengthLimit"),
             AGE,
         ),
         _priority_level,

@@ -18,10 +18,10 @@ _COLUMNS = (
         "pod has restarted.",
     ),
     AGE,
-    Column("IP", "string", "@V1PodStatus.podIP", 1),
-    Column("Node", "string", "@V1PodSpec.nodeName", 1),
-    Column("Nominated Node", "string", "@V1PodStatus.nominatedNodeName", 1),
-    Column("Readiness Gates", "string", "@V1PodSpec.readinessGates", 1),
+    Column("IP", "string", "@core.v1.PodStatus.podIP", 1),
+    Column("Node", "string", "@core.v1.PodSpec.nodeName", 1),
+    Column("Nominated Node", "string", "@core.v1.PodStatus.nominatedNodeName", 1),
+    Column("Readiness Gates", "string", "@core.v1.PodSpec.readinessGates", 1),
 )
 
 _FINISHED = {

@@ -194,9 +194,11 @@ def _binding(model: str) -> Printer:
         (
             Column("Role", "string", f"@{model}.roleRef"),
             AGE,
-            Column("Users", "string", f"Users in the {model.removeprefix('V1')}", 1),
-            Column("Groups", "string", f"Groups in the {model.removeprefix('V1')}", 1),
-            Column("ServiceAccounts", "string", f"ServiceAccounts in the {model.removeprefix('V1')}", 1),
+            Column("Users", "string", f"Users in the {model.removeprefix('rbac.v1.')}", 1),
+            Column("Groups", "string", f"Groups in the {model.removeprefix('rbac.v1.')}", 1),
+            Column(
+                "ServiceAccounts", "string", f"ServiceAccounts in the {model.removeprefix('rbac.v1.')}", 1
+            ),
         ),
         _role_binding,
     )
@@ -205,7 +207,9 @@ def _binding(model: str) -> Printer:
 _READY = Column("Ready", "string", "Number of the pod with ready state")
 
 WORKLOADS: dict[tuple[str, str], Printer] = {
-    ("", "ReplicationController"): printer(_replicated("V1ReplicationController"), _replication_controller),
+    ("", "ReplicationController"): printer(
+        _replicated("core.v1.ReplicationController"), _replication_controller
+    ),
     ("", "PodTemplate"): printer(
         (
             Column("Containers", "string", "Names of each container in the template."),
@@ -214,31 +218,31 @@ WORKLOADS: dict[tuple[str, str], Printer] = {
         ),
         _pod_template,
     ),
-    ("apps", "ReplicaSet"): printer(_replicated("V1ReplicaSet"), _replica_set),
+    ("apps", "ReplicaSet"): printer(_replicated("apps.v1.ReplicaSet"), _replica_set),
     ("apps", "DaemonSet"): printer(
         (
-            Column("Desired", "integer", "@V1DaemonSetStatus.desiredNumberScheduled"),
-            Column("Current", "integer", "@V1DaemonSetStatus.currentNumberScheduled"),
-            Column("Ready", "integer", "@V1DaemonSetStatus.numberReady"),
-            Column("Up-to-date", "integer", "@V1DaemonSetStatus.updatedNumberScheduled"),
-            Column("Available", "integer", "@V1DaemonSetStatus.numberAvailable"),
-            Column("Node Selector", "string", "@V1PodSpec.nodeSelector"),
+            Column("Desired", "integer", "@apps.v1.DaemonSetStatus.desiredNumberScheduled"),
+            Column("Current", "integer", "@apps.v1.DaemonSetStatus.currentNumberScheduled"),
+            Column("Ready", "integer", "@apps.v1.DaemonSetStatus.numberReady"),
+            Column("Up-to-date", "integer", "@apps.v1.DaemonSetStatus.updatedNumberScheduled"),
+            Column("Available", "integer", "@apps.v1.DaemonSetStatus.numberAvailable"),
+            Column("Node Selector", "string", "@core.v1.PodSpec.nodeSelector"),
             AGE,
             _CONTAINERS,
             _IMAGES,
-            Column("Selector", "string", "@V1DaemonSetSpec.selector", 1),
+            Column("Selector", "string", "@apps.v1.DaemonSetSpec.selector", 1),
         ),
         _daemon_set,
     ),
     ("apps", "Deployment"): printer(
         (
             _READY,
-            Column("Up-to-date", "string", "@V1DeploymentStatus.updatedReplicas"),
-            Column("Available", "string", "@V1DeploymentStatus.availableReplicas"),
+            Column("Up-to-date", "string", "@apps.v1.DeploymentStatus.updatedReplicas"),
+            Column("Available", "string", "@apps.v1.DeploymentStatus.availableReplicas"),
             AGE,
             _CONTAINERS,
             _IMAGES,
-            Column("Selector", "string", "@V1DeploymentSpec.selector", 1),
+            Column("Selector", "string", "@apps.v1.DeploymentSpec.selector", 1),
         ),
         _deployment,
     ),
@@ -246,7 +250,7 @@ WORKLOADS: dict[tuple[str, str], Printer] = {
     ("apps", "ControllerRevision"): printer(
         (
             Column("Controller", "string", "Controller of the object"),
-            Column("Revision", "string", "@V1ControllerRevision.revision"),
+            Column("Revision", "string", "@apps.v1.ControllerRevision.revision"),
             AGE,
         ),
         _revision,
@@ -254,31 +258,31 @@ WORKLOADS: dict[tuple[str, str], Printer] = {
     ("batch", "Job"): printer(
         (
             Column("Status", "string", "Status of the job."),
-            Column("Completions", "string", "@V1JobStatus.succeeded"),
+            Column("Completions", "string", "@batch.v1.JobStatus.succeeded"),
             Column("Duration", "string", "Time required to complete the job."),
             AGE,
             _CONTAINERS,
             _IMAGES,
-            Column("Selector", "string", "@V1JobSpec.selector", 1),
+            Column("Selector", "string", "@batch.v1.JobSpec.selector", 1),
         ),
         _job,
     ),
     ("batch", "CronJob"): printer(
         (
-            Column("Schedule", "string", "@V1CronJobSpec.schedule"),
-            Column("Timezone", "string", "@V1CronJobSpec.timeZone"),
-            Column("Suspend", "boolean", "@V1CronJobSpec.suspend"),
-            Column("Active", "integer", "@V1CronJobStatus.active"),
-            Column("Last Schedule", "string", "@V1CronJobStatus.lastScheduleTime"),
+            Column("Schedule", "string", "@batch.v1.CronJobSpec.schedule"),
+            Column("Timezone", "string", "@batch.v1.CronJobSpec.timeZone"),
+            Column("Suspend", "boolean", "@batch.v1.CronJobSpec.suspend"),
+            Column("Active", "integer", "@batch.v1.CronJobStatus.active"),
+            Column("Last Schedule", "string", "@batch.v1.CronJobStatus.lastScheduleTime"),
             AGE,
             _CONTAINERS,
             _IMAGES,
-            Column("Selector", "string", "@V1JobSpec.selector", 1),
+            Column("Selector", "string", "@batch.v1.JobSpec.selector", 1),
         ),
         _cron_job,
     ),
     ("rbac.authorization.k8s.io", "Role"): printer((CREATED_AT,), _role),
     ("rbac.authorization.k8s.io", "ClusterRole"): printer((CREATED_AT,), _role),
-    ("rbac.authorization.k8s.io", "RoleBinding"): _binding("V1RoleBinding"),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _binding("V1ClusterRoleBinding"),
+    ("rbac.authorization.k8s.io", "RoleBinding"): _binding("rbac.v1.RoleBinding"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _binding("rbac.v1.ClusterRoleBinding"),
 }

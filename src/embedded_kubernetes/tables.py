@@ -18,9 +18,9 @@ from .resource import Object, Resource
 from .table_kinds import PRINTERS
 from .times import TimeFormatError, parse
 
-_NAME = Column("Name", "string", "@V1ObjectMeta.name", format="name")
-_CREATED = Column("Created At", "date", "@V1ObjectMeta.creationTimestamp")
-_AGE = Column("Age", "date", "@V1ObjectMeta.creationTimestamp")
+_NAME = Column("Name", "string", "@meta.v1.ObjectMeta.name", format="name")
+_CREATED = Column("Created At", "date", "@meta.v1.ObjectMeta.creationTimestamp")
+_AGE = Column("Age", "date", "@meta.v1.ObjectMeta.creationTimestamp")
 
 Row = Callable[[Object, str], tuple[list[Any], list[Object]]]
 
