@@ -1,0 +1,447 @@
+"""A cluster of 60 to 150 nodes that changes by chance, in bursts of up to 100 changes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+from .live import PROFILES, Answer, Live, Obj, Question
+
+NAMESPACES = ("default", "other")
+TEAMS = ("red", "blue")
+ZONES = tuple("abcde")
+APPS = tuple("xyz")
+DRIVER = "d.example.com"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+IMAGES = ("small", "large")
+
+#: How many changes come between two decisions: none, as between workers' turns, a few, and many at once.
+BURSTS = (0, 1, 1, 2, 5, 17, 40, 65, 100)
+#: How many of a class's pods come one after the other.
+RUNS = (1, 1, 1, 3, 8, 30)
+#: Pods that wait, of which some are decided on after each burst.
+WAITING = 16
+#: Kinds of pods that come and go, and how many pods there are on a node.
+KINDS = 30
+PODS_A_NODE = 3
+
+
+class Cluster:
+    """`live` has been told of each change of `objects` as it came."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._numbers = itertools.count()
+        self.objects: dict[str, dict[str, Obj]] = {
+            "namespaces": {},
+            "services": {},
+            "classes": {"any": {"metadata": {"name": "any", "uid": "any"}, "spec": {}}},
+            "slices": {},
+            "claims": {},
+            "storageclasses": {
+                "slow": {
+                    "metadata": {"name": "slow"},
+                    "provisioner": "kubernetes.io/no-provisioner",
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                }
+            },
+            "volumes": {},
+            "volumeclaims": {},
+            "nodes": {},
+            "pods": {},
+        }
+        self.live = Live(self.objects, ())
+        self._size = self._random.randrange(60, 151)
+        #: Of ten changes so many are of nodes: for some time none, for some time half of them.
+        self._of_nodes = 1
+        #: Whether no node is better or worse than another but for what it offers, as far as most pods go.
+        self._plain = self._random.random() < 0.3
+        for index in range(self._size):
+            self._set_node(index)
+        for name in NAMESPACES:
+            self._set("namespaces", name, {"metadata": {"name": name, "labels": {"team": "red"}}})
+        for _ in range(60):
+            self._change_slice()
+            self._change_claim()
+            self._change_volume()
+            self._change_volume_claim()
+        self._kinds = [self._pod() for _ in range(KINDS)]
+        for _ in range(2 * self._size):
+            self._run_pod()
+        self._waiting = [self._pod() for _ in range(WAITING)]
+
+    # ---- decisions
+
+    def anew(self) -> Live:
+        """An engine that has kept nothing."""
+        return Live(self.objects, self.live.rows)
+
+    def turn(self, compare: Callable[[Answer, Answer, str], None]) -> None:
+        """A burst of changes, and some decisions after it."""
+        rng = self._random
+        if rng.random() < 0.1:
+            self._of_nodes = rng.choice((0, 0, 1, 5))
+        told = [self._change() for _ in range(rng.choice(BURSTS))]
+        if rng.random() < 0.3:
+            self._waiting[rng.randrange(WAITING)] = self._like(rng.choice(self._waiting))
+            self._kinds[rng.randrange(KINDS)] = self._like(rng.choice(self._waiting))
+        fresh = self.anew()
+        for body in rng.sample(self._waiting, 6):
+            compare(*self._ask(fresh, body), f"{body} after {told}")
+        body = rng.choice(self._waiting)
+        for _ in range(rng.choice(RUNS)):
+            if not self._bind(body):
+                break
+        compare(*self._ask(self.anew(), body), f"{body} after others like it")
+
+    def _ask(self, fresh: Live, body: Obj) -> tuple[Answer, Answer]:
+        rng, nodes = self._random, [*self.objects["nodes"]]
+        question = Question(
+            profile=body["spec"]["schedulerName"],
+            candidates=rng.choice((1, 3, 5)),
+            offset=rng.choice((0, 7, 41, rng.randrange(len(nodes)))),
+            nominated=rng.choice(nodes) if rng.random() < 0.1 else "",
+            taken=tuple(rng.sample(nodes, 3)) if rng.random() < 0.1 else (),
+            in_full=rng.random() < 0.4,
+        )
+        return self.live.answer(self.live.read(body), question), fresh.answer(fresh.read(body), question)
+
+    def _bind(self, body: Obj) -> bool:
+        """A pod like `body` comes and is bound. Returns whether it could be."""
+        rng, pod = self._random, self._called(body)
+        info = self.live.read(pod)
+        question = Question(body["spec"]["schedulerName"], 3, rng.choice((0, 7)), "", (), False)
+        answer = self.live.answer(info, question)
+        if not answer.chosen or info.claims or info.cls.volumes is not None:
+            return False
+        node, row = rng.choice(answer.chosen)
+        self.live.ledger.assume(info, row)
+        if rng.random() < 0.1:
+            self.live.ledger.forget(info.uid)
+            return True
+        self.live.ledger.confirm(info.uid)
+        self.objects["pods"][info.uid] = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+        return True
+
+    # ---- changes
+
+    def _set(self, kind: str, name: str, body: Obj) -> str:
+        self.objects[kind][name] = body
+        self.live.set(kind, name, body)
+        return f"{kind} {name}"
+
+    def _delete(self, kind: str, name: str) -> str:
+        del self.objects[kind][name]
+        self.live.delete(kind, name)
+        return f"no {kind} {name}"
+
+    def _some(self, kind: str) -> str:
+        return self._random.choice([*self.objects[kind]])
+
+    def _change(self) -> str:
+        rng = self._random
+        what: Callable[[], str]
+        if rng.random() < self._of_nodes / 10:
+            what = rng.choice((self._change_node, self._change_node, self._change_node, self._swap_node))
+        elif rng.random() < 0.08:
+            what = rng.choice(
+                (self._change_namespace, self._change_service, self._change_volume, self._change_volume_claim)
+            )
+        elif rng.random() < 0.2:
+            what = rng.choice((self._change_slice, self._change_claim, self._change_claim))
+        else:
+            what = rng.choice((self._run_pod, self._run_pod, self._end_pod, self._change_pod))
+            if what == self._run_pod and len(self.objects["pods"]) > PODS_A_NODE * self._size:
+                what = self._end_pod
+        return what()
+
+    def _swap_node(self) -> str:
+        """One goes, or one comes, mostly under a name that was there before."""
+        nodes = self.objects["nodes"]
+        if len(nodes) > 60 and self._random.random() < 0.5:
+            return self._delete("nodes", self._some("nodes"))
+        return self._set_node(self._random.randrange(150))
+
+    def _change_node(self) -> str:
+        """In one thing, or in all."""
+        rng, name = self._random, self._some("nodes")
+        old = self.objects["nodes"][name]
+        new = self._node(name)
+        part = rng.choice(("metadata", "spec", "status", ""))
+        return self._set("nodes", name, {**old, part: new[part]} if part else new)
+
+    def _set_node(self, index: int) -> str:
+        return self._set("nodes", f"n{index}", self._node(f"n{index}"))
+
+    def _node(self, name: str) -> Obj:
+        rng = self._random
+        taints = [
+            {"key": "spot", "value": "yes", "effect": effect}
+            for effect in ("NoSchedule", "PreferNoSchedule")
+            if rng.random() < 0.1 and not self._plain
+        ]
+        labels = {HOSTNAME: name, ZONE: rng.choice(ZONES), "disk": rng.choice(("ssd", "hdd"))}
+        if rng.random() < 0.1:
+            del labels[rng.choice((ZONE, "disk"))]
+        cpu = rng.choice(("2", "4", "4", "8"))
+        allocatable = {"cpu": cpu, "memory": "16Gi", "pods": rng.choice(("8", "110"))}
+        if rng.random() < 0.2:
+            allocatable["example.com/gpu"] = "2"
+        images = [{"names": [rng.choice(IMAGES)], "sizeBytes": 500_000_000}] if rng.random() < 0.3 else []
+        unschedulable = rng.random() < 0.05 and not self._plain
+        return {
+            "metadata": {"name": name, "uid": name, "labels": labels},
+            "spec": {"taints": taints, "unschedulable": unschedulable},
+            "status": {"allocatable": allocatable, "images": images},
+        }
+
+    def _run_pod(self) -> str:
+        """Somebody else's pod is bound; its node may be one that is not there (yet)."""
+        body = self._called(self._random.choice(self._kinds))
+        body["spec"] = {**body["spec"], "nodeName": self._where()}
+        return self._set("pods", body["metadata"]["uid"], body)
+
+    def _where(self) -> str:
+        return f"n{self._random.randrange(150)}" if self._random.random() < 0.1 else self._some("nodes")
+
+    def _end_pod(self) -> str:
+        return self._delete("pods", self._some("pods")) if self.objects["pods"] else ""
+
+    def _change_pod(self) -> str:
+        """It is being deleted, labelled anew or resized."""
+        uid = self._some("pods")
+        old = self.objects["pods"][uid]
+        metadata, spec = old["metadata"], old["spec"]
+        match self._random.randrange(4):
+            case 0:
+                metadata = {**metadata, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            case 1:
+                metadata = {**metadata, "labels": self._labels()}
+            case 2:
+                spec = {**spec, "containers": self._containers()}
+            case _:
+                spec = {**spec, "nodeName": self._where()}
+        return self._set("pods", uid, {**old, "metadata": metadata, "spec": spec})
+
+    def _change_namespace(self) -> str:
+        name = self._random.choice(NAMESPACES)
+        labels = {"team": self._random.choice(TEAMS)}
+        return self._set("namespaces", name, {"metadata": {"name": name, "labels": labels}})
+
+    def _change_service(self) -> str:
+        name = f"s{self._random.randrange(3)}"
+        if name in self.objects["services"] and self._random.random() < 0.5:
+            return self._delete("services", name)
+        selector = {"app": self._random.choice(APPS)}
+        return self._set("services", name, {"metadata": {"name": name}, "spec": {"selector": selector}})
+
+    def _change_slice(self) -> str:
+        rng, number = self._random, self._random.randrange(40)
+        name = f"slice{number}"
+        if name in self.objects["slices"] and rng.random() < 0.2:
+            return self._delete("slices", name)
+        place: Obj = {"nodeName": f"n{number}"}
+        if number < 2:
+            place = {"allNodes": True}
+        elif number < 5:
+            zone = {"key": ZONE, "operator": "In", "values": [ZONES[number]]}
+            place = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+        devices = [
+            {"name": f"d{index}", "attributes": {"kind": {"string": rng.choice("ab")}}}
+            for index in range(rng.randrange(1, 5))
+        ]
+        pool = {"name": f"pool{number}", "generation": 1, "resourceSliceCount": 1}
+        body = {"driver": DRIVER, "pool": pool, "devices": devices, **place}
+        return self._set("slices", name, {"metadata": self._metadata(name), "spec": body})
+
+    def _change_claim(self) -> str:
+        """One that waiting pods have or, mostly, one of others that takes devices or gives them back."""
+        rng, number = self._random, self._random.randrange(60)
+        name = f"claim{number}"
+        if name in self.objects["claims"] and rng.random() < 0.3:
+            return self._delete("claims", name)
+        exactly: Obj = {"deviceClassName": "any", "count": rng.randrange(1, 3)}
+        if rng.random() < 0.5:
+            kind = f"device.attributes['{DRIVER}'].kind == '{rng.choice('ab')}'"
+            exactly["selectors"] = [{"cel": {"expression": kind}}]
+        request: Obj = {"name": "r", "exactly": exactly}
+        if rng.random() < 0.3:
+            two = {"name": "two", "deviceClassName": "any", "count": 2}
+            request = {"name": "r", "firstAvailable": [two, {"name": "one", "deviceClassName": "any"}]}
+        status = self._allocated() if number >= 10 and rng.random() < 0.8 else {}
+        body = {
+            "metadata": self._metadata(name),
+            "spec": {"devices": {"requests": [request]}},
+            "status": status,
+        }
+        return self._set("claims", name, body)
+
+    def _allocated(self) -> Obj:
+        """A device that nobody has, if one is found at once."""
+        if not self.objects["slices"]:
+            return {}
+        spec = self.objects["slices"][self._some("slices")]["spec"]
+        device, pool = self._random.choice(spec["devices"])["name"], spec["pool"]["name"]
+        result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
+        for each in self.objects["claims"].values():
+            if each["status"] and each["status"]["allocation"]["devices"]["results"] == [result]:
+                return {}
+        return {"allocation": {"devices": {"results": [result]}}}
+
+    def _change_volume(self) -> str:
+        rng, number = self._random, self._random.randrange(6)
+        name = f"pv{number}"
+        if name in self.objects["volumes"] and rng.random() < 0.3:
+            return self._delete("volumes", name)
+        zone = {"key": ZONE, "operator": "In", "values": [rng.choice(ZONES)]}
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "slow",
+            "claimRef": {"namespace": "default", "name": f"pvc{number}", "uid": ""} if number < 3 else None,
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
+        }
+        body = {"metadata": self._metadata(name), "spec": spec, "status": {"phase": "Available"}}
+        return self._set("volumes", name, body)
+
+    def _change_volume_claim(self) -> str:
+        rng, number = self._random, self._random.randrange(4)
+        name = f"pvc{number}"
+        if name in self.objects["volumeclaims"] and rng.random() < 0.2:
+            return self._delete("volumeclaims", name)
+        bound = number < 3 and rng.random() < 0.5
+        metadata = self._metadata(name)
+        if bound:
+            metadata["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "slow",
+            "volumeName": f"pv{number}" if bound else "",
+        }
+        body = {"metadata": metadata, "spec": spec, "status": {"phase": "Bound" if bound else "Pending"}}
+        return self._set("volumeclaims", name, body)
+
+    def _metadata(self, name: str) -> Obj:
+        version = str(next(self._numbers) + 1)
+        return {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": version}
+
+    # ---- pods
+
+    def _called(self, body: Obj) -> Obj:
+        uid = f"p{next(self._numbers)}"
+        return {**body, "metadata": {**body["metadata"], "name": uid, "uid": uid}}
+
+    def _like(self, body: Obj) -> Obj:
+        """Another kind of pod, which may differ in no more than what it asks for."""
+        if self._random.random() < 0.5:
+            return self._pod()
+        return {**body, "spec": {**body["spec"], "containers": self._containers()}}
+
+    def _pod(self) -> Obj:
+        rng = self._random
+        spec: Obj = {"schedulerName": rng.choice(PROFILES), "containers": self._containers()}
+        for part in rng.choice(PARTS):
+            spec.update(part(rng))
+        return {
+            "metadata": {
+                "name": "waiting",
+                "uid": "waiting",
+                "namespace": "other" if rng.random() < 0.1 else "default",
+                "labels": self._labels(),
+            },
+            "spec": spec,
+        }
+
+    def _labels(self) -> Obj:
+        return {"app": self._random.choice(APPS)} if self._random.random() < 0.7 else {}
+
+    def _containers(self) -> list[Obj]:
+        rng = self._random
+        requests = {"cpu": rng.choice(("100m", "100m", "250m", "700m", "1100m", "3", "7")), "memory": "128Mi"}
+        if rng.random() < 0.1:
+            requests["example.com/gpu"] = "1"
+        ports = [{"containerPort": 80, "hostPort": rng.choice((80, 81))}] if rng.random() < 0.1 else []
+        return [
+            {"name": "c", "image": rng.choice(IMAGES), "resources": {"requests": requests}, "ports": ports}
+        ]
+
+
+def _chosen(rng: random.Random) -> Obj:
+    return {"matchLabels": {"app": rng.choice(APPS)}}
+
+
+def _spread(rng: random.Random) -> Obj:
+    return {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": rng.choice((1, 2)),
+                "topologyKey": rng.choice((HOSTNAME, ZONE)),
+                "whenUnsatisfiable": when,
+                "labelSelector": _chosen(rng),
+                "nodeTaintsPolicy": rng.choice(("Honor", "Ignore")),
+            }
+            for when in rng.choice(
+                (("DoNotSchedule",), ("ScheduleAnyway",), ("DoNotSchedule", "ScheduleAnyway"))
+            )
+        ]
+    }
+
+
+def _affinity(rng: random.Random) -> Obj:
+    kind = rng.choice(("podAffinity", "podAntiAffinity", "podAntiAffinity"))
+    term: Obj = {"topologyKey": rng.choice((HOSTNAME, ZONE)), "labelSelector": _chosen(rng)}
+    if rng.random() < 0.2:
+        term["namespaceSelector"] = {"matchLabels": {"team": rng.choice(TEAMS)}}
+    if rng.random() < 0.5:
+        preferred = [{"weight": rng.choice((1, 10)), "podAffinityTerm": term}]
+        return {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _node_affinity(rng: random.Random) -> Obj:
+    term = {"matchExpressions": [{"key": "disk", "operator": rng.choice(("In", "NotIn")), "values": ["ssd"]}]}
+    if rng.random() < 0.6:
+        preferred = [{"weight": 10, "preference": term}]
+        return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+    required = {"nodeSelectorTerms": [term]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def _selector(rng: random.Random) -> Obj:
+    return {"nodeSelector": {ZONE: rng.choice(ZONES)}}
+
+
+def _tolerations(_rng: random.Random) -> Obj:
+    return {"tolerations": [{"operator": "Exists"}]}
+
+
+def _claim(rng: random.Random) -> Obj:
+    return {"resourceClaims": [{"name": "mine", "resourceClaimName": f"claim{rng.randrange(10)}"}]}
+
+
+def _volume(rng: random.Random) -> Obj:
+    claim = {"claimName": f"pvc{rng.randrange(4)}"}
+    return {"volumes": [{"name": "v", "persistentVolumeClaim": claim}]}
+
+
+#: What a pod's spec has beside its containers.
+PARTS: tuple[tuple[Callable[[random.Random], Obj], ...], ...] = (
+    (),
+    (),
+    (),
+    (_selector,),
+    (_tolerations,),
+    (_node_affinity,),
+    (_node_affinity, _tolerations),
+    (_spread,),
+    (_spread,),
+    (_spread, _selector),
+    (_affinity,),
+    (_affinity,),
+    (_affinity, _spread),
+    (_claim,),
+    (_claim, _node_affinity),
+    (_volume,),
+)

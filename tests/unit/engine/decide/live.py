@@ -1,0 +1,202 @@
+"""All of the engine that is between a scheduler's watches and its binder, fed with objects as JSON has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.decide import ClassViews, decide
+from agent_scheduler.engine.decide.heads import REFUSED
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.dra.allocator import Refused
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
+from agent_scheduler.engine.framework.handle import Handle
+from agent_scheduler.engine.framework.plugin import PodUnrankable
+from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.labelselector import label_selector
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.namespaces import Namespaces
+from agent_scheduler.engine.state.nodeinfo import node_info
+from agent_scheduler.engine.state.owners import OwnerKind, Owners
+from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.volumes import records as storage
+from agent_scheduler.engine.volumes.catalogue import Catalogue
+from agent_scheduler.objects import wire
+
+Obj = dict[str, Any]
+
+#: Kind -> name, or UID of a pod -> object.
+Objects = Mapping[str, Mapping[str, Obj]]
+
+PROFILES = ("agent", "default-scheduler")
+KINDS = ("namespaces", "services", "classes", "slices", "claims", "storageclasses", "volumes", "volumeclaims")
+
+
+class Question(NamedTuple):
+    """Who decides on a pod, and how. `in_full`: all that is kept is to be told, and not only what is chosen."""
+
+    profile: str
+    candidates: int
+    offset: int
+    nominated: str
+    taken: tuple[str, ...]
+    in_full: bool
+
+
+class Answer(NamedTuple):
+    #: (node, row) of the candidates, or why there are none.
+    chosen: tuple[tuple[str, int], ...]
+    message: str
+    plugins: frozenset[str]
+    #: The devices that the pod's claims would get on the chosen nodes.
+    devices: tuple[tuple[str, ...], ...]
+    #: [row] final score above that of the worst feasible node; None where it is refused.
+    ranked: tuple[int | None, ...]
+    #: What the filters say of all nodes.
+    reasons: Mapping[str, int]
+    curable: tuple[int, ...]
+
+
+class Live:
+    """An engine that is told of objects one by one, and keeps what it keeps."""
+
+    def __init__(self, objects: Objects, rows: Sequence[str | None]) -> None:
+        """`rows`: the names of the nodes by their rows; None where there is no node."""
+        self.ledger = Ledger()
+        self.namespaces = Namespaces()
+        self.owners = Owners(PROFILES[1:])
+        self.catalogue = Catalogue()
+        self.devices = Devices(self.ledger.touch)
+        self._read = PodReader(PodClasses(images_for=PROFILES[1:]))
+        self.handle = Handle(
+            self.ledger,
+            namespaces=self.namespaces,
+            owners=self.owners,
+            catalogue=self.catalogue,
+            devices=self.devices,
+        )
+        for kind in KINDS:
+            for called, body in objects[kind].items():
+                self.set(kind, called, body)
+        for row, name in enumerate(rows):
+            self.set(
+                "nodes", "", {"metadata": {"name": f"{row}"}} if name is None else objects["nodes"][name]
+            )
+        for row, name in enumerate(rows):
+            if name is None:
+                self.delete("nodes", f"{row}")
+        for uid, body in objects["pods"].items():
+            self.set("pods", uid, body)
+        self.snapshot = Snapshot(self.ledger, self.handle)
+        self.views = {
+            name: ClassViews(build_profile(ProfileSpec(scheduler_name=name, base=name)), self.snapshot)
+            for name in PROFILES
+        }
+
+    @property
+    def rows(self) -> list[str | None]:
+        columns = self.ledger.columns
+        return [None if each is None else each.name for each in columns.nodes[: columns.size]]
+
+    def read(self, body: Obj) -> PodInfo:
+        return self._read(msgspec.json.encode(body))
+
+    def set(self, kind: str, name: str, body: Obj) -> None:
+        raw = msgspec.json.encode(body)
+        match kind:
+            case "nodes":
+                self.ledger.set_node(node_info(msgspec.json.decode(raw, type=wire.Node), images=True))
+            case "pods":
+                self.ledger.set_pod(self._read(raw), body["spec"]["nodeName"])
+            case "namespaces":
+                self.namespaces.set(name, body["metadata"]["labels"])
+            case "services":
+                selector = wire.LabelSelector(match_labels=body["spec"]["selector"])
+                self.owners.set(OwnerKind.SERVICE, "default", name, label_selector(selector, "spec.selector"))
+            case "classes":
+                self.devices.set_class(read_device_class(raw))
+            case "slices":
+                self.devices.set_slice(read_slice(raw))
+            case "claims":
+                self.devices.set_claim(read_claim(raw))
+            case "storageclasses":
+                self.catalogue.set_class(storage.read_class(raw))
+            case "volumes":
+                self.catalogue.set_volume(storage.read_volume(raw))
+            case "volumeclaims":
+                self.catalogue.set_claim(storage.read_claim(raw))
+            case _:
+                raise LookupError(kind)
+
+    def delete(self, kind: str, name: str) -> None:
+        match kind:
+            case "nodes":
+                self.ledger.remove_node(name)
+            case "pods":
+                self.ledger.remove_pod(name)
+            case "namespaces":
+                self.namespaces.delete(name)
+            case "services":
+                self.owners.delete(OwnerKind.SERVICE, "default", name)
+            case "slices":
+                self.devices.delete_slice(name)
+            case "claims":
+                self.devices.delete_claim(("default", name))
+            case "volumes":
+                self.catalogue.delete_volume(name)
+            case "volumeclaims":
+                self.catalogue.delete_claim("default", name)
+            case _:
+                raise LookupError(kind)
+
+    def answer(self, pod: PodInfo, asked: Question) -> Answer:
+        self.snapshot.refresh()
+        columns, rows = self.snapshot.columns, self.ledger.rows
+        view = self.views[asked.profile].of(self.handle.class_of(pod))
+        taken = [rows[name] for name in asked.taken]
+        message, plugins = "", frozenset[str]()
+        chosen: tuple[tuple[str, int], ...] = ()
+        try:
+            decision = decide(
+                view,
+                columns,
+                candidates=asked.candidates,
+                offset=asked.offset,
+                nominated=rows.get(asked.nominated),
+                taken=taken,
+            )
+        except PodUnrankable as why:
+            message = str(why)
+        else:
+            if isinstance(decision, Refusal):
+                message, plugins = decision
+            else:
+                chosen = tuple((each.node_name, each.row) for each in decision.candidates)
+        ranked: tuple[int | None, ...] = ()
+        reasons: Mapping[str, int] = {}
+        curable: tuple[int, ...] = ()
+        if asked.in_full:
+            totals = view.ranked(columns)
+            worst = totals[totals != REFUSED].min(initial=2**62)
+            ranked = tuple(None if each == REFUSED else each - worst for each in totals.tolist())
+            refused = view.refused(columns)
+            reasons, curable = refused.counts, tuple(refused.curable.tolist())
+        devices = tuple(self._devices(view, row) for _, row in chosen)
+        return Answer(chosen, message, plugins, devices, ranked, reasons, curable)
+
+    def _devices(self, view: ClassView, row: int) -> tuple[str, ...]:
+        """The devices that claims of the view's class would get on a row."""
+        found: list[str] = []
+        for entry in view.filters:
+            if isinstance(entry.plugin, DynamicResources):
+                answer = entry.state.answer_of_one(self.snapshot.columns, row)
+                assert not isinstance(answer, Refused), "a node that was chosen passes every filter"
+                found += [str(each.id) for allocation in answer for each in allocation.picked]
+        return tuple(found)
