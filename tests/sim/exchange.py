@@ -11,7 +11,7 @@ from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from embedded_kubernetes import requests
 from embedded_kubernetes.fault_answers import middlebox
 
-from .shard_safety import Sent, is_list
+from .shard_safety import Sent, is_list, is_version_asked
 
 if TYPE_CHECKING:
     from .network import SimTransport
@@ -179,14 +179,15 @@ class Exchange:
                 self._reply.set_result(response)
                 self._note_version(response)
                 shards = self._world.shard_safety
-                if shards is not None and is_list(self._asked.method, self._asked.path):
+                asked = self._asked
+                if shards is not None and is_list(asked.method, asked.path, asked.query):
                     shards.listed(self._process, self._shards_deleted)
 
     def _note_version(self, response: Response) -> None:
         """What the process goes by from now on: of what it lists, and of its own leases. Those of others say only
         whether they live."""
         asked = self._asked
-        kept = self._verb == "lease" or (asked.method == "GET" and "limit=1&" not in f"{asked.query}&")
+        kept = self._verb == "lease" or (asked.method == "GET" and not is_version_asked(asked.query))
         if kept and response.status in (200, 201) and self._world.plan.enabled("rolled_back"):
             self._way.newest = max(self._way.newest, _kept_version(response.body, self._process.leases))
 

@@ -221,6 +221,11 @@ class ShardSafety:
             )
 
 
-def is_list(method: str, path: str) -> bool:
-    """Whether a request lists the shards."""
-    return method == "GET" and path.partition("?")[0] == PATH
+def is_version_asked(query: str) -> bool:
+    """Whether a list is asked for its version, and not for what is in it."""
+    return "limit=1&" in f"{query}&"
+
+
+def is_list(method: str, path: str, query: str) -> bool:
+    """Whether a request lists the shards, and does not merely ask for the version of the list."""
+    return method == "GET" and path.partition("?")[0] == PATH and not is_version_asked(query)

@@ -24,6 +24,9 @@ FOUND = [
         1795379065979,
         id="a claim whose devices failed is not given back as something else of it changes meanwhile",
     ),
+    pytest.param("constrained", 1795401599617, id="half of the refusal of a watch comes, and then nothing"),
+    pytest.param("planned", 1795401600171, id="only the version of the list of shards was asked for"),
+    pytest.param("planned", 1795401601216, id="a shard is taken away while it is written and nobody answers"),
 ]
 
 #: With the faults that it takes.

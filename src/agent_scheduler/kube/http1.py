@@ -79,9 +79,10 @@ class Http1Transport:
 
     `pool_size` bounds the requests under way; more wait for a connection, first come, first served, and time spent
     waiting, for credentials too, counts towards their timeout. `observe(method, status)` is told of each exchange,
-    status 0 being a transport error. `limits` bounds an answer; one that is larger is no whole answer. Times are in
-    seconds; `rng` spreads the ends of connections. Has to be made and used in one running event loop. Raises ValueError
-    for an endpoint that names no server.
+    status 0 being a transport error. `limits` bounds an answer; one that is larger is no whole answer. `head_timeout`:
+    until a watch is accepted, or refused; kube-apiserver does so at once. Times are in seconds; `rng` spreads the ends
+    of connections. Has to be made and used in one running event loop. Raises ValueError for an endpoint that names no
+    server.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Http1Transport:
         keepalive: float = KEEPALIVE_SECONDS,
         max_age: float = MAX_AGE_SECONDS,
         connect_timeout: float = 10.0,
+        head_timeout: float = 30.0,
         user_agent: str = "agent-scheduler",
         observe: Callable[[str, int], None] | None = None,
         limits: Limits | None = None,
@@ -115,6 +117,7 @@ class Http1Transport:
         self._observe = observe
         self._loop = asyncio.get_running_loop()
         self._connect_timeout = connect_timeout
+        self._head_timeout = head_timeout
         # `identity`: a compressed watch is buffered by whoever compresses it, and lists cost more CPU than they save.
         self._common = {
             "Host": target.host,
@@ -304,10 +307,12 @@ class Http1Transport:
                 connection = await self._pool.open(deadline)
                 body = StreamedBody(self._pool, connection, silence=read_timeout)
                 answer: asyncio.Future[Response] = self._loop.create_future()
-                deadline = self._loop.time() + read_timeout
+                limit = min(read_timeout, self._head_timeout)
+                deadline = self._loop.time() + limit
                 connection.send(message, deadline, answer, inflow=body)
                 self._pool.watch_deadline(deadline)
                 response = await answer
+                body.answered()
             except TransportError as error:
                 self._seen("WATCH", 0)
                 raise type(error)(f"GET {path}: {error}") from error
@@ -316,7 +321,7 @@ class Http1Transport:
                 raise NotSent(f"GET {path}: {error}") from error
             except Broken as error:
                 self._seen("WATCH", 0)
-                raise OutcomeUnknown(f"GET {path}: {error} (silence {read_timeout:g} s)") from error
+                raise OutcomeUnknown(f"GET {path}: {error} (timeout {limit:g} s)") from error
             self._seen("WATCH", response.status)
             if response.status != 200:
                 raise StreamRefused(response)

@@ -61,6 +61,11 @@ class StreamedBody:
 
     # -- the reader's side
 
+    def answered(self) -> None:
+        """The answer's head is there: from now on the exchange lasts as long as there is no silence."""
+        if not (self._paused or self._ended):
+            self._connection.deadline = self._loop.time() + self._silence
+
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """All that has come since the last piece, until the body is whole. Raises Broken."""
         while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agent_scheduler.controllers.sharding.book import Book, Shard
 
 
@@ -33,9 +35,18 @@ def test_an_older_version_takes_no_place_of_a_newer_one() -> None:
 def test_what_several_writes_without_an_answer_may_do_is_doubted_together() -> None:
     book = Book()
     book.set(shard(1))
-    book.doubt("a", frozenset({"n1"}))
-    book.doubt("a", frozenset({"n2"}))
+    book.doubt("a", "1", frozenset({"n1"}))
+    book.doubt("a", "1", frozenset({"n2"}))
     assert book.doubted == {"a": {"n1", "n2"}}
     # Each of them was for this version, and is refused now.
     book.set(shard(2))
+    assert book.doubted == {}
+
+
+@pytest.mark.parametrize("version", ["1", ""])
+def test_a_write_for_a_version_that_is_no_more_is_not_doubted(version: str) -> None:
+    """The shard was changed, or made, by somebody else while an answer was waited for."""
+    book = Book()
+    book.set(shard(2))
+    book.doubt("a", version, frozenset({"n1"}))
     assert book.doubted == {}

@@ -225,6 +225,23 @@ async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
     assert it.book.doubted == {}
 
 
+async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_for_others(it: World) -> None:
+    """Its version is known to be past by the time that the write is given up."""
+    await it.writer.put("s", frozenset())
+
+    async def sleep(seconds: float) -> None:
+        it.now += seconds
+        if not taken:
+            taken.append(await it.change("s", {"metadata": {"labels": {OWNER_LABEL: None}}}))
+            it.book.set(await it.read("s"))
+
+    taken: list[object] = []
+    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.faults.lost.update({"PATCH": False, "GET": False})
+    assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
+    assert it.book.doubted == {}
+
+
 async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_the_next_request_is_refused(
     it: World,
 ) -> None:

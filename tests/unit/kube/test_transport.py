@@ -23,6 +23,7 @@ from agent_scheduler.kube.transport import (
 )
 
 from .scripted import (
+    Action,
     Answer,
     Hang,
     Request,
@@ -213,6 +214,23 @@ async def test_a_stream_that_stalls_or_breaks_says_so_after_its_whole_lines(end:
                 async for batch in batches:
                     got += batch
         assert got == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("action", [Hang(), Answer(410, body=b"{", headers={"Content-Length": "9"})])
+async def test_a_stream_is_given_up_that_is_not_answered_however_long_it_may_be_silent(
+    action: Action,
+) -> None:
+    """Nothing has been promised of it yet; a middlebox may have swallowed it, or half of a refusal."""
+    async with connected(in_order(action), head_timeout=0.1) as (_, transport):
+        with pytest.raises(OutcomeUnknown, match=r"timeout 0\.1 s"):
+            await read(transport, silence=60)
+
+
+async def test_a_stream_that_was_answered_may_be_silent_for_longer_than_an_answer_may_take() -> None:
+    later = asyncio.Event()
+    async with connected(in_order(Stream([later, b"1\n"])), head_timeout=0.1) as (_, transport):
+        asyncio.get_running_loop().call_later(0.4, later.set)
+        assert await read(transport, silence=20) == [[b"1"]]
 
 
 async def test_a_stream_that_keeps_talking_outlives_its_read_timeout() -> None:

@@ -110,11 +110,12 @@ class Book:
         self._doubts.pop(shard.name, None)
         return True
 
-    def doubt(self, name: str, nodes: frozenset[str]) -> None:
-        """A write of these got no answer, and may be carried out as long as the shard is as it is known now; so may an
-        earlier one."""
+    def doubt(self, name: str, version: str, nodes: frozenset[str]) -> None:
+        """A write of these to the shard as of `version` ("": to make it) got no answer, and may be carried out as long
+        as it is so; so may an earlier one. Nothing where it is known to be another by now."""
         known = self._shards.get(name)
-        version = "" if known is None else known.resource_version
+        if version != ("" if known is None else known.resource_version):
+            return
         before = self._doubts.get(name)
         self._doubts[name] = (version, nodes if before is None or before[0] != version else nodes | before[1])
 
