@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 import uvloop
 
-from agent_scheduler.demo.measure import Usage, usage
+from agent_scheduler.bench.measure import Usage, usage
 from bench.tables import table
 
 _CONNECTIONS = 16

@@ -20,10 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from agent_scheduler.demo.machine import machine
+from agent_scheduler.bench.machine import machine
+from agent_scheduler.bench.result import Run, read_runs, run_of
 from agent_scheduler.objects.times import time_text
-
-from .scenarios.result import Run, read_runs, run_of
 
 #: How long what is told to stop gets to end its children and to remove what it made, seconds.
 _GRACE = 120.0

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from matplotlib.ticker import LogLocator
 
-from agent_scheduler.demo.plots import COLORS, svg
+from agent_scheduler.bench.plots import COLORS, svg
+from agent_scheduler.bench.result import Figures, Run
 
 from .parts import Part
-from .scenarios.result import Figures, Run
 
 #: Pages that show a file cannot give it their colour, so it asks for their scheme itself.
 _SCHEME = (

@@ -73,26 +73,11 @@ BENCHMARKS = (
         quick=("--requests", "400", "--runs", "2", "--in-flight", "16"),
     ),
     Benchmark(
-        name="scheduling",
-        module="bench.scheduling",
-        measures="scheduler CPU a pod, end to end over HTTP: 10,000 pods over 1,000 nodes",
-        limits="CPU <= 0.5 ms a pod, with 1 and with 8 workers; all bound, no node over its allocatable",
-        full=("--pods", "10000", "--nodes", "1000", "--workers", "1", "8"),
-        quick=("--pods", "1000", "--nodes", "100", "--workers", "1", "8", "--runs", "1"),
-    ),
-    Benchmark(
         name="startup",
         module="bench.startup",
         measures="from a process's start to the first bind, with 1,000 nodes and 5,000 pods there; `--help`",
         limits="own claim: first bind <= 1 s, --help <= 0.15 s",
         quick=("--nodes", "50", "--bound", "200", "--pending", "50", "--runs", "1"),
-    ),
-    Benchmark(
-        name="claims",
-        module="bench.claims",
-        measures="pods a second with a claim each, with SchedulerPreQueueingHints on and off",
-        limits=">= 711 pods/s with the gate on, >= 2.4 times as many as with it off",
-        quick=("--pods", "300", "--nodes", "30", "--runs", "1"),
     ),
     Benchmark(
         name="shards",
@@ -107,13 +92,5 @@ BENCHMARKS = (
         measures="CPU of planning shards, from scratch and after a change, with 5,000 and 1,000,000 nodes",
         limits="1,000,000 nodes: from scratch < 10 s, 100 changes < 100 ms; 5,000 nodes and 4 shards: one pod < 1 ms",
         quick=("--nodes", "1000", "--changes", "5"),
-    ),
-    Benchmark(
-        name="tight",
-        module="bench.scheduling",
-        measures="the same where 2,000 pods exactly fill 10 nodes and 8 workers race for them",
-        limits="all bound, no node over its allocatable, whatever the policy",
-        full=("--tight",),
-        quick=("--tight", "--runs", "1"),
     ),
 )

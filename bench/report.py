@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agent_scheduler.bench.model import Scenario
+
 from .parts import Part
 from .plots import all_plots
 from .programs import BENCHMARKS
 from .scenarios.catalogue import SCENARIOS, TRACE
-from .scenarios.model import Scenario
 from .scenarios.tables import text_of
 
 GROUPS = {

@@ -15,30 +15,31 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import uvloop
 import yaml
 
-from agent_scheduler.demo.asking import ask
-from agent_scheduler.demo.measure import Exposition, usage
-from agent_scheduler.demo.processes import Child, child, free_port
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.bench.audit import fetch
+from agent_scheduler.bench.embedded import cluster, scheduler
+from agent_scheduler.bench.load import Load
+from agent_scheduler.bench.manifests import encode
+from agent_scheduler.bench.measure import Exposition, usage
+from agent_scheduler.bench.model import Batch, Case, Nodes, Template
+from agent_scheduler.bench.requests import ask
+from agent_scheduler.bench.result import rate
+from agent_scheduler.bench.run import until
+from agent_scheduler.bench.watching import Books, Observer, Track
 from agent_scheduler.kube.patch import MERGE
-from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
-from bench.scenarios.embedded import embedded
-from bench.scenarios.model import Batch, Case, Nodes
 from bench.tables import spread, table
 
-PODS = "/api/v1/namespaces/default/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CRD = Path(__file__).resolve().parent.parent / "config/crd/shard.volcano.sh_nodeshards.yaml"
@@ -74,52 +75,60 @@ _HEADER = (
 )
 
 
-class _Scheduler(NamedTuple):
-    name: str
-    process: Child
-    metrics: Transport
-
-
 async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
-    case = Case(
-        name="", nodes=Nodes(count=nodes, cpu=str(_NODE_CPU), pods=250), load=Batch(name="pod", count=pods)
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        async with embedded(case, folder=Path(folder)) as site, AsyncExitStack() as stack:
-            transport, (server,) = site.transport, site.meter.server
-            names = [f"s{each}" for each in range(number)]
+    names = [f"s{each}" for each in range(number)]
+    pod = Template(requests={"cpu": _POD_CPU, "memory": "128Mi"})
+    tracks = [Track(Batch(name=name, count=pods // number, templates=(pod,))) for name in names]
+    case = Case(name="", nodes=Nodes(count=nodes, cpu=str(_NODE_CPU), pods=250), load=tracks[0].batch)
+    with TemporaryDirectory(prefix="bench-") as temporary:
+        folder = Path(temporary)
+        async with AsyncExitStack() as stack:
+            server, transport = await stack.enter_async_context(
+                cluster(case, folder=folder, arguments=("--no-kubelets",))
+            )
             shards = await _share(transport, names) if mode != "none" else {}
-            for name in names:
+            for name, track in zip(names, tracks, strict=True):
                 await ask(transport, "POST", LEASES, body=_lease(name))
-            await _create(transport, names, pods)
-            schedulers = [
-                await stack.enter_async_context(_started(name, mode, Path(folder))) for name in names
+                await Load(transport, namespace="default", track=track, scheduler_name=name).run()
+            started = [
+                await stack.enter_async_context(
+                    scheduler(_arguments(name, mode, folder), folder=folder, name=name)
+                )
+                for name in names
             ]
-            await asyncio.gather(*(_ready(each) for each in schedulers))
-            before, server_before = [_cpu(each.process.pid) for each in schedulers], _cpu(server)
+            processes = [server, *(process for process, _ in started)]
+            observer = Observer(transport, "default", tracks, Books({}))
+            watching = asyncio.create_task(observer.run())
+            await observer.ready.wait()
+            before = [_cpu(process.pid) for process in processes]
             await asyncio.gather(*(_free(transport, name) for name in names))
-            took, expositions = await _all_bound(schedulers, pods)
-            spent = [_cpu(each.process.pid) - then for each, then in zip(schedulers, before, strict=True)]
-            server_spent = _cpu(server) - server_before
-            placed = await _placed(transport, pods)
-    outside = sum(node not in shards[name] for name, node in placed) if shards else 0
-    over = sum(max(0, count - _ROOM) for count in Counter(node for _, node in placed).values())
+            async with asyncio.timeout(600):
+                await until(lambda: all(track.bound_count == track.batch.count for track in tracks))
+            spent = [_cpu(process.pid) - then for process, then in zip(processes, before, strict=True)]
+            watching.cancel()
+            texts = [await ask(metrics, "GET", "/metrics") for _, metrics in started]
+            placed = [
+                (pod["spec"]["schedulerName"], pod["spec"]["nodeName"])
+                for pod in await fetch(transport, "/api/v1/pods")
+            ]
+    each_node = Counter(node for _, node in placed)
     return Run(
-        pods_per_second=pods / took,
-        cpu_ms=sum(spent) / pods * 1000,
-        busiest_ms=max(spent) / (pods / number) * 1000,
-        server_cpu_ms=server_spent / pods * 1000,
-        conflicts=sum(each.total("agent_scheduler_conflicts_total") or 0 for each in expositions),
-        outside=outside,
-        over=over,
+        pods_per_second=rate([moment for track in tracks for moment in track.bound], since=None) or 0.0,
+        cpu_ms=sum(spent[1:]) / pods * 1000,
+        busiest_ms=max(spent[1:]) / (pods / number) * 1000,
+        server_cpu_ms=spent[0] / pods * 1000,
+        conflicts=sum(
+            Exposition(text.decode()).total("agent_scheduler_conflicts_total") or 0 for text in texts
+        ),
+        outside=sum(node not in shards[name] for name, node in placed) if shards else 0,
+        over=sum(max(0, count - _ROOM) for count in each_node.values()),
     )
 
 
 async def _share(transport: Transport, names: Sequence[str]) -> dict[str, set[str]]:
     """A shard of equal size for each, by name."""
-    await ask(transport, "POST", CRDS, body=json.dumps(yaml.safe_load(_CRD.read_text())).encode())
-    listed = json.loads(await ask(transport, "GET", "/api/v1/nodes"))["items"]
-    nodes = sorted(node["metadata"]["name"] for node in listed)
+    await ask(transport, "POST", CRDS, body=encode(yaml.safe_load(_CRD.read_text())))
+    nodes = sorted(node["metadata"]["name"] for node in await fetch(transport, "/api/v1/nodes"))
     shards = {name: nodes[place :: len(names)] for place, name in enumerate(names)}
     for name, desired in shards.items():
         body = {
@@ -128,48 +137,26 @@ async def _share(transport: Transport, names: Sequence[str]) -> dict[str, set[st
             "metadata": {"name": name},
             "spec": {"nodesDesired": desired},
         }
-        await ask(transport, "POST", NODE_SHARDS, body=json.dumps(body).encode())
+        await ask(transport, "POST", NODE_SHARDS, body=encode(body))
     return {name: set(desired) for name, desired in shards.items()}
 
 
 def _lease(name: str) -> bytes:
     """One that is held by nobody who would ever renew it."""
     spec = {"holderIdentity": "bench", "leaseDurationSeconds": 3600}
-    return json.dumps({"metadata": {"name": name, "namespace": "default"}, "spec": spec}).encode()
+    return encode({"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
 
 async def _free(transport: Transport, name: str) -> None:
-    body = json.dumps({"spec": {"holderIdentity": ""}}).encode()
+    body = encode({"spec": {"holderIdentity": ""}})
     answer = await transport.request("PATCH", f"{LEASES}/{name}", body=body, content_type=MERGE, timeout=10)
     if answer.status != 200:
         raise RuntimeError(f"lease {name}: {answer.status}")
 
 
-async def _create(transport: Transport, names: Sequence[str], pods: int) -> None:
-    numbers = iter(range(pods))
-
-    async def sender() -> None:
-        for number in numbers:
-            container = {
-                "name": "agent",
-                "image": "agent",
-                "resources": {"requests": {"cpu": _POD_CPU, "memory": "128Mi"}},
-            }
-            body = {
-                "metadata": {"name": f"pod-{number:06d}"},
-                "spec": {"schedulerName": names[number % len(names)], "containers": [container]},
-            }
-            await ask(transport, "POST", PODS, body=json.dumps(body).encode())
-
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(16):
-            tasks.create_task(sender())
-
-
-def _started(name: str, mode: str, folder: Path) -> Any:
-    """The context of a scheduler's process; gives what is known of it."""
-    port = free_port()
-    config = {
+def _arguments(name: str, mode: str, folder: Path) -> list[str]:
+    """Of a scheduler's command."""
+    config: dict[str, Any] = {
         "apiVersion": "agent-scheduler/v1",
         "kind": "SchedulerConfiguration",
         "profiles": [{"schedulerName": name}],
@@ -186,69 +173,7 @@ def _started(name: str, mode: str, folder: Path) -> Any:
     }
     file = folder / f"{name}.json"
     file.write_text(json.dumps(config))
-    arguments = [
-        "run",
-        "--kubeconfig",
-        str(folder / "kubeconfig"),
-        "--config",
-        str(file),
-        "--port",
-        str(port),
-    ]
-    return _Running(name, arguments, folder / f"{name}.log", port)
-
-
-class _Running:
-    def __init__(self, name: str, arguments: Sequence[str], log: Path, port: int) -> None:
-        self._name = name
-        self._child = child(name, arguments, log=log, grace=20.0)
-        self._metrics = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=1)
-
-    async def __aenter__(self) -> _Scheduler:
-        return _Scheduler(self._name, await self._child.__aenter__(), self._metrics)
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._metrics.close()
-        await self._child.__aexit__(*error)
-
-
-async def _ready(scheduler: _Scheduler) -> None:
-    async def probe() -> bool:
-        try:
-            await ask(scheduler.metrics, "GET", "/readyz")
-        except RequestFailed:
-            return False
-        return True
-
-    await scheduler.process.ready(probe, seconds=120)
-
-
-async def _all_bound(schedulers: Sequence[_Scheduler], pods: int) -> tuple[float, list[Exposition]]:
-    """Seconds from the first bind to the last, as their metrics tell, and these metrics then."""
-    began: float | None = None
-    ends = time.monotonic() + 600
-    while time.monotonic() < ends:
-        read = await asyncio.gather(*(ask(each.metrics, "GET", "/metrics") for each in schedulers))
-        now = time.monotonic()
-        found = [Exposition(body.decode()) for body in read]
-        done = sum(
-            each.by("scheduler_schedule_attempts_total", "result").get("scheduled", 0) for each in found
-        )
-        if done and began is None:
-            began = now
-        if done >= pods and began is not None:
-            return now - began, found
-        await asyncio.sleep(0.1 if began is None else 0.25)
-    raise RuntimeError(f"only {done:g} of {pods} pods were bound in ten minutes")
-
-
-async def _placed(transport: Transport, pods: int) -> list[tuple[str, str]]:
-    """Scheduler and node of each pod, by the API's own objects."""
-    items = json.loads(await ask(transport, "GET", "/api/v1/pods"))["items"]
-    placed = [(pod["spec"]["schedulerName"], pod["spec"].get("nodeName")) for pod in items]
-    if len(placed) != pods or not all(node for _, node in placed):
-        raise RuntimeError(f"{len(placed)} pods, {sum(not node for _, node in placed)} without a node")
-    return placed
+    return ["--kubeconfig", str(folder / "kubeconfig"), "--config", str(file)]
 
 
 def _cpu(pid: int) -> float:

@@ -18,21 +18,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import uvloop
 
-from agent_scheduler.demo.asking import ask
-from agent_scheduler.demo.measure import usage
-from agent_scheduler.demo.processes import ProcessError, free_port
+from agent_scheduler.bench.embedded import cluster
+from agent_scheduler.bench.load import Load
+from agent_scheduler.bench.manifests import pod_maker
+from agent_scheduler.bench.measure import Usage, usage
+from agent_scheduler.bench.model import Batch, Case, Nodes, Template
+from agent_scheduler.bench.processes import ProcessError, child, free_port
+from agent_scheduler.bench.requests import BULK, NOW, ask, create_all, for_each, insist
+from agent_scheduler.bench.watching import Books, Observer, Track
 from agent_scheduler.kube.transport import Transport
-from bench.scenarios import manifests
-from bench.scenarios.embedded import embedded
-from bench.scenarios.load import NOW, create_all, for_each, insist
-from bench.scenarios.model import Batch, Case, Nodes
 from bench.tables import spread, table
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -57,99 +57,37 @@ class Command(NamedTuple):
     cpu: float
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str = ""
-    resource_version: str = ""
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-class _Event(msgspec.Struct):
-    object: _Pod
-
-
-class _List(msgspec.Struct):
-    metadata: _Metadata
-
-
-def _pods(prefix: str, count: int, nodes: list[str]) -> Iterator[bytes]:
-    """Pods `PREFIX-000000` and following; on these nodes in turn, or on none."""
-    for number in range(count):
-        spec = {
-            "schedulerName": "agent-scheduler",
-            "containers": [
-                {
-                    "name": "agent",
-                    "image": "agent",
-                    "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-                }
-            ],
-        }
-        if nodes:
-            spec["nodeName"] = nodes[number % len(nodes)]
-        metadata = {"name": f"{prefix}-{number:06d}", "labels": {"app": prefix}}
-        yield manifests.encode({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-
-
 async def start(python: str, transport: Transport, *, folder: Path, pending: int, lease: bool) -> Start:
     """One start on a cluster whose nodes and bound pods are there. Raises ProcessError, TimeoutError."""
-    await create_all(transport, PODS, _pods("pending", pending, []))
-    # Only its metadata counts: the watch goes on from there.
-    listed = msgspec.json.decode(await ask(transport, "GET", f"{PODS}?limit=1"), type=_List)
-    path = f"{PODS}?watch=1&labelSelector=app%3Dpending&resourceVersion={listed.metadata.resource_version}"
-    seen: dict[str, float] = {}
-    decode = msgspec.json.Decoder(_Event).decode
+    track = Track(Batch(name="pending", count=pending))
+    await Load(transport, namespace="default", track=track, scheduler_name="agent-scheduler").run()
+    observer = Observer(transport, "default", [track], Books({}))
+    spent: list[Usage | None] = []
+    observer.on_bound = lambda *_: None if spent else spent.append(usage(process.pid))
     arguments = [
-        *(
-            "run",
-            "--kubeconfig",
-            str(folder / "kubeconfig"),
-            "--port",
-            str(free_port()),
-            "--log-level",
-            "warning",
-        ),
-        f"--leader-elect={str(lease).lower()}",
+        *("run", "--kubeconfig", str(folder / "kubeconfig"), "--port", str(free_port())),
+        *("--log-level", "warning", f"--leader-elect={str(lease).lower()}"),
     ]
-    cpu = 0.0
-    async with asyncio.timeout(_PATIENCE), transport.stream(path, read_timeout=_PATIENCE) as batches:
-        with (folder / "scheduler.log").open("wb") as log:
-            began = time.monotonic()
-            process = await asyncio.create_subprocess_exec(
-                *(python, "-m", "agent_scheduler", *arguments), stdout=log, stderr=log, start_new_session=True
-            )
-        try:
-            async for lines in batches:
-                now = time.monotonic() - began
-                for pod in (decode(line).object for line in lines):
-                    if pod.spec.node_name:
-                        seen.setdefault(pod.metadata.name, now)
-                if seen and not cpu:
-                    spent = usage(process.pid)
-                    cpu = spent.cpu_seconds if spent is not None else 0.0
-                if len(seen) >= pending:
-                    break
-        finally:
-            process.terminate()
-            code = await process.wait()
-    if code or len(seen) < pending:
-        said = (folder / "scheduler.log").read_text(errors="replace")[-2000:]
-        raise ProcessError(
-            f"the scheduler bound {len(seen)} of {pending} pods, ended with {code}, and said:\n{said}"
-        )
-
-    async def delete(name: str) -> None:
-        await insist(transport, "DELETE", f"{PODS}/{name}", NOW, ignore=404)
-
-    await for_each(seen, delete, parallel=32)
-    return Start(min(seen.values()), cpu, max(seen.values()))
+    watching = asyncio.create_task(observer.run())
+    try:
+        await observer.ready.wait()
+        began = time.monotonic()
+        async with (
+            asyncio.timeout(_PATIENCE),
+            child("scheduler", arguments, log=folder / "scheduler.log", grace=20.0, python=python) as process,
+        ):
+            while track.bound_count < pending:
+                process.check()
+                await asyncio.sleep(0.01)
+    finally:
+        watching.cancel()
+    await for_each(
+        map(track.name, range(pending)),
+        lambda name: insist(transport, "DELETE", f"{PODS}/{name}", NOW, ignore=404),
+        parallel=BULK,
+    )
+    (used,) = spent
+    return Start(min(track.bound) - began, used.cpu_seconds if used else 0.0, max(track.bound) - began)
 
 
 def command(python: str, arguments: tuple[str, ...]) -> Command:
@@ -171,14 +109,20 @@ async def starts(args: argparse.Namespace) -> dict[tuple[str, bool], list[Start]
     }
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        async with embedded(case, folder=folder) as site:
-            nodes = msgspec.json.decode(await ask(site.transport, "GET", "/api/v1/nodes"))["items"]
-            names = [node["metadata"]["name"] for node in nodes]
-            await create_all(site.transport, PODS, _pods("bound", args.bound, names))
+        async with cluster(case, folder=folder, arguments=("--no-kubelets",)) as (_, transport):
+            nodes = msgspec.json.decode(await ask(transport, "GET", "/api/v1/nodes"))["items"]
+            makers = [
+                pod_maker(
+                    Template(spec={"nodeName": node["metadata"]["name"]}), scheduler_name="agent-scheduler"
+                )
+                for node in nodes
+            ]
+            bound = (makers[number % len(makers)](f"bound-{number:06d}") for number in range(args.bound))
+            await create_all(transport, PODS, bound)
             for _ in range(args.runs):
                 for (python, lease), runs in found.items():
                     runs.append(
-                        await start(python, site.transport, folder=folder, pending=args.pending, lease=lease)
+                        await start(python, transport, folder=folder, pending=args.pending, lease=lease)
                     )
     return found
 

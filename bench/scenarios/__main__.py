@@ -14,22 +14,24 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import uvloop
 
-from agent_scheduler.demo.traces import TraceError
+from agent_scheduler.bench.embedded import embedded
+from agent_scheduler.bench.model import Case, Scenario
+from agent_scheduler.bench.result import Run, write_runs
+from agent_scheduler.bench.run import run_once
+from agent_scheduler.bench.site import Site, clean
+from agent_scheduler.bench.traces import TraceError
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 
 from .catalogue import SCENARIOS, TRACE, cases, find, names
-from .existing import NotHereError
-from .model import Case, Scenario
+from .existing import NotHereError, existing
 from .options import Options, add_arguments, options_of
-from .result import Run, write_runs
-from .run import run_once
-from .site import clean
 from .tables import text_of
 
 
@@ -60,7 +62,11 @@ async def play(
             if options.limit is not None and time.monotonic() - began > options.limit:
                 _say(f"{scenario.name}: {options.limit:g} s are over; no further run is begun")
                 return runs
-            run = await run_once(case, scenario=scenario.name, number=number, options=options)
+            if options.kubeconfig is not None:
+                site: AbstractAsyncContextManager[Site] = existing(case, options=options)
+            else:
+                site = embedded(case, scheduler_name=options.scheduler_name)
+            run = await run_once(case, site, scenario=scenario.name, number=number, bare=options.bare)
             runs.append(run)
             keep(run)
             _say(_told(run, of=min(options.runs, case.most_runs)))

@@ -5,8 +5,8 @@ All with open-loop arrivals, since it is the latency that an agent feels.
 
 from __future__ import annotations
 
-from .arrivals import Even, Lives, Poisson, Waves
-from .model import Batch, Case, Fate, Nodes, Scenario, Template
+from agent_scheduler.bench.arrivals import Even, Lives, Poisson, Waves
+from agent_scheduler.bench.model import Batch, Case, Fate, Nodes, Scenario, Template
 
 NODES = Nodes(count=1_000)
 #: More than any node has; not above others, so that it asks for nobody's place.

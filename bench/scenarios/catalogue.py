@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agent_scheduler.bench.model import Case, Scenario
+
 from .agents import ARRIVALS, BURSTS
 from .curves import CURVES, WORKERS
 from .existing import fitted
-from .model import Case, Scenario
 from .options import Options
 from .replay import replay
 from .shapes import SHAPES

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from .agents import TOO_LARGE
-from .arrivals import Backlog
-from .model import Batch, Case, Fate, Nodes, Scenario, Strategy, Template, Tuning
+from agent_scheduler.bench.arrivals import Backlog
+from agent_scheduler.bench.manifests import CLAIM_TEMPLATE
+from agent_scheduler.bench.model import (
+    AS_ANSWERED,
+    Batch,
+    Case,
+    Fate,
+    Nodes,
+    Policy,
+    Scenario,
+    Strategy,
+    Template,
+    Tuning,
+)
 
+from .agents import TOO_LARGE
+
+_GATE = "SchedulerPreQueueingHints"
 #: The first curve's pods, which fit everywhere: 100 nodes hold 11,000.
 _PODS = 10_000
 
@@ -73,6 +87,42 @@ def _workers(count: int, strategy: Strategy, *, tight: bool) -> Case:
     )
 
 
+def _raced(policy: Policy, workers: int) -> Case:
+    """2,000 pods that exactly fill ten nodes."""
+    return Case(
+        name=f"{policy}, {workers} workers",
+        nodes=Nodes(count=10, cpu="20", pods=250),
+        load=Batch(name="measured", count=2_000),
+        tuning=Tuning(workers=workers, policy=policy),
+    )
+
+
+def _plain(workers: int) -> Case:
+    return Case(
+        name=f"{workers} worker{'s' if workers > 1 else ''}",
+        nodes=Nodes(count=1_000),
+        load=Batch(name="measured", count=_PODS),
+        tuning=Tuning(workers=workers),
+    )
+
+
+def _claims(*, burst: bool, hints: bool) -> Case:
+    """A claim a pod, from a template. In a burst all pods are there and wait before the template comes."""
+    spec = {"resourceClaims": [{"name": "device", "resourceClaimTemplateName": CLAIM_TEMPLATE}]}
+    return Case(
+        name=f"{'burst' if burst else 'stream'}, {_GATE} {'on' if hints else 'off'}",
+        nodes=Nodes(count=500, devices=10),
+        load=Batch(
+            name="measured",
+            count=5_000,
+            templates=(Template(spec=spec),),
+            arrival=Backlog() if burst else AS_ANSWERED,
+        ),
+        template_last=burst,
+        tuning=Tuning(gates={_GATE: hints}),
+    )
+
+
 CURVES = (
     Scenario(
         name="backlog",
@@ -106,6 +156,12 @@ CURVES = (
         axis="waiting pods",
     ),
     Scenario(
+        name="claims",
+        group="scale",
+        measures=f"5,000 pods with a claim each, {_GATE} on and off; held to: on >= 711 pods/s, >= 2.4 times off",
+        cases=tuple(_claims(burst=burst, hints=hints) for burst in (True, False) for hints in (True, False)),
+    ),
+    Scenario(
         name="classes",
         group="scale",
         measures="5,000 pods that ask for so many different things",
@@ -125,5 +181,17 @@ WORKERS = (
             for count in (1, 2, 4, 8, 16)
         ),
         axis="workers",
+    ),
+    Scenario(
+        name="scheduling",
+        group="workers",
+        measures="10,000 plain pods over 1,000 nodes; held to: the scheduler's CPU <= 0.5 ms a pod",
+        cases=(_plain(1), _plain(8)),
+    ),
+    Scenario(
+        name="tight",
+        group="workers",
+        measures="2,000 pods that exactly fill 10 nodes, where 8 workers race for the last places",
+        cases=(_raced("revalidate", 8), _raced("strict", 8)),
     ),
 )

@@ -13,17 +13,17 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+from agent_scheduler.bench import manifests
+from agent_scheduler.bench.arrivals import Backlog
+from agent_scheduler.bench.measure import Meter
+from agent_scheduler.bench.model import Case, Tuning
+from agent_scheduler.bench.requests import create_all
+from agent_scheduler.bench.site import NODES, nodes_of, remove_all, shielded
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 
-from . import manifests
-from .arrivals import Backlog
-from .load import create_all
-from .meters import Meter
-from .model import Case
 from .options import AS_THE_CASE_WANTS, Options
-from .site import NODES, nodes_of, remove_all, shielded
 
 #: What a case's name says of its nodes.
 _SIZE = re.compile(r"([\d,]+ pods on )?[\d,]+ nodes")
@@ -37,6 +37,9 @@ class ExistingSite:
     """A `Site`. Made by `existing`."""
 
     ours = False
+    kubelets = False
+    #: Whether that scheduler writes events is its own affair.
+    all_events = False
 
     def __init__(self, *, transport: Http1Transport, meter: Meter, options: Options) -> None:
         self.transport: Transport = transport
@@ -62,7 +65,7 @@ def fitted(case: Case, options: Options) -> Case:
     """The case on the nodes that there will be. Raises NotHereError if it cannot be run on them."""
     if isinstance(case.load.arrival, Backlog):
         raise NotHereError("pods cannot be there before a scheduler that runs already")
-    if case.tuning.strategy is not None:
+    if case.tuning != Tuning(events=case.tuning.events):
         raise NotHereError("it compares settings of a scheduler that is started here")
     made, pods = options.make_nodes, f"{case.load.count:,} pods"
     if made is None:

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent_scheduler.demo.manifests import quantity
-from agent_scheduler.demo.specs import PodSpec, compressed
-from agent_scheduler.demo.traces import read_trace
-
-from .arrivals import Given, GivenLives
-from .model import Batch, Case, Fate, Nodes, Scenario, Template
+from agent_scheduler.bench.arrivals import Given, GivenLives
+from agent_scheduler.bench.manifests import template_of
+from agent_scheduler.bench.model import Batch, Case, Fate, Nodes, Scenario
+from agent_scheduler.bench.specs import compressed
+from agent_scheduler.bench.traces import read_trace
 
 #: For a trace that names no nodes.
 _NODES = Nodes(count=1_000)
-
-
-def template(pod: PodSpec) -> Template:
-    """The pod but for its name, arrival and life."""
-    spec = {}
-    if pod.affinity:
-        expressions = [
-            {"key": label, "operator": "In", "values": list(values)} for label, values in pod.affinity.items()
-        ]
-        required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    requests = {name: quantity(name, amount) for name, amount in pod.requests.items()}
-    return Template(requests=requests, labels=pod.labels, spec=spec)
 
 
 def replay(traces: Sequence[str]) -> Scenario:
@@ -52,7 +38,7 @@ def _case(text: str, speedup: float) -> Case:
     load = Batch(
         name="replayed",
         count=len(pods),
-        templates=tuple(map(template, pods)),
+        templates=tuple(map(template_of, pods)),
         arrival=Given(tuple(pod.arrival for pod in pods)),
         lives=GivenLives(tuple(pod.life for pod in pods)),
         fate=Fate.ANY,

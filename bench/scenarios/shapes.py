@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .manifests import CLAIM_TEMPLATE, HIGH, LOW
-from .model import (
+from agent_scheduler.bench.manifests import CLAIM_TEMPLATE, HIGH, LOW
+from agent_scheduler.bench.model import (
     ZONE,
     ZONES,
     Batch,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from agent_scheduler.bench.model import Scenario
+from agent_scheduler.bench.result import Figures, Run
 from bench.tables import spread, table
-
-from .model import Scenario
-from .result import Figures, Run
 
 
 class Column(NamedTuple):
@@ -42,6 +41,7 @@ MORE = (
     Column("attempts a pod", lambda f: f.attempts),
     Column("bare binds/s", lambda f: f.bare_per_second),
     Column("MB at the end", lambda f: f.rss_mb),
+    Column("hint calls a pod", lambda f: f.hints),
     Column("rescued by a flush", lambda f: f.flushed),
     Column("driver's CPU ms a pod", lambda f: f.driver_cpu_ms),
     Column("driver's lag ms", lambda f: f.driver_lag_ms),

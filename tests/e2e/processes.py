@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent_scheduler.demo.processes import free_port
+from agent_scheduler.bench.processes import free_port
 
 T = TypeVar("T")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.scenarios.manifests import MARK
+
+from agent_scheduler.bench.manifests import MARK
 
 from .plane import ControlPlane
 from .processes import Scheduler

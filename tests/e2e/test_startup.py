@@ -41,6 +41,7 @@ OF_OTHERS = (
         "agent_scheduler.kube.exec_plugin",
         "agent_scheduler.shards.coordinator",
         "embedded_kubernetes",
+        "agent_scheduler.bench",
         "agent_scheduler.demo",
         "agent_scheduler.cli.explain",
         "agent_scheduler.cli.check",
@@ -91,7 +92,7 @@ def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
 )
 def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
     commands = {f"agent_scheduler.{name}" for name in ("cli.reach", "process.controllers", "cli.shard_plan")}
-    packages = {"agent_scheduler.demo", "agent_scheduler.process.runtime", "agent_scheduler.fastpath"}
+    packages = {f"agent_scheduler.{name}" for name in ("bench", "demo", "process.runtime", "fastpath")}
     others = (commands | packages | {"embedded_kubernetes"}) - {own}
     modules = imported(said_by("-m", "agent_scheduler", command, "--help"))
     assert among(modules, [own])

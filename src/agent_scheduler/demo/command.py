@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from .specs import NodeSpec, PodSpec, Workload, compressed, paced
-from .traces import TRACE_FORMS, read_trace
-from .workloads import agent_burst
+from agent_scheduler.bench.traces import TRACE_FORMS
+
+from .scenario import NODES, PODS
 
 # The libraries of the live view and the report are large and only `main` needs them; a process that merely offers
 # the command must not carry them, but has to know at once that one is missing.
@@ -23,20 +22,12 @@ for _library in ("rich", "matplotlib"):
     if find_spec(_library) is None:
         raise ModuleNotFoundError(f"No module named {_library!r}", name=_library)
 
-GIB = 1 << 30
-_NODES = 500
-_PODS = 5000
-#: A trace that took longer to arrive is compressed to this by default, seconds.
-_ARRIVALS_WITHIN = 60.0
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
+    parser.add_argument("--nodes", type=_at_least(1), metavar="N", help=f"simulated nodes (default: {NODES})")
     parser.add_argument(
-        "--nodes", type=_at_least(1), metavar="N", help=f"simulated nodes (default: {_NODES})"
-    )
-    parser.add_argument(
-        "--pods", type=_at_least(1), metavar="N", help=f"pods (default: {_PODS}, or the trace's)"
+        "--pods", type=_at_least(1), metavar="N", help=f"pods (default: {PODS}, or the trace's)"
     )
     parser.add_argument("--workers", type=_at_least(1), default=4, metavar="N", help="(default: %(default)s)")
     pace = parser.add_mutually_exclusive_group()
@@ -90,64 +81,8 @@ def _positive(text: str) -> float:
     return value
 
 
-def simulated_nodes(count: int) -> tuple[NodeSpec, ...]:
-    """`count` equal nodes of 32 CPUs, 128 GiB and 110 pods, over three zones."""
-    return tuple(
-        NodeSpec(
-            name=f"node-{number:05d}",
-            cpu_milli=32_000,
-            memory=128 * GIB,
-            labels={
-                "topology.kubernetes.io/region": "local",
-                "topology.kubernetes.io/zone": f"local-{'abc'[number % 3]}",
-            },
-        )
-        for number in range(count)
-    )
-
-
-def workload_of(args: argparse.Namespace) -> tuple[Workload, tuple[NodeSpec, ...]]:
-    """What to run, and on which nodes. Raises `TraceError`."""
-    if args.trace is None:
-        workload = agent_burst(pods=args.pods or _PODS, seed=args.seed, waves=args.waves)
-        return _paced(workload, args), simulated_nodes(args.nodes or _NODES)
-    workload = read_trace(args.trace, mapping=args.gpu_sharing)
-    if args.pods is not None:
-        workload = replace(workload, pods=workload.pods[: args.pods])
-    if not workload.nodes:
-        return _paced(workload, args), simulated_nodes(args.nodes or _NODES)
-    nodes = workload.nodes if args.nodes is None else workload.nodes[: args.nodes]
-    return _paced(workload, args), nodes
-
-
-def _paced(workload: Workload, args: argparse.Namespace) -> Workload:
-    pods, note = workload.pods, ""
-    last = max((pod.arrival for pod in pods), default=0.0)
-    if args.rate is not None:
-        pods, note = (
-            paced(pods, args.rate),
-            f"Arrivals: {args.rate:g} pods a second, in the workload's order.",
-        )
-    elif args.speedup is not None:
-        pods, note = compressed(pods, args.speedup), f"Arrivals and lives are {args.speedup:g} times as fast."
-    elif workload.nodes:
-        pods, note = paced(pods, None), "Arrivals: all at once, in the trace's order."
-    elif args.trace is not None and last > _ARRIVALS_WITHIN:
-        speedup = last / _ARRIVALS_WITHIN
-        pods = compressed(pods, speedup)
-        note = f"Arrivals and lives are {speedup:.3g} times as fast, so that all arrive in {_ARRIVALS_WITHIN:g} s."
-    if workload.nodes and args.speedup is None:
-        pods = tuple(_immortal(pod) for pod in pods)
-        note += " Pods stay once they are placed."
-    return replace(workload, pods=pods, notes=(*workload.notes, note) if note else workload.notes)
-
-
-def _immortal(pod: PodSpec) -> PodSpec:
-    return replace(pod, life=None)
-
-
 def main(args: argparse.Namespace) -> int:
     """Runs the demo and returns its exit code."""
-    from .session import execute
+    from .run import execute
 
     return execute(args)

@@ -15,9 +15,8 @@ from typing import Any
 import orjson
 import yaml
 
+from agent_scheduler.bench.requests import ask
 from agent_scheduler.kube.transport import Transport
-
-from .asking import ask
 
 #: Of `config/default`, what says who the scheduler is and what it may do.
 FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
@@ -59,6 +58,13 @@ def _collection(manifest: dict[str, Any]) -> str:
     namespace = manifest["metadata"].get("namespace")
     scope = f"/namespaces/{namespace}" if namespace else ""
     return f"{root}{scope}/{manifest['kind'].lower()}s"
+
+
+async def kubeconfig_of(transport: Transport, admin: Path) -> Path:
+    """Install the scheduler, and write a kubeconfig of its account beside the other. Raises `RequestFailed`."""
+    file = admin.with_name("scheduler.kubeconfig")
+    write_kubeconfig(admin, await install(transport), file)
+    return file
 
 
 def write_kubeconfig(admin: Path, token: str, file: Path) -> None:

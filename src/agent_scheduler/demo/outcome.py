@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from .audit import Audit
-from .load import LoadResult
-from .measure import Sample, Usage
-from .observe import Observation, percentiles
-from .specs import GPU_MILLI, Workload
+from agent_scheduler.bench.audit import Audit
+from agent_scheduler.bench.measure import ATTEMPTS, CONFLICTS, PENDING, URGENT, Reading, Usage
+from agent_scheduler.bench.result import RANKS, Figures, Latency, percentiles, waits
+from agent_scheduler.bench.run import Play
+from agent_scheduler.bench.specs import GPU_MILLI, Workload
+from agent_scheduler.bench.watching import Observer, Track
 
-_RANKS = (50.0, 90.0, 99.0)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One moment of the run. `at` is in seconds since its start."""
+
+    at: float
+    created: int
+    bound: int
+    running: int
+    ended: int
+    queues: dict[str, float] = field(default_factory=dict)
+    conflicts: float | None = None
+    urgent: float | None = None
+    attempts: float | None = None
+    scheduler: Usage | None = None
+    server: Usage | None = None
+
+    @classmethod
+    def of(cls, play: Play, reading: Reading) -> Sample:
+        metrics = reading.metrics
+        return cls(
+            at=reading.at - play.began,
+            created=play.track.created,
+            bound=play.track.bound_count,
+            running=play.observer.running,
+            ended=play.observer.ended,
+            queues=metrics.by(PENDING, "queue"),
+            conflicts=metrics.total(CONFLICTS),
+            urgent=metrics.by(URGENT, "result").get("granted"),
+            attempts=metrics.total(ATTEMPTS),
+            scheduler=reading.scheduler,
+            server=reading.server,
+        )
+
+
+def rate(samples: Sequence[Sample], *, seconds: float = 2.0) -> float:
+    """Binds a second over the last `seconds` of samples."""
+    if len(samples) < 2:
+        return 0.0
+    last = samples[-1]
+    first = next(sample for sample in samples if sample.at >= last.at - seconds)
+    if first is last:
+        first = samples[-2]
+    return (last.bound - first.bound) / max(last.at - first.at, 1e-9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,124 +64,120 @@ class Outcome:
     """A finished run. Times in seconds of one clock; `start` is the run's zero on it."""
 
     workload: Workload
-    nodes: int
     workers: int
     start: float
-    load: LoadResult
-    observation: Observation
-    samples: list[Sample]
+    track: Track
+    observer: Observer
+    #: How late the latest pod was sent, seconds.
+    latest: float
     audit: Audit
+    #: None if the run was cut short.
+    figures: Figures | None
+    #: Why the run does not count as a success, as sentences.
+    failures: Sequence[str]
+    samples: Sequence[Sample]
     #: Pods of the workload that not even an empty node could hold, by why.
     hopeless: dict[str, int]
-    #: What cut the run short, if anything did.
-    interruption: str
-    #: Before the first pod was created and at the end.
-    scheduler_before: Usage | None
-    scheduler_after: Usage | None
-    server_before: Usage | None
-    server_after: Usage | None
     machine: dict[str, str]
-
-    def failures(self) -> list[str]:
-        """Everything that keeps the run from counting as a success, as sentences."""
-        found = [self.interruption] if self.interruption else []
-        found += [f"overcommit: {text}" for text in self.audit.overcommitted]
-        found += [f"left out: {text}" for text in self.audit.left_out]
-        found += [f"bound twice: {text}" for text in self.observation.rebound]
-        found += [
-            f"overcommit: kubelets refused {count} pods: {reason}"
-            for reason, count in self.observation.kubelet_refusals.items()
-        ]
-        found += [f"{count} creates failed: {text}" for text, count in self.load.errors.items()]
-        return found
 
     @property
     def ok(self) -> bool:
-        return not self.failures()
+        return not self.failures
+
+    def since_start(self, moments: Sequence[float]) -> list[float]:
+        """Those moments of the track that there are, rising, in seconds of the run."""
+        return sorted(moment - self.start for moment in moments if moment)
 
     @property
     def bind_seconds(self) -> float:
         """From the first create being sent to the last bind being seen."""
-        sent = [times.sent for times in self.load.times.values() if times.sent]
-        bound = self.observation.bound_at
-        return bound[-1] - min(sent) if bound and sent else 0.0
+        sent, bound = self.since_start(self.track.sent), self.since_start(self.track.bound)
+        return bound[-1] - sent[0] if bound and sent else 0.0
 
     @property
     def pods_a_second(self) -> float:
-        return self.observation.bound / self.bind_seconds if self.bind_seconds > 0 else 0.0
+        return self.track.bound_count / self.bind_seconds if self.bind_seconds > 0 else 0.0
 
-    def scheduler_milliseconds_a_pod(self) -> float | None:
-        return _cost(self.scheduler_before, self.scheduler_after, self.observation.bound)
+    @property
+    def sent_to_bound(self) -> Latency:
+        return percentiles(waits(self.track.sent, self.track.bound))
 
-    def server_milliseconds_a_pod(self) -> float | None:
-        return _cost(self.server_before, self.server_after, self.observation.bound)
+    @property
+    def answered_to_bound(self) -> Latency:
+        return percentiles(waits(self.track.answered, self.track.bound))
 
-    def last(self, name: str) -> float | None:
-        """The last value of a counter that was sampled; None if it never was."""
+    @property
+    def cpu_ms(self) -> float | None:
+        """The scheduler's CPU a pod."""
+        return self.figures.cpu_ms if self.figures else None
+
+    @property
+    def server_cpu_ms(self) -> float | None:
+        return self.figures.server_cpu_ms if self.figures else None
+
+    def last(self, name: str) -> Any:
+        """The last value of a field of samples that is not None; None if there is none."""
         values = [getattr(sample, name) for sample in self.samples]
         return next((value for value in reversed(values) if value is not None), None)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, times in milliseconds where the name says so."""
-        to_bind = percentiles(self.observation.created_to_bound, _RANKS)
-        from_answer = percentiles(self.observation.answered_to_bound, _RANKS)
+        scheduler, server = self.last("scheduler"), self.last("server")
         return {
             "ok": self.ok,
-            "failures": self.failures(),
+            "failures": list(self.failures),
             "workload": self.workload.name,
             "notes": list(self.workload.notes),
-            "nodes": self.nodes,
+            "nodes": len(self.workload.nodes),
             "workers": self.workers,
             "pods": len(self.workload.pods),
-            "created": self.load.created,
-            "bound": self.observation.bound,
-            "ended": self.observation.ended,
+            "created": self.track.created,
+            "bound": self.track.bound_count,
+            "ended": self.observer.ended,
             "refused": dict(self.audit.refused),
             "hopeless": self.hopeless,
             "bindSeconds": round(self.bind_seconds, 3),
             "podsPerSecond": round(self.pods_a_second, 1),
-            "createToBindMs": _milliseconds(to_bind),
-            "createAnsweredToBindMs": _milliseconds(from_answer),
-            "latestCreateMs": round(self.load.latest * 1000, 1),
+            "createToBindMs": _milliseconds(self.sent_to_bound),
+            "createAnsweredToBindMs": _milliseconds(self.answered_to_bound),
+            "latestCreateMs": round(self.latest * 1000, 1),
             "conflicts": self.last("conflicts"),
             "urgentRetries": self.last("urgent"),
             "schedulingAttempts": self.last("attempts"),
-            "schedulerCpuMsPerPod": _rounded(self.scheduler_milliseconds_a_pod()),
-            "serverCpuMsPerPod": _rounded(self.server_milliseconds_a_pod()),
-            "schedulerRssBytes": self.scheduler_after.rss if self.scheduler_after else None,
-            "serverRssBytes": self.server_after.rss if self.server_after else None,
+            "schedulerCpuMsPerPod": _rounded(self.cpu_ms),
+            "serverCpuMsPerPod": _rounded(self.server_cpu_ms),
+            "schedulerRssBytes": scheduler.rss if scheduler else None,
+            "serverRssBytes": server.rss if server else None,
             "allocation": {
                 resource: _rounded(self.audit.allocation(resource))
                 for resource in ("cpu", "memory", GPU_MILLI)
                 if self.audit.allocation(resource) is not None
             },
             "nodesWithSplitCards": self.audit.split_cards,
-            "watchReconnects": self.observation.reconnects,
+            "watchReconnects": self.observer.resumed,
             "machine": self.machine,
         }
 
     def rows(self) -> list[tuple[str, str]]:
         """The final table, as names and texts."""
-        p50, p90, p99 = percentiles(self.observation.created_to_bound, _RANKS)
-        a50, a90, a99 = percentiles(self.observation.answered_to_bound, _RANKS)
         refused = sum(self.audit.refused.values())
         rows = [
             ("workload", self.workload.name),
-            ("nodes, workers", f"{self.nodes:,}, {self.workers}"),
-            ("pods created", f"{self.load.created:,} of {len(self.workload.pods):,}"),
-            ("pods bound", f"{self.observation.bound:,}"),
+            ("nodes, workers", f"{len(self.workload.nodes):,}, {self.workers}"),
+            ("pods created", f"{self.track.created:,} of {len(self.workload.pods):,}"),
+            ("pods bound", f"{self.track.bound_count:,}"),
             ("refused: no node has room", f"{refused:,}"),
             ("left out though they fit", f"{len(self.audit.left_out):,}"),
             ("rate of binding", f"{self.pods_a_second:,.0f} pods/s over {self.bind_seconds:.2f} s"),
-            ("create sent to bound, p50 / p90 / p99", f"{duration(p50)} / {duration(p90)} / {duration(p99)}"),
+            ("create sent to bound, p50 / p90 / p99", _latency(self.sent_to_bound)),
             (
                 "create answered to bound, p50 / p90 / p99",
-                f"{duration(a50)} / {duration(a90)} / {duration(a99)}",
+                _latency(self.answered_to_bound),
             ),
             ("conflicts, urgent retries", f"{_count(self.last('conflicts'))}, {_count(self.last('urgent'))}"),
-            ("scheduler CPU a pod", _cpu(self.scheduler_milliseconds_a_pod())),
-            ("API server CPU a pod", _cpu(self.server_milliseconds_a_pod())),
-            ("scheduler, API server memory", f"{_mib(self.scheduler_after)}, {_mib(self.server_after)}"),
+            ("scheduler CPU a pod", _cpu(self.cpu_ms)),
+            ("API server CPU a pod", _cpu(self.server_cpu_ms)),
+            ("scheduler, API server memory", f"{_mib(self.last('scheduler'))}, {_mib(self.last('server'))}"),
             ("CPU, memory requested of allocatable", self._allocations("cpu", "memory")),
         ]
         if self.audit.gpu_fill:
@@ -144,7 +185,7 @@ class Outcome:
             rows.append(("nodes whose GPU shares need a split card", f"{self.audit.split_cards:,}"))
         rows += [
             ("nodes over their allocatable", f"{len(self.audit.overcommitted):,}"),
-            ("refused by kubelets", f"{sum(self.observation.kubelet_refusals.values()):,}"),
+            ("refused by kubelets", f"{sum(self.observer.kubelet_refusals.values()):,}"),
         ]
         return rows
 
@@ -153,23 +194,22 @@ class Outcome:
         return ", ".join("-" if share is None else f"{share:.2%}" for share in shares)
 
 
-def _cost(before: Usage | None, after: Usage | None, pods: int) -> float | None:
-    if before is None or after is None or not pods:
-        return None
-    return 1000 * (after.cpu_seconds - before.cpu_seconds) / pods
+def _milliseconds(latency: Latency) -> dict[str, float]:
+    return {f"p{rank}": round(getattr(latency, f"p{rank}") or 0.0, 2) for rank in RANKS}
 
 
-def _milliseconds(values: tuple[float, ...]) -> dict[str, float]:
-    return {f"p{rank:g}": round(value * 1000, 2) for rank, value in zip(_RANKS, values, strict=True)}
+def _latency(latency: Latency) -> str:
+    return " / ".join(duration(value) for value in (latency.p50, latency.p90, latency.p99))
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def duration(seconds: float) -> str:
-    """As milliseconds below a second, else as seconds."""
-    return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
+def duration(milliseconds: float | None) -> str:
+    """As milliseconds below a second, else as seconds; nothing measured is 0."""
+    value = milliseconds or 0.0
+    return f"{value:,.1f} ms" if value < 1000 else f"{value / 1000:,.2f} s"
 
 
 def _count(value: float | None) -> str:

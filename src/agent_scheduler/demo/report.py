@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from .audit import Audit
+from agent_scheduler.bench.audit import Audit
+
 from .outcome import Outcome, duration
 from .plots import all_plots
 
@@ -69,7 +70,7 @@ def _refusals(audit: Audit) -> str:
 def render(outcome: Outcome) -> str:
     """The page as one text."""
     values = outcome.as_json()
-    failures = outcome.failures()
+    failures = outcome.failures
     if failures:
         shown = "".join(f"<p>{escape(text)}</p>" for text in failures[:50])
         more = f"<p>and {len(failures) - 50:,} more</p>" if len(failures) > 50 else ""
@@ -80,12 +81,12 @@ def render(outcome: Outcome) -> str:
             "objects no node is over its allocatable.</div>"
         )
     latency = values["createToBindMs"]
-    cpu = outcome.scheduler_milliseconds_a_pod()
+    cpu = outcome.cpu_ms
     figures = [
-        (f"{outcome.observation.bound:,}", "pods bound"),
+        (f"{outcome.track.bound_count:,}", "pods bound"),
         (f"{outcome.pods_a_second:,.0f}/s", "rate of binding"),
-        (duration(latency["p50"] / 1000), "create to bound, p50"),
-        (duration(latency["p99"] / 1000), "create to bound, p99"),
+        (duration(latency["p50"]), "create to bound, p50"),
+        (duration(latency["p99"]), "create to bound, p99"),
         ("-" if cpu is None else f"{cpu:.3f} ms", "scheduler CPU a pod"),
         (f"{len(outcome.audit.overcommitted):,}", "nodes over allocatable"),
     ]
@@ -97,7 +98,7 @@ def render(outcome: Outcome) -> str:
     notes = "".join(f"<p class='soft'>{escape(note)}</p>" for note in outcome.workload.notes)
     parts = [
         f"<h1>agent-scheduler: {escape(outcome.workload.name)}</h1>",
-        f'<p class="soft">{outcome.nodes:,} nodes, {len(outcome.workload.pods):,} pods, '
+        f'<p class="soft">{len(outcome.workload.nodes):,} nodes, {len(outcome.workload.pods):,} pods, '
         f"{outcome.workers} workers; embedded API server and scheduler in processes of their own, over HTTP</p>",
         notes,
         verdict,

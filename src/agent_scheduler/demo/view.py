@@ -15,8 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .measure import Sample
-from .outcome import Outcome, duration
+from agent_scheduler.bench.result import Latency
+
+from .outcome import Outcome, Sample, duration
 
 #: Reasons that the final table lists.
 _REFUSALS = 8
@@ -25,18 +26,17 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What there is to show now. Latencies in seconds; `fill` is the share of CPU requested, node by node."""
+    """What there is to show now. `fill` is the share of CPU requested, node by node."""
 
     title: str
     total: int
     sample: Sample
     bound_rate: float
     created_rate: float
-    latencies: tuple[float, float, float]
+    latency: Latency
     fill: Sequence[float]
     #: Binds a second, oldest first.
     history: Sequence[float]
-    errors: int
 
 
 class View(Protocol):
@@ -75,7 +75,7 @@ def _number(value: float | None) -> str:
 def line(frame: Frame) -> str:
     """One frame in one line."""
     sample = frame.sample
-    p50, _, p99 = frame.latencies
+    p50, p99 = frame.latency.p50, frame.latency.p99
     queues = " ".join(f"{name} {count:,.0f}" for name, count in sample.queues.items() if count) or "-"
     return (
         f"{sample.at:6.1f} s  created {sample.created:,}  bound {sample.bound:,}/{frame.total:,}  "
@@ -143,7 +143,6 @@ def _pairs(*rows: tuple[str, str]) -> Table:
 def screen(frame: Frame) -> Panel:
     """One frame as a panel, about 80 columns wide."""
     sample = frame.sample
-    p50, p90, p99 = frame.latencies
     progress = Table.grid(padding=(0, 1), expand=True)
     progress.add_column(ratio=1)
     progress.add_column(justify="right")
@@ -156,14 +155,13 @@ def screen(frame: Frame) -> Panel:
         ("running", f"{sample.running:,}"),
         ("ended", f"{sample.ended:,}"),
     )
-    latency = _pairs(("p50", duration(p50)), ("p90", duration(p90)), ("p99", duration(p99)))
+    latency = _pairs(*((name, duration(getattr(frame.latency, name))) for name in ("p50", "p90", "p99")))
     queues = _pairs(
         *((name, _number(count)) for name, count in (sample.queues or {"not published": 0.0}).items()),
     )
     races = _pairs(
         ("conflicts", _number(sample.conflicts)),
         ("urgent retries", _number(sample.urgent)),
-        ("create errors", f"{frame.errors:,}"),
     )
     counts = fill_bins(frame.fill)
     fill = Table.grid(padding=(0, 1))
@@ -211,7 +209,7 @@ def final_table(outcome: Outcome) -> Group:
             rest = sum(count for _, count, _ in groups[_REFUSALS:])
             refused.add_row(f"{rest:,}", f"{len(groups) - _REFUSALS} more reasons: see the report")
         parts.append(refused)
-    failures = outcome.failures()
+    failures = outcome.failures
     if failures:
         parts += [Text(f"FAILED  {text}", style="bold red") for text in failures[:10]]
         if len(failures) > 10:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from bench.scenarios.arrivals import Even, Given, GivenLives, Lives, Poisson, Waves
+
+from agent_scheduler.bench.arrivals import Even, Given, GivenLives, Lives, Poisson, Waves
 
 
 def test_even_arrivals_are_one_gap_apart() -> None:

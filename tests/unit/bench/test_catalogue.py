@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.scenarios.arrivals import Backlog
 from bench.scenarios.catalogue import SCENARIOS, cases, find, names
 from bench.scenarios.existing import NotHereError
-from bench.scenarios.manifests import MARK, MARKED, amounts, pod_maker
-from bench.scenarios.model import Batch, Case, Fate, Template
 from bench.scenarios.options import AS_THE_CASE_WANTS, Options
 
+from agent_scheduler.bench.arrivals import Backlog
+from agent_scheduler.bench.manifests import MARK, MARKED, amounts, pod_maker
+from agent_scheduler.bench.model import Batch, Case, Fate, Template
 from agent_scheduler.objects.quantity import resource_value
 
 EVERY_CASE = [(scenario.name, case) for scenario in SCENARIOS for case in scenario.cases]

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bench.scenarios.judging import Evidence, Tally, audit, breaches, devices_given_twice, reasons
-from bench.scenarios.model import Batch, Case, Fate, Nodes, Spread, Template
-from bench.scenarios.watching import Books, Observer, Track
 
+from agent_scheduler.bench.judging import Evidence, Tally, audit, breaches, devices_given_twice, reasons
+from agent_scheduler.bench.model import Batch, Case, Fate, Nodes, Spread, Template
+from agent_scheduler.bench.watching import Books, Observer, Track
 from agent_scheduler.kube.transport import OutcomeUnknown, Transport
 from tests.embedded import PODS, embedded_cluster, until
 
@@ -253,13 +253,13 @@ async def test_the_audit_finds_lost_pods_and_nodes_that_are_over_and_minds_no_ot
         await cluster.bind("b-000000", "n")
         verdict = await audit(cluster.transport, "default", CASE)
         assert dict(verdict.there) == {"b": 1}
-        assert not verdict.over
+        assert not verdict.state.overcommitted
         # The second asks for more than is left, and the other's pod, which would fit, is not ours.
-        assert not verdict.left_out
+        assert not verdict.state.left_out
         await cluster.bind("b-000001", "n")
         verdict = await audit(cluster.transport, "default", CASE)
         assert dict(verdict.there) == {"b": 2}
-        assert list(verdict.over) == ["n: cpu requested 1200, allocatable 1000"]
+        assert list(verdict.state.overcommitted) == ["n: cpu requested 1200, allocatable 1000"]
 
 
 async def test_the_audit_finds_a_pod_that_was_left_out() -> None:
@@ -267,4 +267,4 @@ async def test_the_audit_finds_a_pod_that_was_left_out() -> None:
         await cluster.add_node("n", cpu="1")
         await cluster.add_pod("b-000000", cpu="600m")
         verdict = await audit(cluster.transport, "default", CASE)
-        assert list(verdict.left_out) == ["b-000000 is not bound, but fits n"]
+        assert list(verdict.state.left_out) == ["b-000000 is not bound, but fits n"]

@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from bench.scenarios.arrivals import ClosedLoop, Even, GivenLives
-from bench.scenarios.bare import bare_rate
-from bench.scenarios.load import Ends, Load, insist
-from bench.scenarios.model import Batch
-from bench.scenarios.watching import Track
 
+from agent_scheduler.bench.arrivals import ClosedLoop, Even, GivenLives
+from agent_scheduler.bench.bare import bare_rate
+from agent_scheduler.bench.load import Ends, Load
+from agent_scheduler.bench.model import Batch
+from agent_scheduler.bench.requests import insist
+from agent_scheduler.bench.watching import Track
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
 from tests.embedded import PODS, embedded_cluster, until
@@ -124,6 +125,20 @@ async def test_pods_are_deleted_when_their_life_is_over_and_others_stay() -> Non
     running.cancel()
     assert (ends.begun, ends.asked) == (2, 2)
     assert sorted(server.asked) == [("DELETE", f"{PODS}/b-000000"), ("DELETE", f"{PODS}/b-000002")]
+
+
+async def test_pods_that_kubelets_end_are_not_deleted() -> None:
+    server, ended = Server(), 0
+    track = Track(Batch(name="b", count=2, lives=GivenLives((0.0, None))))
+    ends = Ends(server, "default", track, kubelets=lambda: ended)  # type: ignore[arg-type]
+    running = asyncio.create_task(ends.run())
+    for number in range(2):
+        ends.bound(track.name(number), track, number)
+    await asyncio.sleep(0.01)
+    assert (ends.begun, ends.ended, server.asked) == (1, 0, [])
+    ended = 1
+    assert ends.ended == 1
+    running.cancel()
 
 
 async def test_binds_alone_bind_pods_that_no_scheduler_takes() -> None:

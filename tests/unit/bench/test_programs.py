@@ -11,8 +11,9 @@ from bench.__main__ import chosen, command_of, known, main, parser, passed_on
 from bench.parts import Part, read_parts, run_part, write_part
 from bench.programs import BENCHMARKS
 from bench.scenarios.catalogue import SCENARIOS, names
-from bench.scenarios.result import Run, write_runs
 from bench.tables import spread, table
+
+from agent_scheduler.bench.result import Run, write_runs
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 
@@ -94,7 +95,7 @@ def test_everything_is_run_but_a_trace_that_is_not_there() -> None:
     every = chosen(parser().parse_args([]))
     assert every == [name for name in names() if name != "trace"] + [each.name for each in BENCHMARKS]
     assert "trace" in chosen(parser().parse_args(["--trace", "azure-llm:f"]))
-    assert chosen(parser().parse_args(["--kubeconfig", "f"]))[-1] == "workers"
+    assert chosen(parser().parse_args(["--kubeconfig", "f"]))[-1] == "tight"
 
 
 def test_scenarios_are_given_their_own_arguments_and_programs_theirs() -> None:
@@ -115,7 +116,7 @@ def test_scenarios_are_given_their_own_arguments_and_programs_theirs() -> None:
     assert given == ["--runs", "3", "--events", "on", "off", "--quick"]
     args = parser().parse_args(argv)
     assert command_of("basic", args, given) == ["python", "-m", "bench.scenarios", "basic", *given]
-    assert command_of("tight", args, given) == ["python", "-m", "bench.scheduling", "--tight", "--runs", "1"]
+    assert command_of("queue", args, given) == ["python", "-m", "bench.queue_moves", "--runs", "1"]
 
 
 def test_what_fails_is_kept_with_its_last_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,9 @@ from bench.parts import Part
 from bench.plots import Point, all_plots, bars, by_series, lines, points
 from bench.report import report, write_report
 from bench.scenarios.catalogue import SCENARIOS
-from bench.scenarios.result import Figures, Latency, Run
 from bench.scenarios.tables import text_of
+
+from agent_scheduler.bench.result import Figures, Latency, Run
 
 SCENARIO = next(scenario for scenario in SCENARIOS if scenario.name == "nodes")
 

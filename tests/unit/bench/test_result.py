@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.scenarios.meters import grown, longest
-from bench.scenarios.result import (
+
+from agent_scheduler.bench.measure import Exposition, grown, longest
+from agent_scheduler.bench.result import (
     Figures,
     Latency,
     Run,
@@ -17,8 +18,6 @@ from bench.scenarios.result import (
     waits,
     write_runs,
 )
-
-from agent_scheduler.demo.measure import Exposition
 
 
 def test_percentiles_are_of_milliseconds() -> None:

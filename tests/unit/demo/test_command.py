@@ -1,17 +1,15 @@
-"""The demo's arguments, and its child processes."""
+"""The demo's arguments, and the case that they make."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import pytest
 
-from agent_scheduler.demo import processes
-from agent_scheduler.demo.command import add_arguments, main, workload_of
-from agent_scheduler.demo.processes import ProcessError, child
-from agent_scheduler.demo.specs import Workload
+from agent_scheduler.bench.specs import Workload
+from agent_scheduler.demo.command import add_arguments, main
+from agent_scheduler.demo.scenario import case_of, workload_of
 
 
 def arguments(*flags: str) -> argparse.Namespace:
@@ -21,7 +19,7 @@ def arguments(*flags: str) -> argparse.Namespace:
 
 
 def workload(*flags: str) -> Workload:
-    return workload_of(arguments(*flags))[0]
+    return workload_of(arguments(*flags))
 
 
 @pytest.fixture
@@ -35,14 +33,14 @@ def openb(tmp_path: Path) -> str:
 
 
 def test_by_default_a_burst_meets_five_hundred_nodes() -> None:
-    made, nodes = workload_of(arguments())
-    assert (len(made.pods), len(nodes)) == (5000, 500)
+    made = workload()
+    assert (len(made.pods), len(made.nodes)) == (5000, 500)
     assert made.pods[-1].arrival > 1
 
 
 def test_counts_and_seed_are_taken() -> None:
-    made, nodes = workload_of(arguments("--pods", "20", "--nodes", "3", "--seed", "9", "--waves", "2"))
-    assert (len(made.pods), len(nodes), made.name) == (20, 3, "agent burst, seed 9")
+    made = workload("--pods", "20", "--nodes", "3", "--seed", "9", "--waves", "2")
+    assert (len(made.pods), len(made.nodes), made.name) == (20, 3, "agent burst, seed 9")
 
 
 def test_a_rate_spaces_the_pods_evenly() -> None:
@@ -50,8 +48,8 @@ def test_a_rate_spaces_the_pods_evenly() -> None:
 
 
 def test_openb_comes_at_once_onto_its_own_nodes_and_stays(openb: str) -> None:
-    made, nodes = workload_of(arguments("--trace", openb))
-    assert [node.name for node in nodes] == ["a", "b"]
+    made = workload("--trace", openb)
+    assert [node.name for node in made.nodes] == ["a", "b"]
     assert [(pod.name, pod.arrival, pod.life) for pod in made.pods] == [("y", 0.0, None), ("x", 0.0, None)]
 
 
@@ -61,8 +59,8 @@ def test_openb_sped_up_keeps_its_arrivals_and_lives(openb: str) -> None:
 
 
 def test_a_trace_may_be_cut_short(openb: str) -> None:
-    made, nodes = workload_of(arguments("--trace", openb, "--pods", "1", "--nodes", "1"))
-    assert (len(made.pods), len(nodes)) == (1, 1)
+    made = workload("--trace", openb, "--pods", "1", "--nodes", "1")
+    assert (len(made.pods), len(made.nodes)) == (1, 1)
 
 
 def test_a_long_trace_of_arrivals_is_compressed_to_a_minute_and_says_so(tmp_path: Path) -> None:
@@ -97,64 +95,11 @@ def test_a_bad_trace_ends_the_command_before_anything_is_started(capsys: pytest.
     assert "agent-scheduler demo: /nowhere.csv: cannot be read" in capsys.readouterr().err
 
 
-def running(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    monkeypatch.setattr(processes, "PROGRAM", (sys.executable, "-c", code))
-
-
-async def test_a_child_is_ended_however_its_block_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running(monkeypatch, "import time; time.sleep(60)")
-    with pytest.raises(ZeroDivisionError):
-        async with child("sleeper", [], log=tmp_path / "log") as sleeper:
-            sleeper.check()
-            raise ZeroDivisionError
-    with pytest.raises(ProcessError, match="the sleeper was ended by SIGTERM"):
-        sleeper.check()
-
-
-async def test_a_child_that_ignores_sigterm_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ready = tmp_path / "ready"
-    running(
-        monkeypatch,
-        "import signal, time, sys, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)",
-    )
-
-    async def is_ready() -> bool:
-        return ready.exists()
-
-    async with child("stubborn", [], log=tmp_path / "log", grace=0.1) as stubborn:
-        await stubborn.ready(is_ready, seconds=10)
-    with pytest.raises(ProcessError, match="SIGKILL"):
-        stubborn.check()
-
-
-async def test_a_child_that_dies_is_reported_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running(monkeypatch, "import sys; sys.exit('no such flag')")
-
-    async def never() -> bool:
-        return False
-
-    async with child("scheduler", [], log=tmp_path / "log") as dying:
-        with pytest.raises(ProcessError, match=r"the scheduler ended with exit code 1(.|\n)*no such flag"):
-            await dying.ready(never, seconds=10)
-        with pytest.raises(ProcessError, match="exit code 1"):
-            await dying.died()
-
-
-async def test_a_child_that_never_gets_ready_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running(monkeypatch, "import time; time.sleep(60)")
-
-    async def never() -> bool:
-        return False
-
-    async with child("cluster", [], log=tmp_path / "log") as slow:
-        with pytest.raises(ProcessError, match=r"the cluster was not ready after 0\.1 s"):
-            await slow.ready(never, seconds=0.1)
+def test_a_workload_is_a_case_of_the_benchmarks(openb: str) -> None:
+    case = case_of(workload("--trace", openb, "--speedup", "10"), workers=3, patience=5.0)
+    assert (case.tuning.workers, case.patience, case.nodes.count) == (3, 5.0, 2)
+    assert case.load.schedule is not None
+    assert case.load.schedule.due(2) == [0.0, 5.0]
+    assert [template.annotations["agent-scheduler.io/run-seconds"] for template in case.load.templates] == [
+        "4.000", "20.000",
+    ]  # fmt: skip

@@ -11,27 +11,32 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agent_scheduler.demo.audit import Audit
-from agent_scheduler.demo.load import LoadResult, PodTimes
-from agent_scheduler.demo.machine import machine
-from agent_scheduler.demo.measure import Sample, Usage
-from agent_scheduler.demo.observe import Observation
-from agent_scheduler.demo.outcome import Outcome
+from agent_scheduler.bench.audit import Audit
+from agent_scheduler.bench.machine import machine
+from agent_scheduler.bench.measure import Usage
+from agent_scheduler.bench.model import Batch
+from agent_scheduler.bench.result import Figures, Latency
+from agent_scheduler.bench.specs import GPU_MILLI, NodeSpec, PodSpec, Workload
+from agent_scheduler.bench.watching import Books, Observer, Track
+from agent_scheduler.demo.outcome import Outcome, Sample, rate
 from agent_scheduler.demo.plots import all_plots
 from agent_scheduler.demo.report import render, write_report
-from agent_scheduler.demo.specs import GPU_MILLI, PodSpec, Workload
 from agent_scheduler.demo.view import Frame, LineView, fill_bins, final_table, line, screen, sparkline
+
+
+def observer(**refusals: int) -> Observer:
+    seen = Observer(None, "default", [], Books({}))  # type: ignore[arg-type]
+    seen.kubelet_refusals.update(refusals)
+    return seen
 
 
 def outcome(**changes: Any) -> Outcome:
     """A run of ten pods at ten a second, each bound 20 ms after it was sent."""
-    load, seen = LoadResult(created=10), Observation(bound=10)
+    track = Track(Batch(name="p", count=10))
+    track.created = track.bound_count = 10
     for number in range(10):
-        sent = 100.0 + number / 10
-        load.times[f"p{number}"] = PodTimes(f"p{number}", sent, sent, sent + 0.01, sent + 0.02)
-        seen.bound_at.append(sent + 0.02)
-        seen.created_to_bound.append(0.02)
-        seen.answered_to_bound.append(0.01)
+        sent = track.due[number] = track.sent[number] = 100.0 + number / 10
+        track.answered[number], track.bound[number] = sent + 0.01, sent + 0.02
     audit = Audit(
         nodes=2, pods=10, bound=10, cpu_fill=[0.1, 0.9], requested={"cpu": 5}, allocatable={"cpu": 10}
     )
@@ -40,21 +45,20 @@ def outcome(**changes: Any) -> Outcome:
                conflicts=float(at), scheduler=Usage(at / 10, 1 << 20), server=Usage(at / 5, 2 << 20))
         for at in range(5)
     ]  # fmt: skip
+    nodes = tuple(NodeSpec(name=name, cpu_milli=1, memory=1) for name in "ab")
+    pods = tuple(PodSpec(name=f"p{n}", requests={}) for n in range(10))
     values: dict[str, Any] = {
-        "workload": Workload(name="w <&>", pods=tuple(PodSpec(name=f"p{n}", requests={}) for n in range(10))),
-        "nodes": 2,
+        "workload": Workload(name="w <&>", pods=pods, nodes=nodes),
         "workers": 4,
         "start": 100.0,
-        "load": load,
-        "observation": seen,
+        "track": track,
+        "observer": observer(),
+        "latest": 0.0,
         "samples": samples,
         "audit": audit,
+        "figures": Figures(cpu_ms=10.0, server_cpu_ms=50.0),
+        "failures": [],
         "hopeless": {},
-        "interruption": "",
-        "scheduler_before": Usage(1.0, 0),
-        "scheduler_after": Usage(1.1, 64 << 20),
-        "server_before": Usage(0.0, 0),
-        "server_after": Usage(0.5, 96 << 20),
         "machine": {"Python": "3"},
     }
     return Outcome(**(values | changes))
@@ -73,42 +77,23 @@ def test_a_run_with_nothing_wrong_is_ok() -> None:
     assert run.ok
     assert run.bind_seconds == pytest.approx(0.92)
     assert run.pods_a_second == pytest.approx(10 / 0.92)
-    assert run.scheduler_milliseconds_a_pod() == pytest.approx(10.0)
     values = run.as_json()
     assert values["ok"] is True
     assert values["createToBindMs"] == {"p50": 20.0, "p90": 20.0, "p99": 20.0}
+    assert (values["schedulerCpuMsPerPod"], values["serverCpuMsPerPod"]) == (10.0, 50.0)
+    assert values["schedulerRssBytes"] == 1 << 20
     assert values["conflicts"] == 4.0
     assert values["urgentRetries"] is None
     assert values["allocation"] == {"cpu": 0.5}
     assert "OK  every pod that fits is bound" in text_of(final_table(run))
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"audit": Audit(overcommitted=["n: cpu requested 5, allocatable 4"])},
-            "overcommit: n: cpu requested 5",
-        ),
-        ({"audit": Audit(left_out=["p is not bound, but fits n"])}, "left out: p is not bound, but fits n"),
-        ({"observation": Observation(rebound=["p: a -> b"])}, "bound twice: p: a -> b"),
-        ({"interruption": "the scheduler ended"}, "the scheduler ended"),
-    ],
-)
-def test_whatever_is_wrong_makes_the_run_a_failure_and_is_said(changes: dict[str, Any], said: str) -> None:
-    run = outcome(**changes)
+def test_whatever_is_wrong_makes_the_run_a_failure_and_is_said() -> None:
+    run = outcome(failures=["left out: p is not bound, but fits n"], figures=None)
     assert not run.ok
-    assert said in run.failures()[0]
-    assert said in text_of(final_table(run))
-
-
-def test_refused_kubelets_and_failed_creates_are_failures() -> None:
-    seen = Observation()
-    seen.kubelet_refusals["OutOfcpu"] += 2
-    assert outcome(observation=seen).failures() == ["overcommit: kubelets refused 2 pods: OutOfcpu"]
-    load = LoadResult()
-    load.errors["422 Invalid"] += 3
-    assert outcome(load=load).failures() == ["3 creates failed: 422 Invalid"]
+    assert "FAILED  left out: p is not bound, but fits n" in text_of(final_table(run))
+    assert run.as_json()["failures"] == ["left out: p is not bound, but fits n"]
+    assert dict(run.rows())["scheduler CPU a pod"] == "not measured"
 
 
 def test_refused_pods_are_no_failure_and_are_listed_by_reason() -> None:
@@ -117,7 +102,7 @@ def test_refused_pods_are_no_failure_and_are_listed_by_reason() -> None:
     run = outcome(audit=audit, hopeless={"no empty node has enough of cpu": 1})
     assert run.ok
     assert "Insufficient cpu" in text_of(final_table(run))
-    page = render(replace(run, interruption="<stopped>"))
+    page = render(replace(run, failures=["<stopped>"]))
     assert "<strong>Failed</strong><p>&lt;stopped&gt;</p>" in page
     assert "&lt;2&gt; Insufficient cpu" in page
     assert "no empty node has enough of cpu" in page
@@ -142,7 +127,7 @@ def test_the_report_needs_nothing_outside_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples", [True, False])
 def test_every_plot_is_whole_and_follows_the_pages_colours(samples: bool) -> None:
-    empty = {"load": LoadResult(), "observation": Observation(), "samples": [], "audit": Audit()}
+    empty = {"track": Track(Batch(name="p", count=1)), "samples": [], "audit": Audit()}
     plots = all_plots(outcome(**({} if samples else empty)))
     ids: list[str] = []
     for plot in plots:
@@ -158,8 +143,8 @@ def test_every_plot_is_whole_and_follows_the_pages_colours(samples: bool) -> Non
 def frame(at: float = 1.0) -> Frame:
     sample = Sample(at=at, created=7, bound=5, running=3, ended=2, queues={"active": 2.0}, conflicts=1.0)
     return Frame(
-        title="t", total=10, sample=sample, bound_rate=4.0, created_rate=6.0, latencies=(0.002, 0.01, 1.5),
-        fill=[0.05, 0.95], history=[1.0, 2.0], errors=0,
+        title="t", total=10, sample=sample, bound_rate=4.0, created_rate=6.0, latency=Latency(2.0, 10.0, 1500.0),
+        fill=[0.05, 0.95], history=[1.0, 2.0],
     )  # fmt: skip
 
 
@@ -187,3 +172,13 @@ def test_bars_are_scaled_and_bins_hold_every_node() -> None:
     assert sparkline([]) == ""
     assert sparkline([0, 0]) == "  "
     assert fill_bins([0.0, 0.05, 0.5, 1.0, 1.7], bins=2) == [2, 3]
+
+
+def test_the_rate_is_of_the_last_seconds_only() -> None:
+    def sample(at: float, bound: int) -> Sample:
+        return Sample(at=at, created=0, bound=bound, running=0, ended=0)
+
+    assert rate([]) == 0.0
+    assert rate([sample(0, 5)]) == 0.0
+    assert rate([sample(0, 0), sample(1, 100), sample(2, 100), sample(3, 300)], seconds=2) == 100.0
+    assert rate([sample(0, 0), sample(5, 50)], seconds=2) == 10.0

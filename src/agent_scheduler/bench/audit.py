@@ -17,23 +17,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import orjson
 
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.objects.quantity import resource_value
 
-from ..objects.quantity import resource_value
-from .asking import ask
+from .requests import ask
 from .specs import GPU_MILLI, GPU_SHARE_ANNOTATION, cards_hold
 
 Object = dict[str, Any]
 Amounts = dict[str, int]
 
-_PAGE = 1000
+#: Large enough to be quick, small enough for any server.
+_PAGE = 2000
 _FINAL = ("Succeeded", "Failed")
 _NODES_AVAILABLE = re.compile(r"\d+/\d+ nodes are available")
 _COUNT = re.compile(r"^\d+ ")
@@ -48,8 +50,9 @@ class Audit:
     bound: int = 0
     overcommitted: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    #: Pods that no node can take now, by the message of their PodScheduled condition.
+    #: Pods that no node can take now, by the message of their PodScheduled condition; those of `unsaid` have none.
     refused: Counter[str] = field(default_factory=Counter)
+    unsaid: int = 0
     #: Requested by pods that have not ended, and allocatable, over all nodes.
     requested: Amounts = field(default_factory=dict)
     allocatable: Amounts = field(default_factory=dict)
@@ -209,7 +212,7 @@ def _why_unbound(pod: Object) -> str:
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message") or condition.get("reason") or "")
-    return "(the scheduler has written no condition)"
+    return ""
 
 
 def gist(message: str) -> str:
@@ -323,23 +326,36 @@ def _judge_unbound(audit: Audit, books: Mapping[str, _Node], unbound: Iterable[O
         if node is not None and _judged(pod):
             audit.left_out.append(f"{pod['metadata']['name']} is not bound, but fits {node}")
         else:
-            audit.refused[_why_unbound(pod)] += 1
+            why = _why_unbound(pod)
+            audit.unsaid += not why
+            audit.refused[why or "(the scheduler has written no condition)"] += 1
 
 
-async def fetch(transport: Transport, path: str) -> list[Object]:
-    """Every object of a list, page by page, all of one version. Raises `RequestFailed`."""
-    items: list[Object] = []
+class _ListMetadata(msgspec.Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+
+
+async def raw_items(transport: Transport, path: str) -> AsyncIterator[bytes]:
+    """Every object of a list, page by page, all of one version, undecoded. Raises `RequestFailed`."""
     token = ""
     while True:
         page = f"{path}?limit={_PAGE}" + (f"&continue={quote(token)}" if token else "")
-        body = orjson.loads(await ask(transport, "GET", page))
-        items += body.get("items") or []
-        token = (body.get("metadata") or {}).get("continue") or ""
+        body = _decode_page(await ask(transport, "GET", page, within=120.0))
+        for item in body.items or ():
+            yield bytes(item)
+        token = body.metadata.continue_
         if not token:
-            return items
+            return
 
 
-async def audit_cluster(transport: Transport) -> Audit:
-    """Judges what the API server holds now, pods first: a pod that ends meanwhile only frees what was counted."""
-    pods = await fetch(transport, "/api/v1/pods")
-    return judge(await fetch(transport, "/api/v1/nodes"), pods)
+async def fetch(transport: Transport, path: str) -> list[Object]:
+    """Every object of a list. Raises `RequestFailed`."""
+    return [orjson.loads(item) async for item in raw_items(transport, path)]

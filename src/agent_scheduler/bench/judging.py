@@ -10,20 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import orjson
 
-from agent_scheduler.demo.asking import ask
-from agent_scheduler.demo.audit import fetch, judge
 from agent_scheduler.kube.transport import Transport
 
+from .audit import Audit, fetch, judge, raw_items
 from .model import Case, Fate, Spread
 from .site import NODES, RESOURCE
 
-#: A page of a list: large enough to be quick, small enough for any server.
-_PAGE = 2000
 #: Sentences of one sort that a refusal quotes.
 _QUOTED = 3
 
@@ -97,12 +93,11 @@ def _of_batch(tally: Tally) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """The last state. `there` counts bound pods by batch."""
+class Verdict:
+    """On the last state. `there` counts bound pods by batch."""
 
+    state: Audit = field(default_factory=Audit)
     there: Counter[str] = field(default_factory=Counter)
-    over: Sequence[str] = ()
-    left_out: Sequence[str] = ()
     doubled: Sequence[str] = ()
     misplaced: Sequence[str] = ()
 
@@ -110,7 +105,6 @@ class Audit:
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -122,25 +116,19 @@ class _Pod(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class _Page(msgspec.Struct):
-    metadata: _Metadata
-    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
-
-
-_decode_page = msgspec.json.Decoder(_Page).decode
 _decode_pod = msgspec.json.Decoder(_Pod).decode
 
 
 async def audit(
     transport: Transport, namespace: str, case: Case, *, selector: Mapping[str, str] | None = None
-) -> Audit:
+) -> Verdict:
     """Judges what the API server holds now; `selector`: of the nodes that the benchmark's pods are kept on.
 
     Raises RequestFailed.
     """
     placed: dict[str, list[str]] = {}
     kept: list[bytes] = []
-    async for raw in _pods(transport):
+    async for raw in raw_items(transport, "/api/v1/pods"):
         pod = _decode_pod(raw)
         if pod.metadata.namespace == namespace:
             if pod.spec.node_name:
@@ -148,10 +136,10 @@ async def audit(
         elif not pod.spec.node_name:
             # Another's pod, for another scheduler perhaps.
             continue
-        kept.append(bytes(raw))
+        kept.append(raw)
     nodes = await fetch(transport, NODES)
     # Decoded one by one: all at once, a large cluster's pods would take gigabytes.
-    verdict = judge(nodes, (orjson.loads(raw) for raw in kept))
+    state = judge(nodes, (orjson.loads(raw) for raw in kept))
     doubled: list[str] = []
     if case.nodes.devices:
         path = f"{RESOURCE}/namespaces/{namespace}/resourceclaims"
@@ -164,10 +152,9 @@ async def audit(
         mine = [each for each in labels.values() if (selector or {}).items() <= each.items()]
         domains = {each[case.rule.key] for each in mine if case.rule.key in each}
         misplaced = breaches(case.rule, [labels.get(node, {}).get(case.rule.key) for node in ruled], domains)
-    return Audit(
+    return Verdict(
+        state=state,
         there=Counter({batch: len(each) for batch, each in placed.items()}),
-        over=verdict.overcommitted,
-        left_out=verdict.left_out,
         doubled=doubled,
         misplaced=misplaced,
     )
@@ -189,18 +176,6 @@ def breaches(rule: Spread, placed: Iterable[str | None], domains: Iterable[str])
         crowded = max(used, key=lambda value: used[value])
         found.append(f"{used[crowded]} pods are on {rule.key} {crowded}, not {rule.most}")
     return found
-
-
-async def _pods(transport: Transport) -> Any:
-    token = ""
-    while True:
-        path = f"/api/v1/pods?limit={_PAGE}" + (f"&continue={quote(token)}" if token else "")
-        page = _decode_page(await ask(transport, "GET", path, within=120.0))
-        for raw in page.items:
-            yield raw
-        token = page.metadata.continue_
-        if not token:
-            return
 
 
 def devices_given_twice(claims: Iterable[dict[str, Any]]) -> list[str]:

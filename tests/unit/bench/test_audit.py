@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.demo.audit import admits, gist, judge, pod_amounts
-from agent_scheduler.demo.specs import GPU_MILLI, GPU_SHARE_ANNOTATION
+from agent_scheduler.bench.audit import admits, gist, judge, pod_amounts
+from agent_scheduler.bench.specs import GPU_MILLI, GPU_SHARE_ANNOTATION
 
 _ids = count()
 Object = dict[str, Any]
@@ -94,6 +94,7 @@ def test_an_unbound_pod_that_fits_nowhere_is_refused_by_the_schedulers_message()
     )
     assert audit.ok
     assert audit.refused == {"0/1 nodes": 2, "(the scheduler has written no condition)": 1}
+    assert audit.unsaid == 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ counts for everything else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -108,6 +109,11 @@ class Refusals:
         if key not in self._known:
             self._known[key] = self._look(pod)
         return self._known[key]
+
+    def counted(self, pods: Iterable[PodSpec]) -> dict[str, int]:
+        """How many of these pods no empty node could hold, by why."""
+        reasons = (self.why(pod) for pod in pods)
+        return dict(Counter(reason for reason in reasons if reason is not None))
 
     def _look(self, pod: PodSpec) -> str | None:
         allowed = [

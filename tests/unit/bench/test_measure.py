@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from agent_scheduler.demo.measure import Exposition, Sample, rate, usage
+from agent_scheduler.bench.measure import Exposition, usage
 
 
 def test_an_exposition_is_summed_by_name_and_by_label() -> None:
@@ -39,13 +39,3 @@ def test_a_processes_cost_is_its_cpu_and_memory() -> None:
 
 def test_a_process_that_is_gone_costs_nothing_known(tmp_path: Path) -> None:
     assert usage(1, proc=tmp_path) is None
-
-
-def test_the_rate_is_of_the_last_seconds_only() -> None:
-    def sample(at: float, bound: int) -> Sample:
-        return Sample(at=at, created=0, bound=bound, running=0, ended=0)
-
-    assert rate([]) == 0.0
-    assert rate([sample(0, 5)]) == 0.0
-    assert rate([sample(0, 0), sample(1, 100), sample(2, 100), sample(3, 300)], seconds=2) == 100.0
-    assert rate([sample(0, 0), sample(5, 50)], seconds=2) == 10.0

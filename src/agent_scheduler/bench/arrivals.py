@@ -23,7 +23,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """All pods are there before the scheduler starts; what is measured begins with its first bind."""
+    """All pods are there before the scheduler starts, or may bind them; what is measured begins with its first bind."""
 
     creators: int = 16
 

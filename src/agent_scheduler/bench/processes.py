@@ -77,12 +77,15 @@ class Child:
 
 @asynccontextmanager
 async def child(
-    name: str, arguments: Sequence[str], *, log: Path, grace: float = 5.0
+    name: str, arguments: Sequence[str], *, log: Path, grace: float = 5.0, python: str = ""
 ) -> AsyncIterator[Child]:
-    """Runs `python -m agent_scheduler ARGUMENTS` for as long as the block lasts, whichever way it is left."""
+    """Runs `python -m agent_scheduler ARGUMENTS` for as long as the block lasts, whichever way it is left.
+
+    `python` is another interpreter than this one.
+    """
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *PROGRAM,
+            *(PROGRAM if not python else (python, *PROGRAM[1:])),
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,

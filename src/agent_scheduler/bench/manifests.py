@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent_scheduler.demo.specs import NodeSpec
 from agent_scheduler.objects.quantity import resource_value
 
 from .model import ZONE, ZONES, Nodes, Template
+from .specs import NodeSpec, PodSpec
 
 #: On everything that is made, with the value `true`; a taint of this name keeps other pods off nodes that are made.
 MARK = "agent-scheduler.io/bench"
@@ -17,6 +17,8 @@ MARKED = {MARK: "true"}
 #: The DeviceClass whose devices `Nodes.devices` counts, and the template of claims to one of them.
 DEVICE_CLASS = "bench.agent-scheduler.io"
 CLAIM_TEMPLATE = "one-device"
+#: How long a simulated kubelet lets a pod run, in seconds.
+RUN_SECONDS = "agent-scheduler.io/run-seconds"
 HIGH, LOW = "agent-scheduler-bench-high", "agent-scheduler-bench-low"
 
 _NAME = "@name@"
@@ -62,12 +64,37 @@ def pod_maker(
         spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **selector}
         spec["tolerations"] = [*spec.get("tolerations", ()), *_TOLERATIONS]
     metadata: dict[str, Any] = {"name": _NAME, "labels": {**MARKED, **template.labels}}
+    if template.annotations:
+        metadata["annotations"] = dict(template.annotations)
     if template.finalizers:
         metadata["finalizers"] = list(template.finalizers)
     head, tail = encode({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).split(
         _NAME.encode()
     )
     return lambda name: head + name.encode() + tail
+
+
+def quantity(resource: str, amount: int) -> str:
+    """An amount in the scheduler's unit as a Kubernetes quantity: `cpu` is in millicores."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    return f"{amount >> 20}Mi" if amount and amount % (1 << 20) == 0 else str(amount)
+
+
+def template_of(pod: PodSpec) -> Template:
+    """The pod of a workload but for its name and arrival; a simulated kubelet ends it after its life."""
+    spec: dict[str, Any] = {"restartPolicy": "Never"}
+    if pod.affinity:
+        expressions = [
+            {"key": label, "operator": "In", "values": list(values)} for label, values in pod.affinity.items()
+        ]
+        required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    annotations = dict(pod.annotations)
+    if pod.life is not None:
+        annotations[RUN_SECONDS] = f"{pod.life:.3f}"
+    requests = {name: quantity(name, amount) for name, amount in pod.requests.items()}
+    return Template(requests=requests, labels=pod.labels, annotations=annotations, spec=spec)
 
 
 def amounts(template: Template) -> dict[str, int]:
@@ -97,10 +124,7 @@ def node(nodes: Nodes, number: int, *, room: bool = True) -> dict[str, Any]:
 
 def given_node(spec: NodeSpec) -> dict[str, Any]:
     """A node of a trace."""
-    has = {
-        resource: f"{amount}m" if resource == "cpu" else str(amount)
-        for resource, amount in spec.allocatable().items()
-    }
+    has = {resource: quantity(resource, amount) for resource, amount in spec.allocatable().items()}
     return _node(spec.name, has, {"kubernetes.io/hostname": spec.name, **spec.labels})
 
 

@@ -6,9 +6,10 @@ import asyncio
 import itertools
 from collections.abc import Mapping
 
-from .load import NOW, Load, insist
+from .load import Load
 from .manifests import encode, node, service
 from .model import Case, Churn, Creating, Deleting, Recreating
+from .requests import NOW, insist
 from .site import NODES, Site
 from .watching import Track
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.demo.specs import (
+from agent_scheduler.bench.specs import (
     GPU_EIGHTH,
     GPU_MILLI,
     GPU_MODEL_LABEL,
@@ -18,7 +18,7 @@ from agent_scheduler.demo.specs import (
     compressed,
     paced,
 )
-from agent_scheduler.demo.traces import TraceError, eighths, read_trace
+from agent_scheduler.bench.traces import TraceError, eighths, read_trace
 from tests.needed import SHARED, need
 
 TRACES = SHARED / "traces"

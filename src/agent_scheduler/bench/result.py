@@ -11,6 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from .measure import (
+    ATTEMPTS,
+    CONFLICTS,
+    FLUSHED,
+    HINTS,
+    REVALIDATIONS,
+    STALLS,
+    URGENT,
+    Reading,
+    Usage,
+    grown,
+    longest,
+)
+from .watching import Track
+
 RANKS = (50, 90, 99)
 
 
@@ -41,8 +56,9 @@ class Figures:
     #: The scheduler's memory at the end and at its peak, MB.
     rss_mb: float | None = None
     peak_mb: float | None = None
-    #: Attempts to schedule any pod, for each measured one.
+    #: Attempts to schedule any pod, and calls of queueing hints, for each measured one.
     attempts: float | None = None
+    hints: float | None = None
     conflicts: float | None = None
     revalidations: float | None = None
     urgent: float | None = None
@@ -85,7 +101,10 @@ def percentiles(values: Sequence[float]) -> Latency:
 
 def waits(since: Sequence[float], bound: Sequence[float]) -> list[float]:
     """Seconds from each moment to the bind, of pods that have both; a bind seen before the answer took none."""
-    return [max(0.0, end - start) for start, end in zip(since, bound, strict=True) if start and end]
+    start, end = np.asarray(since), np.asarray(bound)
+    both = (start > 0) & (end > 0)
+    waited: list[float] = np.maximum(0.0, end[both] - start[both]).tolist()
+    return waited
 
 
 def rate(bound: Sequence[float], *, since: float | None) -> float | None:
@@ -126,3 +145,41 @@ def per_pod(seconds: float | None, pods: int) -> float | None:
     if seconds is None or not pods or math.isnan(seconds):
         return None
     return seconds / pods * 1000
+
+
+def figures_of(track: Track, before: Reading, after: Reading, *, began: float | None) -> Figures:
+    """`began` is when the first pod was sent; None if all were there before.
+
+    Then none has a latency, the rate counts from the first bind, and stalls would be those of a start.
+    """
+    pods = track.bound_count
+    first, last = before.metrics, after.metrics
+    stall = None if began is None else longest(first, last, STALLS)
+    return Figures(
+        pods=pods,
+        pods_per_second=rate(track.bound, since=began),
+        latency=Latency() if began is None else percentiles(waits(track.answered, track.bound)),
+        from_due=percentiles(waits(track.due, track.bound)),
+        cpu_ms=_cpu_ms(before.scheduler, after.scheduler, pods),
+        server_cpu_ms=_cpu_ms(before.server, after.server, pods),
+        driver_cpu_ms=per_pod(after.driver_cpu - before.driver_cpu, pods),
+        rss_mb=None if after.scheduler is None else after.scheduler.rss / 2**20,
+        attempts=_each(grown(first, last, ATTEMPTS), pods),
+        hints=_each(grown(first, last, HINTS), pods),
+        conflicts=grown(first, last, CONFLICTS),
+        revalidations=grown(first, last, REVALIDATIONS),
+        urgent=grown(first, last, URGENT, result="granted"),
+        flushed=grown(first, last, FLUSHED),
+        stall_ms=None if stall is None else stall * 1000,
+    )
+
+
+def _cpu_ms(before: Usage | None, after: Usage | None, pods: int) -> float | None:
+    """A process that was not there before had cost nothing."""
+    if after is None:
+        return None
+    return per_pod(after.cpu_seconds - (before.cpu_seconds if before else 0.0), pods)
+
+
+def _each(amount: float | None, pods: int) -> float | None:
+    return amount / pods if amount is not None and pods else None

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal
 
-from agent_scheduler.demo.specs import NodeSpec
-
 from .arrivals import Arrival, ClosedLoop, GivenLives, Lives, Schedule, Waves
+from .specs import NodeSpec
 
 Strategy = Literal["MostAllocated", "LeastAllocated"]
+Policy = Literal["revalidate", "strict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,7 @@ class Template:
 
     requests: Mapping[str, str] = field(default_factory=lambda: {"cpu": "100m", "memory": "128Mi"})
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
 
@@ -125,6 +126,10 @@ class Tuning:
     workers: int = 1
     #: Of the score NodeResourcesFit; the profile's own if None.
     strategy: Strategy | None = None
+    #: Of workers that want one node (`conflictPolicy`).
+    policy: Policy = "revalidate"
+    #: Feature gates that are not at their default.
+    gates: Mapping[str, bool] = field(default_factory=dict)
     #: Whether it writes events: then all of them, without a limit of their rate.
     events: bool = True
 
@@ -139,6 +144,9 @@ class Case:
     before: tuple[Batch, ...] = ()
     churn: tuple[Churn, ...] = ()
     tuning: Tuning = Tuning()
+    #: Whether the template of the pods' claims comes last: then pods of a `Backlog` are there and wait, the scheduler
+    #: runs, and what is measured begins with the template.
+    template_last: bool = False
     #: What the pods ask for beyond room, as the audit checks it.
     rule: Spread | None = None
     at: float = 0.0

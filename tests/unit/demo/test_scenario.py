@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent_scheduler.demo.workloads import agent_burst
+from agent_scheduler.demo.scenario import agent_burst
 
 
 def test_a_seed_names_a_burst_exactly() -> None:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from agent_scheduler.demo.asking import ask
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
 
 from .manifests import amounts
 from .model import Batch
+from .requests import ask
 
 #: Seconds without a word after which a watch is opened anew; a quiet server sends a bookmark about every minute.
 _SILENCE = 150.0
@@ -39,6 +40,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 class _Status(msgspec.Struct):
     phase: str = ""
+    reason: str = ""
 
 
 class _Pod(msgspec.Struct):
@@ -86,6 +88,7 @@ class Books:
     """What is left of every node's allocatable. `over` says where it was not enough."""
 
     def __init__(self, room: Mapping[str, Mapping[str, int]]) -> None:
+        self._whole = room
         self._room = {name: dict(has) for name, has in room.items()}
         self.over: list[str] = []
 
@@ -105,6 +108,14 @@ class Books:
         if room is not None:
             for resource, amount in wanted.items():
                 room[resource] = room.get(resource, 0) + amount
+
+    def fill(self, resource: str) -> list[float]:
+        """By node: the share that is taken of what was left of its allocatable before."""
+        return [
+            1 - self._room[name].get(resource, 0) / has[resource]
+            for name, has in self._whole.items()
+            if has.get(resource)
+        ]
 
     def _say(self, sentence: str) -> None:
         if len(self.over) < _MOST_SENTENCES:
@@ -126,11 +137,15 @@ class Observer:
         self._transport = transport
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._tracks = {track.batch.name: track for track in tracks}
-        self._books = books
+        self.books = books
         self._clock = clock
         #: Of bound pods that have not ended.
         self._nodes: dict[str, str] = {}
         self._ended: set[str] = set()
+        self._running: set[str] = set()
+        #: Pods that kubelets have ended, and with which reasons those that failed.
+        self.ended = 0
+        self.kubelet_refusals: Counter[str] = Counter()
         self.ready = asyncio.Event()
         #: When an event came last.
         self.last_event = clock()
@@ -139,6 +154,10 @@ class Observer:
         self.resumed = 0
         #: Told of a pod's name, its batch and number as it is bound.
         self.on_bound: Callable[[str, Track, int], None] | None = None
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
 
     async def run(self) -> None:
         """Lists and watches, until cancelled."""
@@ -198,9 +217,15 @@ class Observer:
             self._bind(name, node, now)
         elif known is not None and known != node:
             self.rebound.append(f"{name}: {known} -> {node}")
-        if pod.status.phase in _FINAL and name not in self._ended:
+        phase = pod.status.phase
+        if phase == "Running":
+            self._running.add(name)
+        elif phase in _FINAL and name not in self._ended:
             self._give_back(name)
             self._ended.add(name)
+            self.ended += 1
+            if phase == "Failed":
+                self.kubelet_refusals[pod.status.reason or "Failed"] += 1
 
     def _place(self, name: str) -> tuple[Track, int] | None:
         batch, _, number = name.rpartition("-")
@@ -213,7 +238,7 @@ class Observer:
         if place is None:
             return
         track, number = place
-        self._books.take(name, node, track.amounts[number % len(track.amounts)])
+        self.books.take(name, node, track.amounts[number % len(track.amounts)])
         if not track.bound[number]:
             track.bound[number] = now
             track.bound_count += 1
@@ -222,10 +247,11 @@ class Observer:
 
     def _give_back(self, name: str) -> None:
         node = self._nodes.pop(name, "")
+        self._running.discard(name)
         place = self._place(name)
         if node and place is not None:
             track, number = place
-            self._books.give_back(node, track.amounts[number % len(track.amounts)])
+            self.books.give_back(node, track.amounts[number % len(track.amounts)])
 
     def _gone(self, name: str) -> None:
         place = self._place(name)

@@ -14,16 +14,15 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from agent_scheduler.demo.asking import ask
-from agent_scheduler.demo.audit import fetch, pod_amounts
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport, TransportError
 from agent_scheduler.objects.quantity import resource_value
 
 from . import manifests
-from .load import NOW, create_all, insist
-from .meters import Meter
+from .audit import fetch, pod_amounts
+from .measure import Meter
 from .model import Case
+from .requests import NOW, ask, create_all, insist
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 NODES, NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
@@ -52,6 +51,16 @@ class Site(Protocol):
     def ours(self) -> bool:
         """Whether cluster and scheduler were started for this run: then pods can be there before the scheduler, it can
         be stopped, and nothing has to be removed."""
+        ...
+
+    @property
+    def kubelets(self) -> bool:
+        """Whether simulated kubelets end pods whose life is over; else the load deletes them."""
+        ...
+
+    @property
+    def all_events(self) -> bool:
+        """Whether the scheduler writes an event of every bind, and without a limit: then they are waited for."""
         ...
 
     async def start_scheduler(self) -> None:
@@ -99,6 +108,11 @@ async def _offer_devices(site: Site, case: Case, namespace: str) -> None:
     names = [node["metadata"]["name"] for node in await nodes_of(site)]
     slices = (manifests.encode(manifests.resource_slice(name, case.nodes.devices)) for name in names)
     await create_all(transport, f"{RESOURCE}/resourceslices", slices, ignore=409)
+    if not case.template_last:
+        await add_claim_template(transport, namespace)
+
+
+async def add_claim_template(transport: Transport, namespace: str) -> None:
     template = manifests.encode(manifests.claim_template())
     await insist(transport, "POST", f"{RESOURCE}/namespaces/{namespace}/resourceclaimtemplates", template)
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from agent_scheduler.kube.transport import Transport
 
-from .load import create_all, for_each, insist
 from .manifests import encode, pod_maker
 from .model import Template
+from .requests import create_all, for_each, insist
 
 NOBODY = "agent-scheduler-bench-nobody"
 CONNECTIONS = 32

@@ -8,83 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
-from agent_scheduler.demo.asking import PATIENCE, first_of
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, classify, classify_error
-from agent_scheduler.kube.transport import Transport, TransportError
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.transport import Transport
 
-from .manifests import encode, pod_maker
+from .manifests import pod_maker
 from .model import Batch
+from .requests import BULK, NOW, first_of, for_each, insist
 from .watching import Track
-
-T = TypeVar("T")
 
 #: Requests of an open loop under way at a time; what waits for one of them is late, and that is reported.
 OPEN_LOOP_REQUESTS = 128
-#: How often a request is repeated that was surely or perhaps not carried out.
-_ATTEMPTS = 20
-#: Every pod that is made or bound in bulk, and not measured.
-_BULK = 32
-#: At once, whatever the object asks for.
-NOW = encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
-
-
-async def insist(
-    transport: Transport, method: str, path: str, body: bytes | None = None, *, ignore: int = 0
-) -> None:
-    """Sends a request until it is carried out; a repetition may find that it was. The status `ignore` is a success.
-
-    Raises RequestFailed.
-    """
-    failure: Failure | None = None
-    for attempt in range(_ATTEMPTS):
-        try:
-            response = await transport.request(method, path, body=body, timeout=PATIENCE)
-            failure = classify(response)
-        except TransportError as error:
-            failure = classify_error(error)
-        if failure is None or (failure.status and failure.status == ignore):
-            return
-        if attempt and method == "POST" and failure.status == 409 and failure.reason == "AlreadyExists":
-            return
-        if attempt and method == "DELETE" and failure.kind is FailureClass.NOT_FOUND:
-            return
-        if not failure.retryable:
-            break
-        await asyncio.sleep(failure.retry_after or min(1.0, 0.02 * 2**attempt))
-    assert failure is not None
-    raise RequestFailed(f"{method} {path}", failure)
-
-
-async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[object]], *, parallel: int) -> None:
-    """Does it for every item, so many at a time. Raises the first exception."""
-    left = iter(items)
-
-    async def one() -> None:
-        for item in left:
-            await do(item)
-
-    first: BaseException | None = None
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(parallel):
-                tasks.create_task(one())
-    except* Exception as errors:
-        # Raised below: before Python 3.11.4 what is raised in here comes out in a group again.
-        first = first_of(errors)
-    if first is not None:
-        raise first
-
-
-async def create_all(transport: Transport, path: str, bodies: Iterable[bytes], *, ignore: int = 0) -> None:
-    """Creates objects in bulk."""
-
-    async def send(body: bytes) -> None:
-        await insist(transport, "POST", path, body, ignore=ignore)
-
-    await for_each(bodies, send, parallel=_BULK)
 
 
 class Load:
@@ -167,19 +102,28 @@ class Load:
 class Ends:
     """Deletes pods whose life is over, until cancelled.
 
-    Of the pods whose life has `begun`, so many were `asked` to be deleted, and for so many that has `ended`.
+    Of the pods whose life has `begun`, so many were `asked` to be deleted. `kubelets` says how many pods kubelets have
+    ended; then none is deleted.
     """
 
-    def __init__(self, transport: Transport, namespace: str, track: Track) -> None:
+    def __init__(
+        self, transport: Transport, namespace: str, track: Track, *, kubelets: Callable[[], int] | None = None
+    ) -> None:
         self._transport = transport
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         lives = track.batch.lives
         self._lives: Sequence[float | None] = lives.seconds(track.batch.count) if lives else ()
         self._track = track
         self._due: asyncio.Queue[str] = asyncio.Queue()
+        self._kubelets = kubelets
+        self._deleted = 0
         self.begun = 0
         self.asked = 0
-        self.ended = 0
+
+    @property
+    def ended(self) -> int:
+        """Pods whose life has begun and is over."""
+        return self._deleted if self._kubelets is None else self._kubelets()
 
     def bound(self, name: str, track: Track, number: int) -> None:
         """Its life begins."""
@@ -187,11 +131,12 @@ class Ends:
             life = self._lives[number]
             if life is not None:
                 self.begun += 1
-                asyncio.get_running_loop().call_later(life, self._due.put_nowait, name)
+                if self._kubelets is None:
+                    asyncio.get_running_loop().call_later(life, self._due.put_nowait, name)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(_BULK):
+            for _ in range(BULK):
                 tasks.create_task(self._deleter())
 
     async def _deleter(self) -> None:
@@ -199,4 +144,4 @@ class Ends:
             name = await self._due.get()
             self.asked += 1
             await insist(self._transport, "DELETE", f"{self._path}/{name}", NOW, ignore=404)
-            self.ended += 1
+            self._deleted += 1

@@ -1,0 +1,195 @@
+"""The embedded cluster and this scheduler, as processes of their own that are started for one run.
+
+So nothing is left of the run before, and both sides are ours: the cluster makes its nodes itself, and the scheduler
+can be started late and stopped early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agent_scheduler.kube.auth import load_endpoint
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.transport import Endpoint, Transport
+
+from . import manifests
+from .measure import Meter
+from .model import Case, Tuning
+from .processes import Child, child, free_port
+from .requests import answers, create_all
+from .site import NODES
+
+#: Seconds until a process must be ready, before those that its nodes take.
+_START_SECONDS = 120.0
+#: A cluster makes, and a scheduler reads, far more nodes than this a second.
+_NODES_A_SECOND = 200.0
+#: Gives the scheduler's kubeconfig, of the cluster's own; without one it is an administrator.
+Install = Callable[[Transport, Path], Awaitable[Path]]
+
+
+def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
+    """The scheduler's configuration file. What its budgets would hold back is written at once, to be counted."""
+    profile: dict[str, Any] = {"schedulerName": scheduler_name}
+    if tuning.strategy is not None:
+        args = {"scoringStrategy": {"type": tuning.strategy}}
+        profile["pluginConfig"] = [{"name": "NodeResourcesFit", "args": args}]
+    return {
+        "apiVersion": "agent-scheduler/v1",
+        "kind": "SchedulerConfiguration",
+        "profiles": [profile],
+        "leaderElection": {"leaderElect": False},
+        "workerCount": tuning.workers,
+        "conflictPolicy": tuning.policy,
+        "statusWrites": {"qps": 0},
+        "events": {"qps": 0} if tuning.events else {"enabled": False},
+        "logging": {"level": "warning"},
+        **({"featureGates": dict(tuning.gates)} if tuning.gates else {}),
+    }
+
+
+class EmbeddedSite:
+    """A `Site`. Made by `embedded`, which owns its processes."""
+
+    selector: dict[str, str] | None = None
+    ours = True
+
+    def __init__(
+        self,
+        case: Case,
+        *,
+        cluster: Child,
+        transport: Http1Transport,
+        scheduler_name: str,
+        kubelets: bool,
+        folder: Path,
+        arguments: Sequence[str],
+    ) -> None:
+        self.transport: Transport = transport
+        self.scheduler_name = scheduler_name
+        self.kubelets = kubelets
+        self.all_events = case.tuning.events
+        self.meter = Meter(server=[cluster.pid])
+        self._arguments = arguments
+        self._nodes = case.nodes.count
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        self._running = [cluster]
+
+    async def start_scheduler(self) -> None:
+        if len(self._running) == 1:
+            started = await self._stack.enter_async_context(
+                scheduler(self._arguments, folder=self._folder, seconds=_seconds(self._nodes))
+            )
+            process, self.meter.source = started
+            self.meter.scheduler = [process.pid]
+            self._running.append(process)
+
+    async def stop_scheduler(self) -> None:
+        del self._running[1:]
+        self.meter.source = None
+        await self._stack.aclose()
+
+    async def died(self) -> None:
+        tasks = [asyncio.create_task(each.died()) for each in self._running]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@asynccontextmanager
+async def scheduler(
+    arguments: Sequence[str], *, folder: Path, name: str = "scheduler", seconds: float = _START_SECONDS
+) -> AsyncIterator[tuple[Child, Transport]]:
+    """`agent-scheduler run ARGUMENTS`, once it is ready, and the way to its own HTTP server. Raises ProcessError."""
+    port = free_port()
+    async with child(
+        name, ["run", *arguments, "--port", str(port)], log=folder / f"{name}.log", grace=20.0
+    ) as process:
+        probe = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=2)
+        try:
+            await process.ready(lambda: answers(probe), seconds=seconds)
+            yield process, probe
+        finally:
+            await probe.close()
+
+
+@asynccontextmanager
+async def embedded(
+    case: Case,
+    *,
+    scheduler_name: str = "agent-scheduler",
+    cluster_arguments: Sequence[str] = ("--no-kubelets",),
+    scheduler_arguments: Sequence[str] | None = None,
+    install: Install | None = None,
+) -> AsyncIterator[EmbeddedSite]:
+    """A cluster with the case's nodes; the scheduler is started by whoever asks for it.
+
+    `scheduler_arguments` replace the configuration file that the case's tuning makes. Raises ProcessError, and
+    RequestFailed.
+    """
+    with TemporaryDirectory(prefix="agent-scheduler-bench-") as name:
+        folder = Path(name)
+        async with cluster(case, folder=folder, arguments=cluster_arguments) as (process, transport):
+            kubeconfig = folder / "kubeconfig"
+            if install is not None:
+                kubeconfig = await install(transport, kubeconfig)
+            if scheduler_arguments is None:
+                file = folder / "scheduler.json"
+                file.write_text(json.dumps(configuration(case.tuning, scheduler_name)))
+                scheduler_arguments = ("--config", str(file))
+            site = EmbeddedSite(
+                case,
+                cluster=process,
+                transport=transport,
+                scheduler_name=scheduler_name,
+                kubelets="--no-kubelets" not in cluster_arguments,
+                folder=folder,
+                arguments=("--kubeconfig", str(kubeconfig), *scheduler_arguments),
+            )
+            try:
+                yield site
+            finally:
+                await site.stop_scheduler()
+
+
+@asynccontextmanager
+async def cluster(
+    case: Case, *, folder: Path, arguments: Sequence[str]
+) -> AsyncIterator[tuple[Child, Http1Transport]]:
+    """`agent-scheduler cluster ARGUMENTS` with the case's nodes; its kubeconfig is in `folder`, an administrator's."""
+    nodes, kubeconfig = case.nodes, folder / "kubeconfig"
+    told = [
+        *("cluster", "--port", "0", "--kubeconfig-out", str(kubeconfig)),
+        *("--nodes", "0" if nodes.given else str(nodes.count)),
+        *("--node-cpu", nodes.cpu, "--node-memory", nodes.memory, "--node-pods", str(nodes.pods)),
+        *arguments,
+    ]
+    async with child("cluster", told, log=folder / "cluster.log", grace=20.0) as process:
+
+        async def serving() -> bool:
+            return kubeconfig.exists()
+
+        await process.ready(serving, seconds=_seconds(nodes.count))
+        transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig), pool_size=160)
+        try:
+            if nodes.given:
+                # The taint would keep pods away that know nothing of benchmarks.
+                given = ({**manifests.given_node(spec), "spec": {}} for spec in nodes.given)
+                await create_all(transport, NODES, map(manifests.encode, given))
+            yield process, transport
+        finally:
+            await transport.close()
+
+
+def _seconds(nodes: int) -> float:
+    return _START_SECONDS + nodes / _NODES_A_SECOND

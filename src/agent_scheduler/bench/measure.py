@@ -1,0 +1,205 @@
+"""What the processes under test publish and cost: Prometheus texts and /proc, read before and after, and compared.
+
+A process of this machine is read from /proc, any other from the `process_*` series of its own /metrics. What cannot be
+read (no /metrics, no such name, no /proc) is None and shown as not measured, never a zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.transport import Transport
+
+from .requests import ask
+
+_SERIES = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)", re.MULTILINE)
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: Seconds until /metrics is given up: a busy loop serves it late.
+_SCRAPE_SECONDS = 20.0
+
+PENDING = "scheduler_pending_pods"
+ATTEMPTS = "scheduler_schedule_attempts_total"
+CONFLICTS = "agent_scheduler_conflicts_total"
+URGENT = "agent_scheduler_urgent_retries_total"
+FLUSHED = "scheduler_pod_scheduled_after_flush_total"
+REVALIDATIONS = "agent_scheduler_revalidations_total"
+STALLS = "agent_scheduler_loop_lag_seconds"
+EVENTS = "agent_scheduler_events_total"
+HINTS = "scheduler_queueing_hint_execution_duration_seconds_count"
+
+
+class Exposition:
+    """A Prometheus text, by name."""
+
+    def __init__(self, text: str) -> None:
+        self._series: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for name, labels, value in _SERIES.findall(text):
+            try:
+                number = float(value)
+            except ValueError:
+                continue
+            self._series.setdefault(name, []).append((dict(_LABEL.findall(labels)), number))
+
+    def total(self, name: str) -> float | None:
+        """The sum over all label values; None if the name is not there."""
+        series = self._series.get(name)
+        return None if series is None else sum(value for _, value in series)
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """Sums by the values of one label."""
+        sums: dict[str, float] = {}
+        for labels, value in self._series.get(name, ()):
+            key = labels.get(label, "")
+            sums[key] = sums.get(key, 0.0) + value
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process and its children have cost: CPU seconds so far, and resident bytes now."""
+
+    cpu_seconds: float
+    rss: int
+
+
+def usage(pid: int, *, proc: Path = Path("/proc")) -> Usage | None:
+    """None when the process is gone, or there is no /proc."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text()
+        pages = int((proc / str(pid) / "statm").read_text().split()[1])
+        children = (proc / str(pid) / "task" / str(pid) / "children").read_text().split()
+    except (OSError, ValueError, IndexError):
+        return None
+    # The command's name may hold spaces and parentheses; the fields follow the last one.
+    fields = stat.rpartition(")")[2].split()
+    cpu = (int(fields[11]) + int(fields[12])) / _TICKS
+    rss = pages * _PAGE
+    for child in children:
+        below = usage(int(child), proc=proc)
+        if below is not None:
+            cpu += below.cpu_seconds
+            rss += below.rss
+    return Usage(cpu, rss)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One moment. CPU times are seconds so far."""
+
+    at: float
+    scheduler: Usage | None
+    server: Usage | None
+    driver_cpu: float
+    #: Empty where the scheduler serves no metrics.
+    metrics: Exposition
+
+
+class Meter:
+    """Reads them. `metrics` leads to the scheduler's own port; `pids` are of processes on this machine."""
+
+    def __init__(
+        self,
+        *,
+        scheduler: Sequence[int] = (),
+        server: Sequence[int] = (),
+        metrics: Transport | None = None,
+    ) -> None:
+        self.scheduler = list(scheduler)
+        self.server = list(server)
+        #: A way to the scheduler's /metrics.
+        self.source = metrics
+
+    async def metrics(self) -> Exposition:
+        """What the scheduler publishes now; empty if it does not answer."""
+        if self.source is None:
+            return Exposition("")
+        try:
+            body = await ask(self.source, "GET", "/metrics", within=_SCRAPE_SECONDS)
+        except RequestFailed:
+            return Exposition("")
+        return Exposition(body.decode(errors="replace"))
+
+    async def read(self) -> Reading:
+        exposition = await self.metrics()
+        scheduler = _usage_of(self.scheduler)
+        cpu = exposition.total("process_cpu_seconds_total")
+        if scheduler is None and cpu is not None:
+            scheduler = Usage(cpu, int(exposition.total("process_resident_memory_bytes") or 0))
+        return Reading(time.monotonic(), scheduler, _usage_of(self.server), time.process_time(), exposition)
+
+    def peak(self) -> float | None:
+        """The most memory that the scheduler ever had, in bytes."""
+        peaks = [_peak(pid) for pid in self.scheduler]
+        found = [peak for peak in peaks if peak is not None]
+        return sum(found) if found else None
+
+
+class Lag:
+    """How late this process's own event loop is: no latency that it measures is known better than that.
+
+    Sleeps a little, again and again. `worst` is how much too long one of them took, in seconds.
+    """
+
+    def __init__(self, *, interval: float = 0.01) -> None:
+        self._interval = interval
+        self.worst = 0.0
+
+    async def run(self) -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(self._interval)
+            self.worst = max(self.worst, time.monotonic() - began - self._interval)
+
+
+def _usage_of(pids: Sequence[int]) -> Usage | None:
+    found = [each for each in map(usage, pids) if each is not None]
+    if not found:
+        return None
+    return Usage(sum(each.cpu_seconds for each in found), sum(each.rss for each in found))
+
+
+def _peak(pid: int) -> float | None:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("VmHWM:"):
+            return float(line.split()[1]) * 1024
+    return None
+
+
+def grown(before: Exposition, after: Exposition, name: str, **labels: str) -> float | None:
+    """By how much a counter grew, None if there is none; one label may be given."""
+    if after.total(name) is None:
+        return None
+    if labels:
+        ((label, value),) = labels.items()
+        return after.by(name, label).get(value, 0.0) - before.by(name, label).get(value, 0.0)
+    return (after.total(name) or 0.0) - (before.total(name) or 0.0)
+
+
+def longest(before: Exposition, after: Exposition, histogram: str) -> float | None:
+    """The bound of the highest bucket that anything fell into since: 0 if nothing did, None if there is no such name.
+
+    What is above all bounds counts as the highest.
+    """
+    name = f"{histogram}_bucket"
+    now, then = after.by(name, "le"), before.by(name, "le")
+    if not now:
+        return None
+    bounds = sorted(now, key=float)
+    counts = [now[bound] - then.get(bound, 0.0) for bound in bounds]
+    if not counts[-1]:
+        return 0.0
+    reached = next(number for number, count in enumerate(counts) if count >= counts[-1])
+    return float(bounds[max(0, min(reached, len(bounds) - 2))])
