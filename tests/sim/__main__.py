@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     until = time.monotonic() + args.minutes * 60 if args.minutes else None
-    summary = run_many(_worlds(seeds, common, mixed=bool(args.minutes)), jobs=args.jobs, until=until)
+    worlds = _worlds(seeds, common, mixed=bool(args.minutes))
+    summary = run_many(worlds, jobs=args.jobs, until=until, failed=_tell)
     print(summary.text(WANTED_IN_ALL))
     for verdict in summary.failed[:3]:
         _report(verdict, shrinks=not args.no_shrink)
@@ -99,6 +100,11 @@ def _one(options: Options, *, shrinks: bool) -> int:
         _report(verdict, shrinks=shrinks and not options.keep_trace)
         return 1
     return 0
+
+
+def _tell(verdict: Verdict) -> None:
+    """Of one among many, as soon as it is known: the first few are reported in the end."""
+    print(f"{verdict.options.command()}\n  {verdict.violations[0]}", file=sys.stderr, flush=True)
 
 
 def _report(verdict: Verdict, *, shrinks: bool) -> None:

@@ -6,7 +6,7 @@ import gc
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -69,8 +69,14 @@ def _some(options: list[Options]) -> list[Verdict]:
     return [run(each) for each in options]
 
 
-def run_many(options: Iterable[Options], *, jobs: int, until: float | None = None) -> Summary:
-    """Run them all, or as many as begin before monotonic time `until`."""
+def run_many(
+    options: Iterable[Options],
+    *,
+    jobs: int,
+    until: float | None = None,
+    failed: Callable[[Verdict], None] = lambda _: None,
+) -> Summary:
+    """Run them all, or as many as begin before monotonic time `until`. `failed` is told of each that did, at once."""
     summary, began = Summary(), time.monotonic()
     source: Iterator[Options] = iter(options)
     # Spawned, not forked: a forked child would inherit what a test session holds.
@@ -93,5 +99,7 @@ def run_many(options: Iterable[Options], *, jobs: int, until: float | None = Non
             for future in done:
                 for verdict in future.result():
                     summary.add(verdict)
+                    if verdict.violations:
+                        failed(verdict)
     summary.seconds = time.monotonic() - began
     return summary
