@@ -1,6 +1,6 @@
 """What a decision costs alone: no queue, no request, only the engine, on clusters from 1,000 to 100,000 nodes.
 
-    python -m bench.decision [--batches 9 --only plain --json]
+    python -m bench.decision [--batches 9 --only plain]
 
 A decision is all that a cycle and the binder do between a popped pod and the request that binds it: the pod's class,
 the snapshot and the class's view brought up to date, the choice, the candidates, the judgement and the assumption.
@@ -13,27 +13,18 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 import msgspec
 
-from agent_scheduler.config.load import load
 from agent_scheduler.engine.decide.conflicts import judge
-from agent_scheduler.engine.decide.decide import ClassViews, decide
+from agent_scheduler.engine.decide.decide import decide
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.podclass import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.fastpath.settings import settings_of
-from agent_scheduler.objects import wire
+from agent_scheduler.engine.state.podinfo import PodInfo
+from bench.scene import Scene, frozen
 from bench.tables import spread, table
 
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -42,6 +33,7 @@ ZONES = 10
 #: What a pod's spec has beside its container: by its number, as pods of a variant may differ.
 Spec = Callable[[int], Mapping[str, Any]]
 
+_REQUESTS = {"cpu": "100m", "memory": "128Mi"}
 _SELF = {"matchLabels": {"app": "bench"}}
 
 
@@ -116,54 +108,39 @@ VARIANTS = (
 )
 
 
-class Scene:
-    """The engine as a scheduler has it, on the variant's cluster."""
+class Cluster(Scene):
+    """The variant's. Every node has one pod."""
 
     def __init__(self, variant: Variant) -> None:
-        settings = settings_of(load(), identity="bench")
-        (profile,) = settings.profiles
-        self.variant, self.policy, self.candidates = variant, settings.policy, settings.candidates
-        self.scheduler_name = settings.name
-        self.classes = PodClasses()
-        self.ledger = Ledger()
-        for number in range(variant.nodes):
-            self.ledger.set_node(node_info(_node(number, variant)))
-        (here,) = self._pods("here", 1, lambda number: {}, differ=False)
-        for number in range(variant.nodes):
-            self.ledger.set_pod(msgspec.structs.replace(here, uid=f"here-{number}"), f"node-{number}")
-        self.handle = Handle(self.ledger)
-        self.snapshot = Snapshot(self.ledger, self.handle)
-        self.views = ClassViews(profile, self.snapshot)
-        self.pods = list(self._pods("pod", variant.pods, variant.spec, differ=variant.differ))
+        def fill(scene: Scene) -> None:
+            here = scene.pod("here", _REQUESTS)
+            for number in range(variant.nodes):
+                _add_node(scene, number, variant)
+                scene.ledger.set_pod(msgspec.structs.replace(here, uid=f"here-{number}"), f"node-{number}")
 
-    def _pods(self, name: str, count: int, spec: Spec, *, differ: bool) -> Iterable[PodInfo]:
-        read = PodReader(self.classes)
-        for number in range(count):
-            requests = {"cpu": f"{100 + differ * number}m", "memory": "128Mi"}
-            pod = {
-                "metadata": {
-                    "namespace": "default",
-                    "name": f"{name}-{number}",
-                    "uid": f"{name}-{number}",
-                    "labels": {"app": "bench"} if name == "pod" else {},
-                },
-                "spec": {
-                    "schedulerName": self.scheduler_name,
-                    "containers": [{"name": "c", "resources": {"requests": requests}}],
-                    **spec(number),
-                },
-            }
-            yield read(msgspec.json.encode(pod))
+        super().__init__(fill)
+        self.variant = variant
+        self.pods = [
+            self.pod(
+                f"pod-{number}",
+                {**_REQUESTS, "cpu": f"{100 + variant.differ * number}m"},
+                labels={"app": "bench"},
+                spec=variant.spec(number),
+            )
+            for number in range(variant.pods)
+        ]
 
     def decide(self, pod: PodInfo) -> str:
         """The timed part. Gives the name of the node that was taken."""
         self.snapshot.refresh()
         columns = self.snapshot.columns
         view = self.views.of(self.handle.class_of(pod))
-        decision = decide(view, columns, candidates=self.candidates)
+        decision = decide(view, columns, candidates=self.settings.candidates)
         if isinstance(decision, Refusal):
             raise RuntimeError(decision.message)
-        verdict = judge(self.ledger, decision.candidates, view.filters, self.policy, seen=decision.seen)
+        verdict = judge(
+            self.ledger, decision.candidates, view.filters, self.settings.policy, seen=decision.seen
+        )
         if verdict.candidate is None:
             raise RuntimeError("nobody else took the room, and still it is gone")
         self.ledger.assume(pod, verdict.candidate.row)
@@ -189,34 +166,26 @@ class Scene:
         return took / len(self.pods) * 1e6
 
 
-def _node(number: int, variant: Variant) -> wire.Node:
+def _add_node(scene: Scene, number: int, variant: Variant) -> None:
     avoid = {"key": "spot", "value": "yes", "effect": "PreferNoSchedule"}
-    node = {
-        "metadata": {
-            "name": f"node-{number}",
-            "uid": f"node-{number}",
-            "labels": {
-                ZONE: f"zone-{number % ZONES}",
-                HOSTNAME: f"node-{number}",
-                "disk": "ssd" if number % 3 == 0 else "hdd",
-            },
+    scene.add_node(
+        f"node-{number}",
+        {"cpu": "32", "memory": "128Gi", "pods": "110"},
+        labels={
+            ZONE: f"zone-{number % ZONES}",
+            HOSTNAME: f"node-{number}",
+            "disk": "ssd" if number % 3 == 0 else "hdd",
         },
-        "spec": {"taints": [avoid] if variant.avoided and number % 4 == 0 else []},
-        "status": {"allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"}},
-    }
-    return msgspec.convert(node, wire.Node)
+        taints=[avoid] if variant.avoided and number % 4 == 0 else [],
+    )
 
 
 def measure(variant: Variant, batches: int) -> list[float]:
     """A figure for each batch; the first, in which all is compiled, is left out."""
-    scene = Scene(variant)
-    gc.collect()
-    gc.freeze()
-    try:
-        scene.batch()
-        return [scene.batch() for _ in range(batches)]
-    finally:
-        gc.unfreeze()
+    cluster = Cluster(variant)
+    with frozen():
+        cluster.batch()
+        return [cluster.batch() for _ in range(batches)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -224,7 +193,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batches", type=int, default=9, help="batches a figure is the median of")
     parser.add_argument("--only", default="", help="variants whose name has this in it")
     parser.add_argument("--nodes", type=int, help="all clusters of this size, and no more pods than nodes")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     figures = {}
     for variant in VARIANTS:
@@ -233,9 +201,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.nodes:
             variant = replace(variant, nodes=args.nodes, pods=min(variant.pods, args.nodes))
         figures[variant] = measure(variant, args.batches)
-    if args.json:
-        print(json.dumps({variant.name: round(median(values), 3) for variant, values in figures.items()}))
-        return
     rows = [
         (variant.name, spread(values), "" if variant.limit is None else f"{variant.limit:g}")
         for variant, values in figures.items()

@@ -2,7 +2,7 @@
 
 For every kind of event there is a queue of pods that one plugin refused, and events of which each concerns one of them,
 few or none, as events in a cluster do. The plugins and their hints are the product's own. Run it with
-`python -m bench.events_waiting`; `--json` prints one object. Times are CPU time, the median of batches; the queues with
+`python -m bench.events_waiting`. Times are CPU time, the median of batches; the queues with
 and without pre-hints get the same events in turn. Held to: events of a pod's own claim cost the same with 1,000 and
 with 100,000 pods waiting (within a factor of 2), and at 10,000 a hundredth of the full scan.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -336,20 +335,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--waiting", default="1000,10000,100000", help="how many pods wait, by commas")
     parser.add_argument("--batches", type=int, default=15, help="batches of events a figure is the median of")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     counts = [int(each) for each in args.waiting.split(",")]
     found = report(counts, args.batches)
-    if args.json:
-        print(
-            json.dumps(
-                {
-                    name: {n: [f[True].micros, f[False].micros] for n, f in by.items()}
-                    for name, by in found.items()
-                }
-            )
-        )
-        return
     header = ("event", "waiting", "hints", "hints, full scan", "us", "us, full scan", "times faster")
     rows = [
         (

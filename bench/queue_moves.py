@@ -1,7 +1,7 @@
 """What the scheduling queue costs: adding and popping pods, and moving those that an event wakes.
 
 Mirrors kube-scheduler's benchmark of moves, with 1000 and 5000 unschedulable pods refused by 20 plugins. Run it
-with `python -m bench.queue_moves`; `--json` prints one object for a report. Every figure is CPU time, the
+with `python -m bench.queue_moves`. Every figure is CPU time, the
 median of several runs in this process; absolute numbers depend on the machine.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -151,12 +150,8 @@ def report(runs: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="runs a figure is the median of")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     figures = report(args.runs)
-    if args.json:
-        print(json.dumps(figures))
-        return
     print(table(("CPU time", "figure"), figures.items()))
 
 

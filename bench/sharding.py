@@ -2,7 +2,7 @@
 
 Every node has one pod, of a random size. Four shards want them: by CPU and warmth with a limit, by memory with a
 percentage, by CPU with a limit, and the rest; once also with a budget of capacity. Run it with `python -m
-bench.sharding`; `--json` prints one object. Every figure is CPU time of this process; a change is the median of many,
+bench.sharding`. Every figure is CPU time of this process; a change is the median of many,
 with the most. Garbage is collected as `agent-scheduler controllers` has it: when everything is known, what there is
 is frozen.
 """
@@ -10,7 +10,6 @@ is frozen.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import time
@@ -154,14 +153,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="*", default=[5000, 1_000_000], help="sizes of clusters")
     parser.add_argument("--changes", type=int, default=20, help="changes that a figure is the median of")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     figures: dict[str, object] = {}
     for nodes in args.nodes:
         figures |= report(nodes, args.changes)
-    if args.json:
-        print(json.dumps(figures))
-        return
     print(table(("CPU time", "figure"), figures.items()))
 
 

@@ -4,7 +4,7 @@
 floor: a bare protocol that writes prepared bytes and looks at the status alone, without pool, deadlines, headers or any
 care for failures. What is above it is what those cost.
 
-    python -m bench.transport_cost [--requests 4000] [--runs 7] [--in-flight 16 64] [--json]
+    python -m bench.transport_cost [--requests 4000] [--runs 7] [--in-flight 16 64]
 
 A child process answers at once with prepared bytes of the size and with the headers that a kube-apiserver sends:
 201 to a binding that is posted, a pod of 3 kB to a GET. Over plain HTTP and over TLS, all on keep-alive connections
@@ -266,15 +266,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=4_000, help="in each run (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=7, help="of each transport (default: %(default)s)")
     parser.add_argument("--in-flight", type=int, nargs="+", default=[16, 64], help="(default: 16 64)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args()
     # As the scheduler sets it up after its first sync.
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     results = run(args.requests, args.runs, args.in_flight)
-    if args.json:
-        print(json.dumps(results))
-        return
     print("CPU microseconds of the client a request: median (least to most)\n")
     rows = []
     for result in results:

@@ -40,7 +40,7 @@ def nodes(count: int, *, devices: int = 0, pods: int = 110) -> Nodes:
     return Nodes(count=count, cpu="4", memory="32Gi", pods=pods, devices=devices)
 
 
-def with_spec(labels: Mapping[str, str], spec: Mapping[str, Any]) -> Template:
+def plain(labels: Mapping[str, str], spec: Mapping[str, Any]) -> Template:
     return Template(requests=PLAIN.requests, labels=labels, spec=spec)
 
 
@@ -52,43 +52,37 @@ def measured(count: int, template: Template = PLAIN) -> Batch:
     return Batch(name="measured", count=count, templates=(template,))
 
 
+def shape(
+    count: int, *, small: tuple[int, int], large: tuple[int, int], template: Template = PLAIN, **more: Any
+) -> Case:
+    """So many pods before and measured, by the number of nodes; before are plain ones with `plain_before`."""
+    before, pods = small if count < SIZES[1] else large
+    first = PLAIN if more.pop("plain_before", False) else template
+    there = (initial(before, first),) if before else ()
+    return Case(name="", nodes=nodes(count), before=there, load=measured(pods, template), **more)
+
+
 def basic(count: int) -> Case:
-    before, pods = (500, 1_000) if count < 5_000 else (1_000, 10_000)
-    return Case(name="", nodes=nodes(count), before=(initial(before),), load=measured(pods))
+    return shape(count, small=(500, 1_000), large=(1_000, 10_000))
 
 
 def unschedulable(count: int) -> Case:
     """Five pods a second that fit nowhere, besides those that are measured."""
-    before, pods = (10, 1_000) if count < 5_000 else (20_000, 10_000)
     waiting = Batch(name="too-large", count=_ENDLESS, templates=(TOO_LARGE,), fate=Fate.ANY)
-    return Case(
-        name="",
-        nodes=nodes(count),
-        before=(initial(before),),
-        load=measured(pods),
-        churn=(Creating(batch=waiting, every=0.2),),
-    )
+    churn = (Creating(batch=waiting, every=0.2),)
+    return shape(count, small=(10, 1_000), large=(20_000, 10_000), churn=churn)
 
 
 def mixed_churn(count: int) -> Case:
     coming = Batch(name="too-large", count=_ENDLESS, templates=(TOO_LARGE,), fate=Fate.ANY)
-    return Case(
-        name="",
-        nodes=nodes(count),
-        load=measured(1_000 if count < 5_000 else 10_000),
-        churn=(Recreating(batch=coming, every=1.0),),
-    )
+    return shape(count, small=(0, 1_000), large=(0, 10_000), churn=(Recreating(batch=coming, every=1.0),))
 
 
 def node_affinity(count: int) -> Case:
     expression = {"key": ZONE, "operator": "In", "values": list(ZONES[:2])}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-    template = with_spec({}, spec)
-    before, pods = (500, 1_000) if count < 5_000 else (5_000, 10_000)
-    return Case(
-        name="", nodes=nodes(count), before=(initial(before, template),), load=measured(pods, template)
-    )
+    return shape(count, small=(500, 1_000), large=(5_000, 10_000), template=plain({}, spec))
 
 
 def topology_spreading(count: int) -> Case:
@@ -98,31 +92,24 @@ def topology_spreading(count: int) -> Case:
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"color": "blue"}},
     }
-    template = with_spec({"color": "blue"}, {"topologySpreadConstraints": [constraint]})
-    size = 1_000 if count < 5_000 else 5_000
-    return Case(
-        name="",
-        nodes=nodes(count),
-        before=(initial(size),),
-        load=measured(size, template),
+    return shape(
+        count,
+        small=(1_000, 1_000),
+        large=(5_000, 5_000),
+        template=plain({"color": "blue"}, {"topologySpreadConstraints": [constraint]}),
+        plain_before=True,
         rule=Spread(key=ZONE, both=False, skew=5),
     )
 
 
 def pod_affinity(count: int) -> Case:
-    template = with_spec({"color": "blue"}, _beside("podAffinity", "blue", ZONE))
-    before, pods = (500, 1_000) if count < 5_000 else (5_000, 5_000)
-    return Case(
-        name="", nodes=nodes(count), before=(initial(before, template),), load=measured(pods, template)
-    )
+    template = plain({"color": "blue"}, _beside("podAffinity", "blue", ZONE))
+    return shape(count, small=(500, 1_000), large=(5_000, 5_000), template=template)
 
 
 def pod_anti_affinity(count: int) -> Case:
-    template = with_spec({"color": "green"}, _beside("podAntiAffinity", "green", HOSTNAME))
-    before, pods = (100, 400) if count < 5_000 else (1_000, 2_000)
-    return Case(
-        name="", nodes=nodes(count), before=(initial(before, template),), load=measured(pods, template)
-    )
+    template = plain({"color": "green"}, _beside("podAntiAffinity", "green", HOSTNAME))
+    return shape(count, small=(100, 400), large=(1_000, 2_000), template=template)
 
 
 def _beside(kind: str, color: str, topology: str) -> dict[str, Any]:
@@ -195,7 +182,7 @@ def claim_templates(count: int) -> Case:
     return Case(
         name="",
         nodes=nodes(count, devices=4),
-        load=measured(1_000 if count < 5_000 else 5_000, with_spec({}, spec)),
+        load=measured(1_000 if count < 5_000 else 5_000, plain({}, spec)),
     )
 
 

@@ -304,12 +304,12 @@ async def _awaited(work: Awaitable[None]) -> None:
     await work
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[[], bool], *, tick: float = _TICK) -> None:
     """Returns soon after it holds."""
     while True:
         if holds():
             return
-        await asyncio.sleep(_TICK)
+        await asyncio.sleep(tick)
 
 
 def megabytes(amount: float | None) -> float | None:

@@ -42,29 +42,20 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
     return f'<div class="wide"><table class="pairs">{body}</table></div>'
 
 
-def _counts(title: str, counts: Counter[str] | dict[str, int]) -> str:
-    rows = "".join(
-        f'<tr><td class="number">{count:,}</td><td>{escape(text)}</td></tr>'
-        for text, count in Counter(counts).most_common()
-    )
-    return (
-        f'<h2>{escape(title)}</h2><div class="wide"><table><tr><th class="number">pods</th><th>why</th></tr>'
-        f"{rows}</table></div>"
-    )
+def _counts(title: str, rows: Iterable[tuple[int, str]], *, note: str = "") -> str:
+    """Pods by reason; the reasons are HTML."""
+    body = "".join(f'<tr><td class="number">{count:,}</td><td>{text}</td></tr>' for count, text in rows)
+    head = '<tr><th class="number">pods</th><th>why</th></tr>'
+    return f'<h2>{escape(title)}</h2>{note}<div class="wide"><table>{head}{body}</table></div>'
 
 
 def _refusals(audit: Audit) -> str:
-    rows = "".join(
-        f'<tr><td class="number">{count:,}</td><td>{escape(text)}<br><span class="soft">{escape(example)}</span>'
-        "</td></tr>"
+    rows = (
+        (count, f'{escape(text)}<br><span class="soft">{escape(example)}</span>')
         for text, count, example in audit.refused_by_gist()
     )
-    return (
-        "<h2>Refused, by what the scheduler says</h2>"
-        '<p class="soft">Below each sort, the commonest of its messages.</p>'
-        '<div class="wide"><table><tr><th class="number">pods</th><th>why</th></tr>'
-        f"{rows}</table></div>"
-    )
+    note = '<p class="soft">Below each sort, the commonest of its messages.</p>'
+    return _counts("Refused, by what the scheduler says", rows, note=note)
 
 
 def render(outcome: Outcome) -> str:
@@ -109,7 +100,8 @@ def render(outcome: Outcome) -> str:
     if outcome.audit.refused:
         parts.append(_refusals(outcome.audit))
     if outcome.hopeless:
-        parts.append(_counts("Of these, more than any empty node could hold", outcome.hopeless))
+        rows = ((count, escape(text)) for text, count in Counter(outcome.hopeless).most_common())
+        parts.append(_counts("Of these, more than any empty node could hold", rows))
     parts.append(f"<h2>Machine and versions</h2>{_table(outcome.machine.items())}")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
 
 from rich.columns import Columns
 from rich.console import Console, Group
@@ -39,20 +38,6 @@ class Frame:
     history: Sequence[float]
 
 
-class View(Protocol):
-    """A place to show frames in; a context manager for as long as the run lasts."""
-
-    def show(self, frame: Frame) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
 def sparkline(values: Sequence[float], *, width: int = 48) -> str:
     """The last `width` values as blocks, scaled to the largest; nothing for zero."""
     shown = list(values)[-width:]
@@ -84,51 +69,35 @@ def line(frame: Frame) -> str:
     )
 
 
-class LineView:
+class LineView(nullcontext[None]):
     """A line a second, for logs and pipes."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
+        super().__init__()
+        self.say = write
         self._next = 0.0
 
     def show(self, frame: Frame) -> None:
         if frame.sample.at >= self._next:
             self._next = frame.sample.at + 1.0
-            self._write(line(frame))
-
-    def say(self, text: str) -> None:
-        self._write(text)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+            self.say(line(frame))
 
 
-class LiveView:
+class LiveView(Live):
     """A screen that is drawn over, by rich."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
+        super().__init__(console=console, auto_refresh=False, transient=True)
 
     def say(self, text: str) -> None:
-        self._console.print(text)
+        self.console.print(text)
 
     def show(self, frame: Frame) -> None:
-        self._live.update(screen(frame), refresh=True)
+        self.update(screen(frame), refresh=True)
+
+
+#: A place to show frames in; a context manager for as long as the run lasts.
+View = LineView | LiveView
 
 
 def _pairs(*rows: tuple[str, str]) -> Table:

@@ -159,7 +159,8 @@ def test_a_frame_shows_rates_queues_latencies_and_conflicts() -> None:
 
 def test_what_is_not_a_terminal_gets_a_line_a_second() -> None:
     lines: list[str] = []
-    with LineView(lines.append) as view:
+    view = LineView(lines.append)
+    with view:
         view.say("hello")
         for at in (0.0, 0.25, 0.5, 1.0, 1.25, 2.5):
             view.show(frame(at))
