@@ -8,27 +8,16 @@ selectable fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from .builtin import metadata, names
 from .builtin.causes import duplicate, forbidden, invalid, required, unsupported
 from .crd_schema import Structural
 from .errors import Cause
 from .jsonpath import JSONPathError, compile_path
-from .resource import Object, Resource
+from .resource import Column, Object, Resource
 
 _GROUP = "apiextensions.k8s.io"
-
-
-class Column(NamedTuple):
-    """One additional printer column; `type` is integer, number, string, boolean or date."""
-
-    name: str
-    type: str
-    path: str
-    format: str = ""
-    description: str = ""
-    priority: int = 0
 
 
 def validate(crd: Object, old: Object | None = None) -> list[Cause]:
@@ -253,6 +242,7 @@ def resource_of(crd: Object, version: str) -> Resource:
         categories=tuple(naming.get("categories") or ()),
         status=status,
         custom=True,
+        conditional_update=True,
         default=structural.default,
         prepare_create=rules.prepare_create,
         prepare_update=rules.prepare_update,
@@ -283,10 +273,7 @@ class _Rules:
             self._keep_all_but_status(obj, old)
             return
         if self._status:
-            if "status" in old:
-                obj["status"] = old["status"]
-            else:
-                obj.pop("status", None)
+            metadata.restore(obj, old, ("status",))
         aside = {"metadata", "apiVersion", "kind"} | ({"status"} if self._status else set())
         if {key: obj[key] for key in obj.keys() - aside} != {key: old[key] for key in old.keys() - aside}:
             metadata.raise_generation(obj)
@@ -341,9 +328,10 @@ def _columns(version: Mapping[str, Any]) -> tuple[Column, ...]:
         Column(
             name=column["name"],
             type=column["type"],
-            path=column["jsonPath"],
+            cell=column["jsonPath"],
             format=column.get("format") or "",
-            description=column.get("description") or "",
+            description=column.get("description")
+            or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}",
             priority=column.get("priority") or 0,
         )
         for column in version.get("additionalPrinterColumns") or ()

@@ -1,64 +1,15 @@
-"""What all table printers share: columns, their descriptions, and how long ago things happened."""
+"""How tables and scales show what many kinds have: times, labels and selectors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from . import schema_source
-from .resource import Object
 from .times import TimeFormatError, parse
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
-
-
-class Column(NamedTuple):
-    """One column. A `description` that starts with @ names the API field whose description it is.
-
-    `priority` 0 is always shown, 1 only with `-o wide`.
-    """
-
-    name: str
-    type: str
-    description: str
-    priority: int = 0
-    format: str = ""
-
-
-class Printer(NamedTuple):
-    """The columns of a kind, and the cells and row conditions of an object at a time (RFC 3339)."""
-
-    columns: tuple[Column, ...]
-    row: Callable[[Object, str], tuple[list[Any], list[Object]]]
-
-
-NAME = Column("Name", "string", "@meta.v1.ObjectMeta.name", format="name")
-AGE = Column("Age", "string", "@meta.v1.ObjectMeta.creationTimestamp")
-CREATED_AT = Column("Created At", "string", "@meta.v1.ObjectMeta.creationTimestamp")
-
-
-def printer(columns: Iterable[Column], cells: Callable[[Object, str], list[Any]]) -> Printer:
-    """A printer whose rows have no conditions. `cells` leaves out the name, which comes first."""
-
-    def row(obj: Object, now: str) -> tuple[list[Any], list[Object]]:
-        return [obj["metadata"]["name"], *cells(obj, now)], []
-
-    return Printer((NAME, *columns), row)
-
-
-def documented(description: str) -> str:
-    """The text of a description; an API field that the models do not describe has none."""
-    if not description.startswith("@"):
-        return description
-    model, field = description[1:].rsplit(".", 1)
-    return schema_source.descriptions(model).get(field, "")
-
-
-def created(obj: Object, now: str) -> str:
-    """The age of an object."""
-    return age(obj["metadata"].get("creationTimestamp"), now)
 
 
 def age(since: str | None, now: str) -> str:

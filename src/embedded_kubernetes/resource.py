@@ -64,6 +64,21 @@ class Shape:
     from_stored: Callable[[Object], Object]
 
 
+class Column(NamedTuple):
+    """A column of what `kubectl get` prints.
+
+    `cell` says what stands in it (`tables`); of a custom resource it is a JSONPath. A `description` that starts with @
+    names the API field whose description it is. `priority` 0 is always shown, 1 only with `-o wide`.
+    """
+
+    name: str
+    type: str
+    description: str
+    cell: str = ""
+    priority: int = 0
+    format: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
     """One served kind.
@@ -80,6 +95,7 @@ class Resource:
     `subresources` are those that the server implements beside status. `shape`, if set, says that objects live
     in another resource's storage. `asks`: the kind is a question, of which a create stores nothing and
     returns the answer (`auth.reviews`). `returns_deleted`: a delete that finished answers the object, not a Status.
+    `conditional_update`: a PUT must say which version it changes; `create_on_update`: it may create.
     `grace(obj)`: seconds that a delete without gracePeriodSeconds waits; None: the kind knows no grace.
     """
 
@@ -108,11 +124,15 @@ class Resource:
     shape: Shape | None = None
     asks: bool = False
     returns_deleted: bool = False
+    conditional_update: bool = False
+    create_on_update: bool = False
     grace: Callable[[Object], int] | None = None
     #: A custom resource's structural schema (`crd_schema.Structural`); built-in kinds have none.
     schema: Any = None
-    #: A custom resource's additional printer columns, as its definition lists them.
-    columns: tuple[Any, ...] = ()
+    #: Printer columns; by name those that many kinds have. None of a built-in kind that declares none.
+    columns: tuple[str | Column, ...] | None = None
+    #: The function that makes whole rows of them, if there is one (`tables`).
+    row: str = ""
 
     @property
     def api_version(self) -> str:

@@ -1,7 +1,10 @@
 """Tables: the rows and columns that `kubectl get` prints, made by the server (meta.k8s.io Table).
 
-Built-in kinds have the columns of kube-apiserver's internal printers (`table_pods`, `table_kinds`), custom kinds
-those of their definition. Descriptions come from the API's own field descriptions.
+Built-in kinds have the columns of kube-apiserver's internal printers, as data (`data/kinds.json`); custom kinds those
+of their definition. Descriptions come from the API's own field descriptions.
+
+A built-in kind's cell is a JSONPath, with a filter after `|` if what it finds is not shown as it is, or the name of a
+function, either with an argument after a space: `.spec.clusterIP | or <none>`, `node_address InternalIP` (`cells`).
 """
 
 from __future__ import annotations
@@ -12,17 +15,30 @@ from typing import Any
 
 import orjson
 
+from . import schema_source
+from .cells import CELLS, FILTERS, event_row
 from .jsonpath import compile_path
-from .printing import Column, Printer, age, documented
-from .resource import Object, Resource
-from .table_kinds import PRINTERS
+from .pods_table import pod_row
+from .printing import age
+from .resource import Column, Object, Resource
 from .times import TimeFormatError, parse
 
-_NAME = Column("Name", "string", "@meta.v1.ObjectMeta.name", format="name")
-_CREATED = Column("Created At", "date", "@meta.v1.ObjectMeta.creationTimestamp")
-_AGE = Column("Age", "date", "@meta.v1.ObjectMeta.creationTimestamp")
+_CREATED = "@meta.v1.ObjectMeta.creationTimestamp"
+#: Columns that many kinds have.
+_COMMON = {
+    "name": Column("Name", "string", "@meta.v1.ObjectMeta.name", ".metadata.name", format="name"),
+    "age": Column("Age", "string", _CREATED, ".metadata.creationTimestamp | age"),
+    "created": Column("Created At", "string", _CREATED, ".metadata.creationTimestamp"),
+}
+_DATE = Column("Created At", "date", _CREATED, ".metadata.creationTimestamp")
+_CUSTOM_AGE = Column("Age", "date", _CREATED, ".metadata.creationTimestamp")
 
 Row = Callable[[Object, str], tuple[list[Any], list[Object]]]
+Cell = Callable[[Object, str], Any]
+
+_ROWS: dict[str, Row] = {"pod": pod_row, "event": event_row}
+#: What a cell shows of a field that is not set, by the type of the column.
+_UNSET = {"string": "", "integer": 0, "boolean": False}
 
 
 def table(resource: Resource, objs: Iterable[Object], *, meta: Object, include: str, now: str) -> Object:
@@ -43,7 +59,8 @@ def table(resource: Resource, objs: Iterable[Object], *, meta: Object, include: 
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
-        "columnDefinitions": columns,
+        # Decoded anew: the caller may change what it gets.
+        "columnDefinitions": orjson.loads(_definitions(columns)),
         "rows": rows,
     }
 
@@ -56,15 +73,28 @@ def _carried(obj: Object, include: str) -> Object | None:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
-def _layout(resource: Resource) -> tuple[list[Object], Row]:
+def columns_of(resource: Resource) -> tuple[Column, ...]:
+    """The columns of a kind."""
     if resource.custom:
-        return _custom_layout(resource)
-    printer = PRINTERS.get((resource.group, resource.kind), _DEFAULT)
-    return _definitions(printer), printer.row
+        return (
+            _COMMON["name"],
+            *(one for one in resource.columns or (_CUSTOM_AGE,) if isinstance(one, Column)),
+        )
+    if resource.columns is None:
+        return (_COMMON["name"], _DATE)
+    return tuple(_COMMON[one] if isinstance(one, str) else one for one in resource.columns)
+
+
+def documented(description: str) -> str:
+    """The text of a description; an API field that has none in the API has none here."""
+    if not description.startswith("@"):
+        return description
+    model, field = description[1:].rsplit(".", 1)
+    return schema_source.descriptions(model).get(field, "")
 
 
 @lru_cache(maxsize=256)
-def _definitions_of(columns: tuple[Column, ...]) -> bytes:
+def _definitions(columns: tuple[Column, ...]) -> bytes:
     return orjson.dumps(
         [
             {
@@ -79,42 +109,43 @@ def _definitions_of(columns: tuple[Column, ...]) -> bytes:
     )
 
 
-def _definitions(printer: Printer) -> list[Object]:
-    # Decoded anew: the caller may change what it gets.
-    definitions: list[Object] = orjson.loads(_definitions_of(printer.columns))
-    return definitions
+def _layout(resource: Resource) -> tuple[tuple[Column, ...], Row]:
+    columns = columns_of(resource)
+    if resource.custom:
+        return columns, _row(tuple(_custom_cell(column.cell, column.type) for column in columns))
+    return columns, _ROWS[resource.row] if resource.row else _row(_cells(columns))
 
 
-def _default_row(obj: Object, now: str) -> tuple[list[Any], list[Object]]:
-    metadata = obj["metadata"]
-    return [metadata["name"], metadata.get("creationTimestamp", "")], []
+def _row(cells: tuple[Cell, ...]) -> Row:
+    return lambda obj, now: ([cell(obj, now) for cell in cells], [])
 
 
-_DEFAULT = Printer((_NAME, _CREATED), _default_row)
+@lru_cache(maxsize=256)
+def _cells(columns: tuple[Column, ...]) -> tuple[Cell, ...]:
+    return tuple(_cell(column) for column in columns)
 
 
-def _custom_layout(resource: Resource) -> tuple[list[Object], Row]:
-    columns: list[Column] = [_NAME]
-    cells: list[Callable[[Object, str], Any]] = [lambda obj, now: obj["metadata"]["name"]]
-    for column in resource.columns:
-        described = column.description or (
-            f"Custom resource definition column (in JSONPath format): {column.path}"
-        )
-        columns.append(
-            Column(column.name, column.type, described, priority=column.priority, format=column.format)
-        )
-        cells.append(_custom_cell(column.path, column.type))
-    if not resource.columns:
-        columns.append(_AGE)
-        cells.append(_custom_cell(".metadata.creationTimestamp", "date"))
+def _cell(column: Column) -> Cell:
+    if not column.cell.startswith("."):
+        name, _, argument = column.cell.partition(" ")
+        function = CELLS[name]
+        return (lambda obj, now: function(obj, argument)) if argument else function
+    path, _, written = column.cell.partition(" | ")
+    find, several, unset = compile_path(path), "*" in path, _UNSET.get(column.type, "")
+    name, _, argument = written.partition(" ")
+    shown = FILTERS[name] if name else None
 
-    def row(obj: Object, now: str) -> tuple[list[Any], list[Object]]:
-        return [cell(obj, now) for cell in cells], []
+    def cell(obj: Object, now: str) -> Any:
+        found = find(obj)
+        value = found if several else found[0] if found else None
+        if shown is not None:
+            return shown(value, argument, now)
+        return unset if value is None else value
 
-    return _definitions(Printer(tuple(columns), row)), row
+    return cell
 
 
-def _custom_cell(path: str, kind: str) -> Callable[[Object, str], Any]:
+def _custom_cell(path: str, kind: str) -> Cell:
     find = compile_path(path)
 
     def cell(obj: Object, now: str) -> Any:

@@ -38,34 +38,6 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _BASE = len(_SUFFIX_LETTERS)
 _PLACES = [_BASE**place for place in range(5)]
 
-#: Kinds whose updates must say which version they change (AllowUnconditionalUpdate false); custom kinds too.
-_CONDITIONAL = frozenset(
-    {
-        ("apiextensions.k8s.io", "customresourcedefinitions"),
-        ("coordination.k8s.io", "leases"),
-        ("policy", "poddisruptionbudgets"),
-        ("storage.k8s.io", "csidrivers"),
-        ("storage.k8s.io", "csinodes"),
-        ("storage.k8s.io", "csistoragecapacities"),
-        ("storage.k8s.io", "volumeattachments"),
-    }
-)
-#: Kinds that a PUT may create (AllowCreateOnUpdate true).
-_CREATE_ON_UPDATE = frozenset(
-    {
-        ("", "endpoints"),
-        ("", "events"),
-        ("", "limitranges"),
-        ("", "services"),
-        ("coordination.k8s.io", "leases"),
-        ("events.k8s.io", "events"),
-        ("rbac.authorization.k8s.io", "clusterrolebindings"),
-        ("rbac.authorization.k8s.io", "clusterroles"),
-        ("rbac.authorization.k8s.io", "rolebindings"),
-        ("rbac.authorization.k8s.io", "roles"),
-    }
-)
-
 Warnings = tuple[tuple[str, str], ...]
 
 
@@ -183,10 +155,9 @@ def update(
     match_name(metadata, name)
     match_namespace(obj, namespace)
     old = served.table.get(namespace, name)
-    key = (resource.group, resource.plural)
     manager = request.parameters.get("fieldManager", "")
     if old is None:
-        if key in _CREATE_ON_UPDATE and not subresource and not metadata.get("resourceVersion"):
+        if resource.create_on_update and not subresource and not metadata.get("resourceVersion"):
             guard = creation(request)
             return create_object(
                 registry, served, obj, request, dry=dry, manager=manager, warnings=warnings, guard=guard
@@ -199,7 +170,7 @@ def update(
             name,
             f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}",
         )
-    if not metadata.get("resourceVersion") and (resource.custom or key in _CONDITIONAL):
+    if not metadata.get("resourceVersion") and resource.conditional_update:
         why = "Invalid value: 0: must be specified for an update"
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
         # The plural stands where other refusals have the kind: so does a real server's.

@@ -1,7 +1,7 @@
-"""The built-in kinds: one `Resource` each, in rooms by subject.
+"""The built-in kinds, a `Resource` each: data (`data/kinds.json`), and here the logic of those that have some.
 
-A room says what a kind's defaults are, what makes an object of it invalid, and what an update may not change.
-Everything here is a pure function over plain JSON objects.
+A module says what the defaults of a kind are beyond its data, what makes an object of it invalid, and what an update
+may not change. Everything here is a pure function over plain JSON objects.
 
 Kinds of a real server that are not here: APIServices and webhooks (nothing is aggregated or called), HorizontalPod-
 Autoscalers, Ingresses, IPAddresses and ServiceCIDRs, CertificateSigningRequests, ComponentStatuses, admission
@@ -12,42 +12,47 @@ reach: nothing runs in a simulated pod.
 from __future__ import annotations
 
 from ..resource import Resource
-from .access import ACCESS
-from .batch import BATCH
-from .config import CONFIG
-from .coordination import COORDINATION
-from .crds import DEFINITIONS
-from .dra import DRA
-from .events import EVENTS
-from .flowcontrol import FLOW_CONTROL
-from .namespaces import NAMESPACES
-from .networking import NETWORKING
-from .nodes import NODES
-from .pods import PODS
-from .policy import POLICY
-from .runtime import RUNTIME
-from .services import SERVICES
-from .storage import STORAGE
-from .workloads import WORKLOADS
+from . import (
+    access,
+    batch,
+    config,
+    coordination,
+    crds,
+    dra,
+    events,
+    namespaces,
+    networking,
+    nodes,
+    pods,
+    policy,
+    runtime,
+    services,
+    storage,
+    workloads,
+)
+from .kind import Logic, declared, resource
 
-BUILTIN: tuple[Resource, ...] = (
-    NAMESPACES,
-    NODES,
-    PODS,
-    *EVENTS,
-    *COORDINATION,
-    *POLICY,
-    *CONFIG,
-    *SERVICES,
-    *STORAGE,
-    *DRA,
-    *WORKLOADS,
-    *BATCH,
-    *NETWORKING,
-    *RUNTIME,
-    *FLOW_CONTROL,
-    *ACCESS,
-    *DEFINITIONS,
+_LOGIC: dict[tuple[str, str], Logic] = {
+    **access.LOGIC,
+    **batch.LOGIC,
+    **config.LOGIC,
+    **coordination.LOGIC,
+    **crds.LOGIC,
+    **dra.LOGIC,
+    **events.LOGIC,
+    **namespaces.LOGIC,
+    **networking.LOGIC,
+    **nodes.LOGIC,
+    **pods.LOGIC,
+    **policy.LOGIC,
+    **runtime.LOGIC,
+    **services.LOGIC,
+    **storage.LOGIC,
+    **workloads.LOGIC,
+}
+
+BUILTIN: tuple[Resource, ...] = tuple(
+    resource(kind, _LOGIC.get((kind.group, kind.kind))) for kind in declared()
 )
 
 __all__ = ["BUILTIN"]

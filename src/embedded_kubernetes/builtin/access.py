@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Resource
+from ..resource import Object
 from . import names
 from .causes import invalid, required, unsupported
-from .kind import builtin
+from .kind import Logic
 from .selectors import check_label_selector
 
 _RBAC = "rbac.authorization.k8s.io"
-_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+_AUTHORIZATION = "authorization.k8s.io"
 _SUBJECTS = ("ServiceAccount", "User", "Group")
 
 
@@ -107,37 +107,6 @@ def _check_rule(rule: dict[str, Any], at: str, *, namespaced: bool) -> list[Caus
     if not rule.get("resources"):
         causes.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
     return causes
-
-
-def _default_role(role: Object) -> None:
-    role.setdefault("rules", None)
-
-
-_role = partial(builtin, group=_RBAC, version="v1", name_rule=names.path_segment)
-
-
-def _question(
-    *,
-    group: str,
-    kind: str,
-    plural: str,
-    check: Callable[[Object], list[Cause]],
-    namespaced: bool = False,
-    default: Callable[[Object], None] | None = None,
-) -> Resource:
-    more: dict[str, Any] = {} if default is None else {"default": default}
-    return Resource(
-        group=group,
-        version="v1",
-        kind=kind,
-        plural=plural,
-        singular=kind.lower(),
-        namespaced=namespaced,
-        verbs=("create",),
-        validate=lambda obj, old: check(obj),
-        asks=True,
-        **more,
-    )
 
 
 def _check_own_access(review: Object) -> list[Cause]:
@@ -230,74 +199,23 @@ def _shown_path(path: dict[str, Any]) -> dict[str, Any]:
     return {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
 
 
-def _accept(review: Object) -> list[Cause]:
-    return []
+_REVIEWS: dict[str, Callable[[Object], list[Cause]]] = {
+    "SelfSubjectAccessReview": _check_own_access,
+    "SubjectAccessReview": _check_subject_access,
+    "LocalSubjectAccessReview": _check_local_access,
+}
 
 
-ACCESS: tuple[Resource, ...] = (
-    _role(
-        kind="Role",
-        plural="roles",
-        namespaced=True,
-        default=_default_role,
-        check=partial(_check_role, namespaced=True),
+def _asked(check: Callable[[Object], list[Cause]]) -> Logic:
+    return Logic(check=lambda review, old: check(review))
+
+
+LOGIC = {
+    **{(_AUTHORIZATION, kind): _asked(check) for kind, check in _REVIEWS.items()},
+    (_RBAC, "Role"): Logic(check=partial(_check_role, namespaced=True)),
+    (_RBAC, "ClusterRole"): Logic(check=partial(_check_role, namespaced=False)),
+    (_RBAC, "RoleBinding"): Logic(default=_default_binding, check=partial(_check_binding, namespaced=True)),
+    (_RBAC, "ClusterRoleBinding"): Logic(
+        default=_default_binding, check=partial(_check_binding, namespaced=False)
     ),
-    _role(
-        kind="ClusterRole",
-        plural="clusterroles",
-        namespaced=False,
-        default=_default_role,
-        check=partial(_check_role, namespaced=False),
-    ),
-    _role(
-        kind="RoleBinding",
-        plural="rolebindings",
-        namespaced=True,
-        default=_default_binding,
-        check=partial(_check_binding, namespaced=True),
-    ),
-    _role(
-        kind="ClusterRoleBinding",
-        plural="clusterrolebindings",
-        namespaced=False,
-        default=_default_binding,
-        check=partial(_check_binding, namespaced=False),
-    ),
-    _question(
-        group=_AUTHORIZATION,
-        kind="SelfSubjectAccessReview",
-        plural="selfsubjectaccessreviews",
-        check=_check_own_access,
-    ),
-    _question(
-        group=_AUTHORIZATION,
-        kind="SubjectAccessReview",
-        plural="subjectaccessreviews",
-        check=_check_subject_access,
-    ),
-    _question(
-        group=_AUTHORIZATION,
-        kind="LocalSubjectAccessReview",
-        plural="localsubjectaccessreviews",
-        check=_check_local_access,
-        namespaced=True,
-    ),
-    _question(
-        group=_AUTHORIZATION,
-        kind="SelfSubjectRulesReview",
-        plural="selfsubjectrulesreviews",
-        check=_accept,
-    ),
-    _question(
-        group=_AUTHENTICATION,
-        kind="TokenReview",
-        plural="tokenreviews",
-        check=_accept,
-    ),
-    _question(
-        group=_AUTHENTICATION,
-        kind="SelfSubjectReview",
-        plural="selfsubjectreviews",
-        check=_accept,
-    ),
-)
+}

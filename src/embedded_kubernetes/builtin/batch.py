@@ -5,14 +5,13 @@ Policies that only the job controller acts on (podFailurePolicy, successPolicy) 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Resource
+from ..resource import Object
 from .causes import check_not_negative, check_one_of, immutable, invalid, required
 from .eviction import matches
-from .kind import builtin
+from .kind import Logic
 from .pod_defaults import default_pod_spec
 from .selectors import check_label_selector
 from .workloads import check_template
@@ -37,23 +36,14 @@ _DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily
 _LONGEST_CRON_NAME = 52
 
 
-def _default_template(spec: Spec) -> None:
-    template = spec.setdefault("template", {})
-    template.setdefault("metadata", {})
-    default_pod_spec(template.setdefault("spec", {}))
-
-
 def _default_job(job: Object) -> None:
-    spec = job.setdefault("spec", {})
-    _default_template(spec)
+    spec = job["spec"]
+    default_pod_spec(spec["template"]["spec"])
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     for field, value in (
         ("parallelism", 1),
         ("backoffLimit", 6 if spec.get("backoffLimitPerIndex") is None else _MAX_INT32),
-        ("completionMode", "NonIndexed"),
-        ("suspend", False),
-        ("manualSelector", False),
         ("podReplacementPolicy", "TerminatingOrFailed" if not spec.get("podFailurePolicy") else "Failed"),
     ):
         if spec.get(field) is None:
@@ -123,19 +113,7 @@ def _check_job_update(spec: Spec, before: Spec) -> list[Cause]:
 
 
 def _default_cron_job(cron_job: Object) -> None:
-    spec = cron_job.setdefault("spec", {})
-    job = spec.setdefault("jobTemplate", {})
-    job.setdefault("metadata", {})
-    _default_template(job.setdefault("spec", {}))
-    if not spec.get("concurrencyPolicy"):
-        spec["concurrencyPolicy"] = "Allow"
-    for field, value in (
-        ("suspend", False),
-        ("successfulJobsHistoryLimit", 3),
-        ("failedJobsHistoryLimit", 1),
-    ):
-        if spec.get(field) is None:
-            spec[field] = value
+    default_pod_spec(cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"])
 
 
 def _check_cron_job(cron_job: Object, old: Object | None) -> list[Cause]:
@@ -175,33 +153,13 @@ def _job_fields(job: Object) -> dict[str, str]:
     return {"status.successful": str((job.get("status") or {}).get("succeeded", 0))}
 
 
-_batch = partial(
-    builtin,
-    group="batch",
-    version="v1",
-    namespaced=True,
-    categories=("all",),
-    generation=True,
-    status=True,
-    first_status={},
-)
-
-BATCH: tuple[Resource, ...] = (
-    _batch(
-        kind="Job",
-        plural="jobs",
+LOGIC = {
+    ("batch", "Job"): Logic(
         default=_default_job,
         check=_check_job,
         on_create=_select_own_pods,
         field_names=("status.successful",),
         fields=_job_fields,
     ),
-    _batch(
-        kind="CronJob",
-        rechecks="change",
-        plural="cronjobs",
-        short_names=("cj",),
-        default=_default_cron_job,
-        check=_check_cron_job,
-    ),
-)
+    ("batch", "CronJob"): Logic(default=_default_cron_job, check=_check_cron_job),
+}

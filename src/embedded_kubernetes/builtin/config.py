@@ -10,7 +10,7 @@ from typing import Any
 from agent_scheduler.objects.quantity import milli_value
 
 from ..errors import Cause
-from ..resource import Object, Resource, Subresource
+from ..resource import Object
 from . import names
 from .amounts import (
     check_amount,
@@ -19,7 +19,7 @@ from .amounts import (
     check_resource_name,
 )
 from .causes import duplicate, forbidden, immutable, invalid, required, too_long
-from .kind import builtin
+from .kind import Logic
 
 _MAX_DATA = 1024 * 1024
 _OPAQUE = "Opaque"
@@ -102,10 +102,6 @@ def _check_json(text: str, path: str) -> list[Cause]:
     except (ValueError, binascii.Error) as error:
         return [invalid(path, "<secret contents redacted>", str(error))]
     return []
-
-
-def _secret_fields(secret: Object) -> dict[str, str]:
-    return {"type": secret.get("type", "")}
 
 
 def _default_limits(limits: Object) -> None:
@@ -199,59 +195,9 @@ def _check_quota(quota: Object, old: Object | None) -> list[Cause]:
     return causes
 
 
-CONFIG: tuple[Resource, ...] = (
-    builtin(
-        group="",
-        version="v1",
-        kind="ConfigMap",
-        plural="configmaps",
-        namespaced=True,
-        short_names=("cm",),
-        check=_check_config_map,
-    ),
-    builtin(
-        group="",
-        version="v1",
-        kind="Secret",
-        plural="secrets",
-        namespaced=True,
-        default=_default_secret,
-        check=_check_secret,
-        field_names=("type",),
-        fields=_secret_fields,
-    ),
-    builtin(
-        group="",
-        version="v1",
-        kind="ServiceAccount",
-        plural="serviceaccounts",
-        namespaced=True,
-        short_names=("sa",),
-        subresources=(Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1"),),
-        returns_deleted=True,
-    ),
-    builtin(
-        group="",
-        version="v1",
-        kind="LimitRange",
-        rechecks="whole",
-        plural="limitranges",
-        namespaced=True,
-        short_names=("limits",),
-        default=_default_limits,
-        check=_check_limits,
-    ),
-    builtin(
-        group="",
-        version="v1",
-        kind="ResourceQuota",
-        rechecks="change",
-        plural="resourcequotas",
-        namespaced=True,
-        short_names=("quota",),
-        check=_check_quota,
-        status=True,
-        first_status={},
-        returns_deleted=True,
-    ),
-)
+LOGIC = {
+    ("", "ConfigMap"): Logic(check=_check_config_map),
+    ("", "Secret"): Logic(default=_default_secret, check=_check_secret),
+    ("", "LimitRange"): Logic(default=_default_limits, check=_check_limits),
+    ("", "ResourceQuota"): Logic(check=_check_quota),
+}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..errors import Cause
-from ..resource import Object, Resource
+from ..resource import Object
 from . import names
 from .causes import check_not_negative, check_one_of, forbidden, invalid
-from .kind import builtin
+from .kind import Logic
 
 #: The largest value that a class of a user may have; those above are the system's.
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -32,12 +32,6 @@ def _check_lease(lease: Object, old: Object | None) -> list[Cause]:
         detail = "may only be specified if `strategy` is defined"
         causes.append(forbidden("spec.preferredHolder", detail))
     return causes
-
-
-def _default_priority_class(priority_class: Object) -> None:
-    if not priority_class.get("preemptionPolicy"):
-        priority_class["preemptionPolicy"] = "PreemptLowerPriority"
-    priority_class.setdefault("value", 0)
 
 
 def _check_priority_class(priority_class: Object, old: Object | None) -> list[Cause]:
@@ -80,28 +74,7 @@ SYSTEM_CLASSES: tuple[Object, ...] = (
 SYSTEM_PRIORITIES: dict[str, int] = {found["metadata"]["name"]: found["value"] for found in SYSTEM_CLASSES}
 
 
-LEASES = builtin(
-    group="coordination.k8s.io",
-    version="v1",
-    kind="Lease",
-    rechecks="change",
-    plural="leases",
-    namespaced=True,
-    check=_check_lease,
-)
-
-PRIORITY_CLASSES = builtin(
-    group="scheduling.k8s.io",
-    version="v1",
-    kind="PriorityClass",
-    rechecks="change",
-    plural="priorityclasses",
-    namespaced=False,
-    short_names=("pc",),
-    default=_default_priority_class,
-    check=_check_priority_class,
-    generation=True,
-    counted=(),
-)
-
-COORDINATION: tuple[Resource, ...] = (LEASES, PRIORITY_CLASSES)
+LOGIC = {
+    ("coordination.k8s.io", "Lease"): Logic(check=_check_lease),
+    ("scheduling.k8s.io", "PriorityClass"): Logic(check=_check_priority_class),
+}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import Cause
-from ..resource import Object, Resource
-from .kind import builtin
+from ..resource import Object
+from .kind import Logic
 
 
 def _default(definition: Object) -> None:
@@ -43,20 +43,8 @@ def _check(definition: Object, old: Object | None) -> list[Cause]:
     return validate(definition, old)
 
 
-DEFINITIONS: tuple[Resource, ...] = (
-    builtin(
-        group="apiextensions.k8s.io",
-        version="v1",
-        kind="CustomResourceDefinition",
-        rechecks="change",
-        plural="customresourcedefinitions",
-        namespaced=False,
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        default=_default,
-        check=_check,
-        on_create=_on_create,
-        generation=True,
-        status=True,
-    ),
-)
+LOGIC = {
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): Logic(
+        default=_default, check=_check, on_create=_on_create
+    )
+}

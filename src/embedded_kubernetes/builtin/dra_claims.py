@@ -34,18 +34,11 @@ _SHARE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def default_claim(claim: Object) -> None:
-    spec = claim.setdefault("spec", {})
-    spec.setdefault("devices", {})
-    default_devices(spec)
-    claim.setdefault("status", {})
+    default_devices(claim["spec"])
 
 
 def default_template(template: Object) -> None:
-    inner = template.setdefault("spec", {})
-    inner.setdefault("metadata", {})
-    spec = inner.setdefault("spec", {})
-    spec.setdefault("devices", {})
-    default_devices(spec)
+    default_devices(template["spec"]["spec"])
 
 
 def check_claim(claim: Object, old: Object | None) -> list[Cause]:

@@ -180,8 +180,3 @@ def _check_device_key(key: str, path: str) -> list[Cause]:
     if slash:
         causes += [invalid(path, domain, problem) for problem in names.subdomain(domain)]
     return causes
-
-
-def slice_fields(slice_: Object) -> dict[str, str]:
-    spec = slice_.get("spec") or {}
-    return {"spec.nodeName": spec.get("nodeName") or "", "spec.driver": spec.get("driver", "")}

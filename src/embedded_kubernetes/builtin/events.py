@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Resource, Shape
+from ..resource import Object, Shape
 from . import names
 from .causes import immutable, invalid, required
-from .kind import builtin
+from .kind import Logic
 
 #: Characters that an event's message has at most.
 LONGEST_NOTE = 1024
@@ -184,33 +184,14 @@ _FIELD_NAMES = (
     "type",
 )
 
-CORE_EVENTS = builtin(
-    group="",
-    version="v1",
-    kind="Event",
-    rechecks="neither",
-    plural="events",
-    namespaced=True,
-    short_names=("ev",),
-    default=_default,
-    check=_check_core,
-    field_names=_FIELD_NAMES,
-    fields=_fields,
-)
 
-NEW_EVENTS = builtin(
-    group="events.k8s.io",
-    version="v1",
-    kind="Event",
-    rechecks="change",
-    plural="events",
-    namespaced=True,
-    short_names=("ev",),
-    default=_default,
-    check=_check_new,
-    field_names=_FIELD_NAMES,
-    fields=_fields,
-    shape=Shape(stored=("", "events"), to_stored=to_stored, from_stored=from_stored),
-)
-
-EVENTS: tuple[Resource, ...] = (CORE_EVENTS, NEW_EVENTS)
+LOGIC = {
+    ("", "Event"): Logic(default=_default, check=_check_core, field_names=_FIELD_NAMES, fields=_fields),
+    ("events.k8s.io", "Event"): Logic(
+        default=_default,
+        check=_check_new,
+        field_names=_FIELD_NAMES,
+        fields=_fields,
+        shape=Shape(stored=("", "events"), to_stored=to_stored, from_stored=from_stored),
+    ),
+}

@@ -1,144 +1,217 @@
-"""How a built-in kind is put together from its own rules and those that all kinds share.
+"""How a built-in kind is put together from what it declares, its own logic and the rules that all kinds share.
 
-`builtin` returns the `Resource` of a kind. Metadata, the carrying over of what an update may not touch, and the
-generation are handled here; a kind adds its defaults, its checks and its first status.
+`Kind` is data, an entry of `data/kinds.json`; a kind that is no more than that needs no code. `Logic` is what data
+cannot say. Metadata, the carrying over of what an update may not touch, and the generation are handled here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from ..errors import Cause
-from ..resource import ALL_VERBS, Object, Resource, Shape, Subresource
+from ..resource import ALL_VERBS, Column, Object, Resource, Shape, Subresource
 from . import metadata, names
+from .rules import compile_defaults, compile_rules
 
 Check = Callable[[Object, Object | None], list[Cause]]
 StatusCheck = Callable[[Object, Object], list[Cause]]
+Default = Callable[[Object], None]
 Prepare = Callable[[Object, Object], None]
 
 
-def _passes(obj: Object, old: Object | None) -> list[Cause]:
-    return []
+class Kind(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A built-in kind as data.
 
-
-def builtin(
-    *,
-    group: str,
-    version: str,
-    kind: str,
-    plural: str,
-    namespaced: bool,
-    singular: str = "",
-    short_names: tuple[str, ...] = (),
-    categories: tuple[str, ...] = (),
-    verbs: tuple[str, ...] = ALL_VERBS,
-    name_rule: Callable[[str], names.Problems] = names.subdomain,
-    rechecks: metadata.Rechecks = "both",
-    default: Callable[[Object], None] | None = None,
-    check: Check = _passes,
-    on_create: Callable[[Object], None] | None = None,
-    on_update: Prepare | None = None,
-    generation: bool = False,
-    counted: tuple[str, ...] = ("spec",),
-    status: bool = False,
-    first_status: dict[str, Any] | None = None,
-    keep_first_status: bool = False,
-    on_status: Prepare | None = None,
-    check_status: StatusCheck | None = None,
-    status_keeps_labels: bool = False,
-    field_names: tuple[str, ...] = (),
-    fields: Callable[[Object], dict[str, str]] | None = None,
-    subresources: tuple[Subresource, ...] = (),
-    shape: Shape | None = None,
-    returns_deleted: bool = False,
-    grace: Callable[[Object], int] | None = None,
-) -> Resource:
-    """A built-in kind.
-
-    `check(obj, old)` are the kind's own rules, after those of metadata; `rechecks` says what they repeat of
-    metadata on an update. With `generation`, a create starts at 1
-    and a change of one of the `counted` top-level fields adds 1. `first_status` is the status of a new object
-    whatever the client sent, unless `keep_first_status`. A status write keeps all but status and metadata of
-    the stored object; with `status_keeps_labels` also labels, annotations and the like.
+    `name_rule` is a function of `names`; `rechecks` says what the kind's own rules repeat of metadata on an update.
+    With `generation`, a create starts at 1 and a change of one of the `counted` top-level fields adds 1.
+    `first_status` is the status of a new object whatever the client sent. A status write keeps all but status and
+    metadata of the stored object; with `status_keeps_labels` also labels, annotations and the like. `fields` may be
+    selected by, each with what an object has that does not set it. `defaults` and `rules` are in `rules`' form,
+    `columns` in `tables`'; `row` names the function that makes whole rows, if cells cannot be made one by one. The
+    other fields are those of `Resource`.
     """
 
-    def prepare_create(obj: Object) -> None:
-        if generation:
+    group: str = ""
+    version: str = "v1"
+    kind: str
+    plural: str
+    singular: str = ""
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    name_rule: str = "subdomain"
+    rechecks: metadata.Rechecks = "both"
+    generation: bool = False
+    counted: tuple[str, ...] = ("spec",)
+    status: bool = False
+    first_status: dict[str, Any] | None = None
+    status_keeps_labels: bool = False
+    fields: dict[str, str] = {}
+    subresources: tuple[Subresource, ...] = ()
+    returns_deleted: bool = False
+    asks: bool = False
+    conditional_update: bool = False
+    create_on_update: bool = False
+    defaults: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
+    columns: tuple[str | Column, ...] | None = None
+    row: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logic:
+    """What a kind does beyond its data; each is called after what the data says.
+
+    `fields` gives what selectors may name of an object, `field_names` all that they may. `direct` replaces what was
+    composed here.
+    """
+
+    default: Default | None = None
+    check: Check | None = None
+    on_create: Default | None = None
+    on_update: Prepare | None = None
+    on_status: Prepare | None = None
+    check_status: StatusCheck | None = None
+    field_names: tuple[str, ...] = ()
+    fields: Callable[[Object], dict[str, str]] | None = None
+    shape: Shape | None = None
+    grace: Callable[[Object], int] | None = None
+    direct: Callable[[Resource], Resource] | None = None
+
+
+def declared() -> list[Kind]:
+    """The kinds that a real server has from the start, as far as this one serves them."""
+    text = (files(__package__) / ".." / "data" / "kinds.json").read_bytes()
+    return msgspec.json.decode(text, type=list[Kind])
+
+
+def resource(kind: Kind, logic: Logic | None = None) -> Resource:
+    """The resource of a kind."""
+    logic = logic or Logic()
+    rules = _Rules(kind, logic)
+    # Kinds without fields of their own take both names, the others only those that they have.
+    own = (*kind.fields, *logic.field_names)
+    made = Resource(
+        group=kind.group,
+        version=kind.version,
+        kind=kind.kind,
+        plural=kind.plural,
+        singular=kind.singular or kind.kind.lower(),
+        namespaced=kind.namespaced,
+        list_kind="" if kind.asks else f"{kind.kind}List",
+        short_names=kind.short_names,
+        categories=kind.categories,
+        verbs=kind.verbs,
+        status=kind.status,
+        default=rules.default,
+        prepare_create=rules.prepare_create,
+        prepare_update=rules.prepare_update,
+        validate=rules.check if kind.asks else rules.validate,
+        validate_below={"status": rules.validate_status} if kind.status else {},
+        field_names=(*_names(kind, own), *own),
+        fields=rules.fields,
+        subresources=kind.subresources,
+        shape=logic.shape,
+        asks=kind.asks,
+        returns_deleted=kind.returns_deleted,
+        conditional_update=kind.conditional_update,
+        create_on_update=kind.create_on_update,
+        grace=logic.grace,
+        columns=kind.columns,
+        row=kind.row,
+    )
+    return logic.direct(made) if logic.direct is not None else made
+
+
+def _names(kind: Kind, own: tuple[str, ...]) -> tuple[str, ...]:
+    return ("metadata.name", "metadata.namespace") if kind.namespaced or not own else ("metadata.name",)
+
+
+class _Rules:
+    """The functions of a resource."""
+
+    def __init__(self, kind: Kind, logic: Logic) -> None:
+        self._kind, self._logic = kind, logic
+        self._defaults = compile_defaults(kind.defaults)
+        self._check = compile_rules(kind.rules)
+        self._name_rule: Callable[[str], names.Problems] = getattr(names, kind.name_rule)
+        self._names = tuple(
+            name.removeprefix("metadata.") for name in _names(kind, (*kind.fields, *logic.field_names))
+        )
+        self._fields = [(name, name.split("."), unset) for name, unset in kind.fields.items()]
+
+    def default(self, obj: Object) -> None:
+        self._defaults(obj)
+        if self._logic.default is not None:
+            self._logic.default(obj)
+
+    def prepare_create(self, obj: Object) -> None:
+        if self._kind.generation:
             obj["metadata"]["generation"] = 1
         else:
             obj["metadata"].pop("generation", None)
-        if first_status is not None and not keep_first_status:
-            obj["status"] = deepcopy(first_status)
-        if on_create is not None:
-            on_create(obj)
+        if self._kind.first_status is not None:
+            obj["status"] = deepcopy(self._kind.first_status)
+        if self._logic.on_create is not None:
+            self._logic.on_create(obj)
 
-    def prepare_update(obj: Object, old: Object, subresource: str) -> None:
+    def prepare_update(self, obj: Object, old: Object, subresource: str) -> None:
+        kind, logic = self._kind, self._logic
         metadata.carry_over(obj, old)
         if subresource == "status":
-            _keep_all_but_status(obj, old, labels=status_keeps_labels)
-            if on_status is not None:
-                on_status(obj, old)
+            _keep_all_but_status(obj, old, labels=kind.status_keeps_labels)
+            if logic.on_status is not None:
+                logic.on_status(obj, old)
             return
-        if status:
-            if "status" in old:
-                obj["status"] = old["status"]
-            else:
-                obj.pop("status", None)
-        if on_update is not None:
-            on_update(obj, old)
-        if generation and any(obj.get(field) != old.get(field) for field in counted):
+        if kind.status:
+            metadata.restore(obj, old, ("status",))
+        if logic.on_update is not None:
+            logic.on_update(obj, old)
+        if kind.generation and any(obj.get(field) != old.get(field) for field in kind.counted):
             metadata.raise_generation(obj)
 
-    def validate(obj: Object, old: Object | None) -> list[Cause]:
-        if old is None and rechecks == "neither":
+    def check(self, obj: Object, old: Object | None) -> list[Cause]:
+        """The kind's own rules."""
+        own = self._check(obj, old)
+        return own + self._logic.check(obj, old) if self._logic.check is not None else own
+
+    def validate(self, obj: Object, old: Object | None) -> list[Cause]:
+        kind = self._kind
+        if old is not None:
+            causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=kind.rechecks)
+            return causes + self.check(obj, old)
+        if kind.rechecks == "neither":
             # Only the generic layer looks at the metadata of these, after their own rules have passed.
-            return check(obj, None) or metadata.check(
-                obj["metadata"], namespaced=namespaced, name_rule=names.path_segment, custom=True
+            return self.check(obj, None) or metadata.check(
+                obj["metadata"], namespaced=kind.namespaced, name_rule=names.path_segment, custom=True
             )
-        if old is None:
-            causes = metadata.check(obj["metadata"], namespaced=namespaced, name_rule=name_rule)
-        else:
-            causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=rechecks)
-        causes += check(obj, old)
-        return causes
+        causes = metadata.check(obj["metadata"], namespaced=kind.namespaced, name_rule=self._name_rule)
+        return causes + self.check(obj, None)
 
-    def validate_status(obj: Object, old: Object) -> list[Cause]:
-        own: metadata.Rechecks = "neither" if rechecks == "neither" else "change"
+    def validate_status(self, obj: Object, old: Object) -> list[Cause]:
+        own: metadata.Rechecks = "neither" if self._kind.rechecks == "neither" else "change"
         causes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=own)
-        if check_status is not None:
-            causes += check_status(obj, old)
+        if self._logic.check_status is not None:
+            causes += self._logic.check_status(obj, old)
         return causes
 
-    # Kinds without fields of their own take both names, the others only those that they have.
-    in_namespace = namespaced or not field_names
-    common_fields = ("metadata.name", "metadata.namespace") if in_namespace else ("metadata.name",)
-    extra: dict[str, Any] = {"default": default} if default is not None else {}
-    return Resource(
-        group=group,
-        version=version,
-        kind=kind,
-        plural=plural,
-        singular=singular or kind.lower(),
-        namespaced=namespaced,
-        list_kind=f"{kind}List",
-        short_names=short_names,
-        categories=categories,
-        verbs=verbs,
-        status=status,
-        prepare_create=prepare_create,
-        prepare_update=prepare_update,
-        validate=validate,
-        validate_below={"status": validate_status} if status else {},
-        field_names=common_fields + field_names,
-        fields=_with_names(fields, namespaced=in_namespace),
-        subresources=subresources,
-        shape=shape,
-        returns_deleted=returns_deleted,
-        grace=grace,
-        **extra,
-    )
+    def fields(self, obj: Object) -> dict[str, str]:
+        found = {f"metadata.{name}": obj["metadata"].get(name, "") for name in self._names}
+        for name, steps, unset in self._fields:
+            value: Any = obj
+            for step in steps:
+                value = (value or {}).get(step)
+            found[name] = (
+                unset if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            )
+        return found | self._logic.fields(obj) if self._logic.fields is not None else found
 
 
 #: What a write to the status subresource sets.
@@ -150,23 +223,4 @@ def _keep_all_but_status(obj: Object, old: Object, *, labels: bool) -> None:
         del obj[key]
     obj.update({key: value for key, value in old.items() if key not in _WRITTEN})
     if labels:
-        changed, stored = obj["metadata"], old["metadata"]
-        for key in ("labels", "annotations", "finalizers", "ownerReferences"):
-            if key in stored:
-                changed[key] = stored[key]
-            else:
-                changed.pop(key, None)
-
-
-def _with_names(
-    own: Callable[[Object], dict[str, str]] | None, *, namespaced: bool
-) -> Callable[[Object], dict[str, str]]:
-    def fields(obj: Object) -> dict[str, str]:
-        found = {"metadata.name": obj["metadata"]["name"]}
-        if namespaced:
-            found["metadata.namespace"] = obj["metadata"].get("namespace", "")
-        if own is not None:
-            found |= own(obj)
-        return found
-
-    return fields
+        metadata.restore(obj["metadata"], old["metadata"], metadata.USERS)

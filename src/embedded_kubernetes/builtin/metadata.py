@@ -46,10 +46,20 @@ def carry_over(obj: Object, old: Object) -> None:
     for field in _KEPT:
         if field in stored:
             metadata[field] = stored[field]
-    if "generation" in stored:
-        metadata["generation"] = stored["generation"]
-    else:
-        metadata.pop("generation", None)
+    restore(metadata, stored, ("generation",))
+
+
+#: What users say of an object besides its name.
+USERS = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+def restore(obj: Object, old: Object, fields: tuple[str, ...]) -> None:
+    """Give fields back what they were, or take them out if they were not there."""
+    for field in fields:
+        if field in old:
+            obj[field] = old[field]
+        else:
+            obj.pop(field, None)
 
 
 def raise_generation(obj: Object) -> None:

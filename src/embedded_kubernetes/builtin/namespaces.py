@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..errors import Cause
-from ..resource import Object, Subresource
+from ..resource import Object
 from . import names
 from .causes import invalid
-from .kind import builtin
+from .kind import Logic
 
 _LABEL = "kubernetes.io/metadata.name"
 
@@ -15,10 +15,6 @@ def _default(namespace: Object) -> None:
     metadata = namespace["metadata"]
     if name := metadata.get("name"):
         metadata["labels"] = {**(metadata.get("labels") or {}), _LABEL: name}
-    namespace.setdefault("spec", {})
-    status = namespace.setdefault("status", {})
-    if not status.get("phase"):
-        status["phase"] = "Active"
 
 
 def _on_create(namespace: Object) -> None:
@@ -58,30 +54,8 @@ def _check_status(namespace: Object, old: Object) -> list[Cause]:
     return []
 
 
-def _fields(namespace: Object) -> dict[str, str]:
-    return {
-        "name": namespace["metadata"]["name"],
-        "status.phase": (namespace.get("status") or {}).get("phase", ""),
-    }
-
-
-NAMESPACES = builtin(
-    group="",
-    version="v1",
-    kind="Namespace",
-    plural="namespaces",
-    namespaced=False,
-    short_names=("ns",),
-    verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
-    name_rule=names.label,
-    default=_default,
-    check=_check,
-    on_create=_on_create,
-    on_update=_on_update,
-    status=True,
-    first_status={"phase": "Active"},
-    check_status=_check_status,
-    field_names=("name", "status.phase"),
-    fields=_fields,
-    subresources=(Subresource("finalize", "Namespace", ("update",)),),
-)
+LOGIC = {
+    ("", "Namespace"): Logic(
+        default=_default, check=_check, on_create=_on_create, on_update=_on_update, check_status=_check_status
+    )
+}

@@ -7,7 +7,7 @@ from ..resource import Object
 from . import names
 from .amounts import check_amount
 from .causes import duplicate, forbidden, invalid
-from .kind import builtin
+from .kind import Logic
 from .placement import check_taints
 
 
@@ -87,21 +87,4 @@ def _check_update(node: Object, old: Object) -> list[Cause]:
     return causes
 
 
-def _fields(node: Object) -> dict[str, str]:
-    return {"spec.unschedulable": "true" if (node.get("spec") or {}).get("unschedulable") else "false"}
-
-
-NODES = builtin(
-    group="",
-    version="v1",
-    kind="Node",
-    plural="nodes",
-    namespaced=False,
-    short_names=("no",),
-    default=_default,
-    check=_check,
-    status=True,
-    check_status=_check_update,
-    field_names=("spec.unschedulable",),
-    fields=_fields,
-)
+LOGIC = {("", "Node"): Logic(default=_default, check=_check, check_status=_check_update)}

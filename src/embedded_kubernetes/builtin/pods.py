@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Subresource
+from ..resource import Object, Resource
 from .causes import forbidden
-from .kind import builtin
-from .metadata import carry_over, check, check_update, raise_generation
+from .kind import Logic
+from .metadata import USERS, carry_over, check, check_update, raise_generation, restore
 from .placement import merge_label_keys
 from .pod_defaults import default_pod
 from .pod_resize import check_resize, resized
@@ -56,11 +56,7 @@ def _prepare_update(pod: Object, old: Object, subresource: str) -> None:
     carry_over(pod, old)
     if subresource == "status":
         pod["spec"] = old["spec"]
-        owners = old["metadata"].get("ownerReferences")
-        if owners is not None:
-            pod["metadata"]["ownerReferences"] = owners
-        else:
-            pod["metadata"].pop("ownerReferences", None)
+        restore(pod["metadata"], old["metadata"], ("ownerReferences",))
         status, before = pod.setdefault("status", {}), old.get("status") or {}
         for field in ("qosClass", "observedGeneration"):
             if not status.get(field) and field in before:
@@ -75,11 +71,7 @@ def _prepare_update(pod: Object, old: Object, subresource: str) -> None:
             pod["spec"]["ephemeralContainers"] = added
     if subresource == "resize":
         pod["spec"] = resized(pod.get("spec") or {}, old["spec"])
-        for field in ("labels", "annotations", "finalizers", "ownerReferences"):
-            if field in old["metadata"]:
-                pod["metadata"][field] = old["metadata"][field]
-            else:
-                pod["metadata"].pop(field, None)
+        restore(pod["metadata"], old["metadata"], USERS)
     pod["status"] = old["status"]
     spec, before = pod["spec"], old["spec"]
     for field in ("priority", "preemptionPolicy"):
@@ -186,38 +178,21 @@ def effective_grace(pod: Object, seconds: int) -> int:
     return seconds if seconds >= 0 else 1
 
 
-_BASE = builtin(
-    group="",
-    version="v1",
-    kind="Pod",
-    plural="pods",
-    namespaced=True,
-    short_names=("po",),
-    categories=("all",),
-    status=True,
-    default=default_pod,
-    subresources=(
-        Subresource("binding", "Binding", ("create",)),
-        Subresource("ephemeralcontainers", "Pod", ("get", "patch", "update")),
-        Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
-        Subresource("resize", "Pod", ("get", "patch", "update")),
-    ),
-    returns_deleted=True,
-    grace=grace,
-)
+def _direct(resource: Resource) -> Resource:
+    """Pods are written far more often than all else together, so their rules are not composed but direct."""
+    return replace(
+        resource,
+        default=default_pod,
+        prepare_create=_prepare_create,
+        prepare_update=_prepare_update,
+        validate=_validate,
+        validate_below={
+            "status": _validate_status,
+            "ephemeralcontainers": _validate_ephemeral,
+            "resize": _validate_resize,
+        },
+        fields=_fields,
+    )
 
 
-#: Pods are written far more often than all else together, so their rules are not composed but direct.
-PODS = replace(
-    _BASE,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    validate=_validate,
-    validate_below={
-        "status": _validate_status,
-        "ephemeralcontainers": _validate_ephemeral,
-        "resize": _validate_resize,
-    },
-    field_names=("metadata.name", "metadata.namespace", *_FIELDS),
-    fields=_fields,
-)
+LOGIC = {("", "Pod"): Logic(field_names=_FIELDS, grace=grace, direct=_direct)}

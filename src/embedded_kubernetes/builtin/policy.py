@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Resource
+from ..resource import Object
 from .causes import check_not_negative, invalid, unsupported
-from .kind import builtin
+from .kind import Logic
 from .selectors import check_label_selector
 
 _PERCENT = re.compile(r"[0-9]+%")
@@ -55,19 +55,4 @@ def _check_status(budget: Object, old: Object) -> list[Cause]:
     return causes
 
 
-BUDGETS = builtin(
-    group="policy",
-    version="v1",
-    kind="PodDisruptionBudget",
-    rechecks="neither",
-    plural="poddisruptionbudgets",
-    namespaced=True,
-    short_names=("pdb",),
-    check=_check,
-    generation=True,
-    status=True,
-    first_status={"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
-    check_status=_check_status,
-)
-
-POLICY: tuple[Resource, ...] = (BUDGETS,)
+LOGIC = {("policy", "PodDisruptionBudget"): Logic(check=_check, check_status=_check_status)}

@@ -11,11 +11,11 @@ from typing import Any
 
 from ..errors import ApiError, Cause
 from ..errors import forbidden as refused
-from ..resource import Object, Resource
+from ..resource import Object
 from . import names
 from .amounts import check_amount
 from .causes import duplicate, immutable, invalid
-from .kind import builtin
+from .kind import Logic
 from .metadata import check_labels
 from .placement import check_tolerations
 
@@ -133,13 +133,4 @@ def covers(wide: Toleration, narrow: Toleration) -> bool:
     )
 
 
-RUNTIME_CLASSES = builtin(
-    group="node.k8s.io",
-    version="v1",
-    kind="RuntimeClass",
-    plural="runtimeclasses",
-    namespaced=False,
-    check=_check,
-)
-
-RUNTIME: tuple[Resource, ...] = (RUNTIME_CLASSES,)
+LOGIC = {("node.k8s.io", "RuntimeClass"): Logic(check=_check)}

@@ -10,11 +10,11 @@ from typing import Any
 from zlib import crc32
 
 from ..errors import Cause
-from ..resource import Object, Resource
+from ..resource import Object
 from . import names
 from .causes import check_one_of, check_range, duplicate, immutable, invalid, required
 from .containers import check_port
-from .kind import builtin
+from .kind import Logic
 from .metadata import check_labels
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -23,19 +23,14 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def _default_service(service: Object) -> None:
-    spec = service.setdefault("spec", {})
-    if not spec.get("sessionAffinity"):
-        spec["sessionAffinity"] = "None"
+    spec = service["spec"]
     if spec["sessionAffinity"] == "ClientIP":
         config = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
         config.setdefault("timeoutSeconds", 10800)
     else:
         spec.pop("sessionAffinityConfig", None)
-    kind = spec.get("type") or "ClusterIP"
-    spec["type"] = kind
+    kind = spec["type"]
     for port in spec.get("ports") or ():
-        if not port.get("protocol"):
-            port["protocol"] = "TCP"
         if port.get("targetPort") in (None, 0, "") and "port" in port:
             port["targetPort"] = port["port"]
     if kind != "ExternalName":
@@ -44,7 +39,6 @@ def _default_service(service: Object) -> None:
         spec["externalTrafficPolicy"] = "Cluster"
     if kind == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
-    service.setdefault("status", {}).setdefault("loadBalancer", {})
 
 
 def _allocate(service: Object) -> None:
@@ -123,63 +117,8 @@ def _check_service(service: Object, old: Object | None) -> list[Cause]:
     return causes
 
 
-def _service_fields(service: Object) -> dict[str, str]:
-    spec = service.get("spec") or {}
-    return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
-
-
-def _default_endpoints(endpoints: Object) -> None:
-    for subset in endpoints.get("subsets") or ():
-        for port in subset.get("ports") or ():
-            if not port.get("protocol"):
-                port["protocol"] = "TCP"
-
-
-def _check_endpoints(endpoints: Object, old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
-    for index, subset in enumerate(endpoints.get("subsets") or ()):
-        at = f"subsets[{index}]"
-        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-            causes.append(required(at, "must specify `addresses` or `notReadyAddresses`"))
-        for field in ("addresses", "notReadyAddresses"):
-            for place, address in enumerate(subset.get(field) or ()):
-                ip = address.get("ip", "")
-                causes += [invalid(f"{at}.{field}[{place}].ip", ip, problem) for problem in names.ip(ip)]
-        for place, port in enumerate(subset.get("ports") or ()):
-            causes += check_range(f"{at}.ports[{place}].port", port.get("port", 0), low=1, high=65535)
-            causes += check_one_of(f"{at}.ports[{place}].protocol", port.get("protocol"), _PROTOCOLS)
-    return causes
-
-
-SERVICES: tuple[Resource, ...] = (
-    builtin(
-        group="",
-        version="v1",
-        kind="Service",
-        plural="services",
-        namespaced=True,
-        short_names=("svc",),
-        categories=("all",),
-        name_rule=names.label_1035,
-        default=_default_service,
-        check=_check_service,
-        on_create=_allocate,
-        on_update=_update,
-        status=True,
-        first_status={"loadBalancer": {}},
-        field_names=("spec.clusterIP", "spec.type"),
-        fields=_service_fields,
-        returns_deleted=True,
-    ),
-    builtin(
-        group="",
-        version="v1",
-        kind="Endpoints",
-        plural="endpoints",
-        singular="endpoints",
-        namespaced=True,
-        short_names=("ep",),
-        default=_default_endpoints,
-        check=_check_endpoints,
-    ),
-)
+LOGIC = {
+    ("", "Service"): Logic(
+        default=_default_service, check=_check_service, on_create=_allocate, on_update=_update
+    )
+}

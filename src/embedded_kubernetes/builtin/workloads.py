@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import Cause
-from ..resource import Object, Resource, Subresource
+from ..resource import Object
 from .causes import (
     check_not_negative,
     check_one_of,
@@ -22,7 +22,7 @@ from .causes import (
     required,
 )
 from .eviction import matches
-from .kind import builtin
+from .kind import Check, Logic
 from .metadata import check_annotations, check_labels
 from .pod_defaults import default_pod_spec
 from .pod_spec import check_pod_spec
@@ -32,70 +32,18 @@ from .selectors import check_label_selector
 Spec = dict[str, Any]
 
 
-def _default_template(spec: Spec) -> None:
-    template = spec.setdefault("template", {})
-    template.setdefault("metadata", {})
-    default_pod_spec(template.setdefault("spec", {}))
-
-
-def _rolling(spec: Spec, field: str, defaults: dict[str, Any]) -> None:
-    strategy = spec.setdefault(field, {})
-    if not strategy.get("type"):
-        strategy["type"] = "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        for name, value in defaults.items():
-            rolling.setdefault(name, value)
-
-
-def _default_deployment(obj: Object) -> None:
-    spec = obj.setdefault("spec", {})
-    _default_template(spec)
-    spec.setdefault("replicas", 1)
-    _rolling(spec, "strategy", {"maxUnavailable": "25%", "maxSurge": "25%"})
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-
-
-def _default_replica_set(obj: Object) -> None:
-    spec = obj.setdefault("spec", {})
-    _default_template(spec)
-    spec.setdefault("replicas", 1)
-
-
-def _default_daemon_set(obj: Object) -> None:
-    spec = obj.setdefault("spec", {})
-    _default_template(spec)
-    _rolling(spec, "updateStrategy", {"maxUnavailable": 1, "maxSurge": 0})
-    spec.setdefault("revisionHistoryLimit", 10)
-
-
-def _default_stateful_set(obj: Object) -> None:
-    spec = obj.setdefault("spec", {})
-    _default_template(spec)
-    spec.setdefault("replicas", 1)
-    if not spec.get("podManagementPolicy"):
-        spec["podManagementPolicy"] = "OrderedReady"
-    _rolling(spec, "updateStrategy", {"partition": 0})
-    spec.setdefault("revisionHistoryLimit", 10)
-    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-    for field in ("whenDeleted", "whenScaled"):
-        if not retention.get(field):
-            retention[field] = "Retain"
-    for claim in spec.get("volumeClaimTemplates") or ():
-        claim.setdefault("kind", "PersistentVolumeClaim")
-        claim.setdefault("apiVersion", "v1")
-        claim.setdefault("metadata", {})
-        claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-        claim["spec"].setdefault("resources", {})
-        claim.setdefault("status", {}).setdefault("phase", "Pending")
+def _default(obj: Object, strategy: str = "", rolling: dict[str, Any] | None = None) -> None:
+    """A pod template's defaults, and those of a rolling update under the field `strategy`."""
+    spec = obj["spec"]
+    default_pod_spec(spec["template"]["spec"])
+    if rolling is not None and spec[strategy]["type"] == "RollingUpdate":
+        spec[strategy]["rollingUpdate"] = {**rolling, **(spec[strategy].get("rollingUpdate") or {})}
 
 
 def _default_replication_controller(obj: Object) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
+    spec = obj["spec"]
     if spec.get("template") is not None:
-        _default_template(spec)
+        default_pod_spec(spec["template"]["spec"])
         labels = spec["template"]["metadata"].get("labels")
         if labels:
             if not spec.get("selector"):
@@ -248,118 +196,32 @@ def _check_replication_controller(obj: Object, old: Object | None) -> list[Cause
     return causes + check_template(template, "spec.template", deadline=False)
 
 
-def _default_pod_template(obj: Object) -> None:
-    template = obj.setdefault("template", {})
-    template.setdefault("metadata", {})
-    default_pod_spec(template.setdefault("spec", {}))
-
-
 def _check_pod_template(obj: Object, old: Object | None) -> list[Cause]:
     return check_template(obj.get("template") or {}, "template", restart=())
 
 
-def _check_revision(revision: Object, old: Object | None) -> list[Cause]:
-    number, data = revision.get("revision", 0), revision.get("data")
-    causes = check_not_negative("revision", number)
-    if data is None:
-        causes.append(required("data", "data is mandatory"))
-    if old is not None and data != old.get("data"):
-        causes.append(immutable("data", data))
-    return causes
+def _fixed(check: Callable[[Spec], list[Cause]]) -> Check:
+    return partial(_with_fixed_selector, check)
 
 
-def _replica_set_fields(obj: Object) -> dict[str, str]:
-    return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
-
-
-_SCALABLE = (Subresource("scale", "Scale", ("get", "patch", "update"), "autoscaling", "v1"),)
-
-_apps = partial(
-    builtin, group="apps", version="v1", namespaced=True, categories=("all",), generation=True, status=True
-)
-
-WORKLOADS: tuple[Resource, ...] = (
-    _apps(
-        kind="Deployment",
-        rechecks="change",
-        plural="deployments",
-        short_names=("deploy",),
-        subresources=_SCALABLE,
-        default=_default_deployment,
-        check=partial(_with_fixed_selector, _check_deployment),
-        first_status={},
+LOGIC = {
+    ("apps", "Deployment"): Logic(
+        default=partial(_default, strategy="strategy", rolling={"maxUnavailable": "25%", "maxSurge": "25%"}),
+        check=_fixed(_check_deployment),
     ),
-    _apps(
-        kind="ReplicaSet",
-        rechecks="change",
-        plural="replicasets",
-        short_names=("rs",),
-        subresources=_SCALABLE,
-        default=_default_replica_set,
-        check=partial(_with_fixed_selector, _check_replica_set),
-        first_status={"replicas": 0},
-        field_names=("status.replicas",),
-        fields=_replica_set_fields,
-    ),
-    _apps(
-        kind="StatefulSet",
-        rechecks="change",
-        plural="statefulsets",
-        short_names=("sts",),
-        subresources=_SCALABLE,
-        default=_default_stateful_set,
+    ("apps", "ReplicaSet"): Logic(default=_default, check=_fixed(_check_replica_set)),
+    ("apps", "StatefulSet"): Logic(
+        default=partial(_default, strategy="updateStrategy", rolling={"partition": 0}),
         check=_check_stateful_set,
-        first_status={"replicas": 0, "availableReplicas": 0},
     ),
-    _apps(
-        kind="DaemonSet",
-        plural="daemonsets",
-        short_names=("ds",),
-        default=_default_daemon_set,
-        check=partial(_with_fixed_selector, _check_daemon_set),
-        first_status={
-            "currentNumberScheduled": 0,
-            "numberMisscheduled": 0,
-            "desiredNumberScheduled": 0,
-            "numberReady": 0,
-        },
+    ("apps", "DaemonSet"): Logic(
+        default=partial(_default, strategy="updateStrategy", rolling={"maxUnavailable": 1, "maxSurge": 0}),
+        check=_fixed(_check_daemon_set),
     ),
-    builtin(
-        group="apps",
-        version="v1",
-        kind="ControllerRevision",
-        plural="controllerrevisions",
-        namespaced=True,
-        check=_check_revision,
+    ("", "ReplicationController"): Logic(
+        default=_default_replication_controller, check=_check_replication_controller
     ),
-    builtin(
-        group="",
-        version="v1",
-        kind="ReplicationController",
-        plural="replicationcontrollers",
-        namespaced=True,
-        short_names=("rc",),
-        categories=("all",),
-        subresources=_SCALABLE,
-        default=_default_replication_controller,
-        check=_check_replication_controller,
-        generation=True,
-        status=True,
-        first_status={"replicas": 0},
-        field_names=("status.replicas",),
-        fields=_replica_set_fields,
+    ("", "PodTemplate"): Logic(
+        default=lambda obj: default_pod_spec(obj["template"]["spec"]), check=_check_pod_template
     ),
-    builtin(
-        group="",
-        version="v1",
-        kind="PodTemplate",
-        rechecks="change",
-        plural="podtemplates",
-        namespaced=True,
-        default=_default_pod_template,
-        check=_check_pod_template,
-        generation=True,
-        counted=("template",),
-        returns_deleted=True,
-    ),
-)
+}

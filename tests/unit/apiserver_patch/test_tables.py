@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes import tables
-from embedded_kubernetes.printing import documented, human_duration
+from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
-from embedded_kubernetes.table_kinds import PRINTERS
 from tests.needed import recorded
 
 from .kinds import NODES, NOW, PODS, RESOURCES, pod, widget, widgets
@@ -162,9 +161,9 @@ def test_every_kinds_row_has_a_cell_a_column_even_of_a_bare_object() -> None:
 
 
 def test_every_described_column_names_a_field_that_exists() -> None:
-    for printer in PRINTERS.values():
-        for column in printer.columns:
-            documented(column.description)
+    for resource in RESOURCES.values():
+        for column in tables.columns_of(resource):
+            tables.documented(column.description)
             assert column.type in ("string", "integer", "boolean", "date")
 
 

@@ -4,25 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .printing import AGE, NAME, NONE, Column, Printer, age, created
+from .printing import NONE, age
 from .resource import Object
-
-_COLUMNS = (
-    NAME,
-    Column("Ready", "string", "The aggregate readiness state of this pod for accepting traffic."),
-    Column("Status", "string", "The aggregate status of the containers in this pod."),
-    Column(
-        "Restarts",
-        "string",
-        "The number of times the containers in this pod have been restarted and when the last container in this "
-        "pod has restarted.",
-    ),
-    AGE,
-    Column("IP", "string", "@core.v1.PodStatus.podIP", 1),
-    Column("Node", "string", "@core.v1.PodSpec.nodeName", 1),
-    Column("Nominated Node", "string", "@core.v1.PodStatus.nominatedNodeName", 1),
-    Column("Readiness Gates", "string", "@core.v1.PodSpec.readinessGates", 1),
-)
 
 _FINISHED = {
     "Succeeded": ("Succeeded", "The pod has completed successfully."),
@@ -40,7 +23,7 @@ class _Restarts(NamedTuple):
         return _Restarts(self.times + status.get("restartCount", 0), max(self.last, finished))
 
 
-def _row(pod: Object, now: str) -> tuple[list[Any], list[Object]]:
+def pod_row(pod: Object, now: str) -> tuple[list[Any], list[Object]]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     reason, ready, total, restarts = _summary(spec, status)
     if "deletionTimestamp" in pod["metadata"]:
@@ -57,7 +40,7 @@ def _row(pod: Object, now: str) -> tuple[list[Any], list[Object]]:
         f"{ready}/{total}",
         reason,
         restarted,
-        created(pod, now),
+        age(pod["metadata"].get("creationTimestamp"), now),
         ips[0].get("ip") or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -146,6 +129,3 @@ def _gates(spec: Object, status: Object) -> str:
     if not gates:
         return NONE
     return f"{sum(_true(gate.get('conditionType', ''), status) for gate in gates)}/{len(gates)}"
-
-
-PODS = Printer(_COLUMNS, _row)
