@@ -13,13 +13,11 @@ from agent_scheduler.cli import controllers as controlling
 from agent_scheduler.cli import shards as shardmap
 from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS
-from agent_scheduler.config.foreign import FOREIGN
-from agent_scheduler.config.kube_flags import REFUSED, TRANSLATED
+from agent_scheduler.config.kube_scheduler import FOREIGN, REFUSED, TRANSLATED
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.reload import CHANGEABLE
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration, Plugins
-from agent_scheduler.config.sharding import load_sharding
-from agent_scheduler.config.sharding_schema import ShardingFile
+from agent_scheduler.config.sharding import ShardingFile, load_sharding
 from agent_scheduler.engine.framework import args
 from agent_scheduler.engine.shards.settings import POLICIES
 from agent_scheduler.telemetry.metrics import Metrics
@@ -84,6 +82,8 @@ def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
     paths: set[str] = set()
     for key, kind in fields(cls).items():
         path = f"{at}.{key}" if at else key
+        if isinstance(kind, msgspec.inspect.Metadata):
+            kind = kind.type
         if isinstance(kind, msgspec.inspect.VarTupleType):
             path, kind = f"{path}[]", kind.item_type
         if isinstance(kind, msgspec.inspect.StructType):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import inspect as schema
@@ -30,10 +30,6 @@ def silent(path: Path, message: str) -> None:
     """A `Warn` for those who were warned before."""
 
 
-def _never(value: object) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
     """A key that files of others have in the place of a struct, which has none of that name."""
@@ -42,7 +38,7 @@ class ForeignKey:
     #: Refused, because leaving it out would change what happens; otherwise read with a warning.
     refused: bool = False
     #: Values that ask for what happens anyway: nothing is said of these.
-    harmless: Callable[[object], bool] = _never
+    harmless: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +52,15 @@ class Reading:
 _PLAIN = Reading()
 
 
+class Setting(NamedTuple):
+    """One setting: the section that has it, where it is in the whole, its type and its default."""
+
+    section: type[msgspec.Struct]
+    path: tuple[str, ...]
+    kind: schema.Type
+    default: object
+
+
 @cache
 def _shape(cls: type[msgspec.Struct]) -> schema.StructType:
     shape = schema.type_info(cls)
@@ -66,6 +71,23 @@ def _shape(cls: type[msgspec.Struct]) -> schema.StructType:
 def fields(cls: type[msgspec.Struct]) -> Mapping[str, schema.Type]:
     """The keys that `cls` has in a file, with their types."""
     return {field.encode_name: field.type for field in _shape(cls).fields}
+
+
+def extra(kind: schema.Type) -> Mapping[str, Any]:
+    """What is noted beside a type (`Meta.extra`)."""
+    if isinstance(kind, schema.UnionType):
+        return next(extra(other) for other in kind.types if not isinstance(other, schema.NoneType))
+    return kind.extra or {} if isinstance(kind, schema.Metadata) else {}
+
+
+def settings(cls: type[msgspec.Struct], at: tuple[str, ...] = ()) -> Iterator[Setting]:
+    """Every setting of `cls` and of its sections; a list is one setting."""
+    for each in _shape(cls).fields:
+        path, bare = (*at, each.encode_name), _bare(each.type)
+        if isinstance(bare, schema.StructType):
+            yield from settings(bare.cls, path)
+        else:
+            yield Setting(cls, path, each.type, each.default)
 
 
 def decode(
@@ -98,7 +120,7 @@ def parse_scalar(text: str, kind: schema.Type) -> object:
             return {"true": True, "false": False}.get(text.lower(), text)
         case schema.IntType():
             return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else text
-        case schema.FloatType() if not _extra(kind).get("duration"):
+        case schema.FloatType() if not extra(kind).get("duration"):
             try:
                 return float(text)
             except ValueError:
@@ -111,7 +133,7 @@ def encode(value: object, kind: schema.Type | None = None) -> Any:
     if isinstance(value, msgspec.Struct):
         shape = _shape(type(value))
         return {field.encode_name: encode(getattr(value, field.name), field.type) for field in shape.fields}
-    if kind is not None and _extra(kind).get("duration") and isinstance(value, float):
+    if kind is not None and extra(kind).get("duration") and isinstance(value, float):
         return format_duration(value)
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
@@ -135,12 +157,6 @@ def suggest(word: str, allowed: Iterable[str]) -> str:
     return f"{hint}allowed: {', '.join(names)}"
 
 
-def _extra(kind: schema.Type) -> Mapping[str, Any]:
-    if isinstance(kind, schema.UnionType):
-        return next(_extra(other) for other in kind.types if not isinstance(other, schema.NoneType))
-    return kind.extra or {} if isinstance(kind, schema.Metadata) else {}
-
-
 def _bare(kind: schema.Type) -> schema.Type:
     """Without annotations and without the alternative of null."""
     if isinstance(kind, schema.Metadata):
@@ -151,8 +167,7 @@ def _bare(kind: schema.Type) -> schema.Type:
 
 
 def _decode(value: object, kind: schema.Type, path: Path, reading: Reading) -> Any:
-    extra = _extra(kind)
-    if extra.get("duration"):
+    if extra(kind).get("duration"):
         return _duration(value, path)
     bare = _bare(kind)
     match bare:
@@ -181,7 +196,7 @@ def _decode(value: object, kind: schema.Type, path: Path, reading: Reading) -> A
                 raise Invalid(path, f"found {found(value)}; allowed: true, false")
             return value
         case schema.StrType():
-            return _string(value, bare, path, extra)
+            return _string(value, bare, path, extra(kind))
         case schema.IntType() | schema.FloatType():
             return _number(value, bare, path)
         case schema.AnyType():
@@ -232,7 +247,7 @@ def _object(keys: Iterable[str]) -> str:
 
 
 def _take_foreign(key: ForeignKey, value: object, path: Path, reading: Reading) -> None:
-    if value is None or key.harmless(value):
+    if value is None or any(value == each and type(value) is type(each) for each in key.harmless):
         return
     if key.refused:
         raise Invalid(path, key.reason)
@@ -249,13 +264,13 @@ def _duration(value: object, path: Path) -> float:
     raise Invalid(path, f"found {found(value)}; allowed: a duration such as 500ms, 15s or 5m{hint}")
 
 
-def _string(value: object, kind: schema.StrType, path: Path, extra: Mapping[str, Any]) -> str:
+def _string(value: object, kind: schema.StrType, path: Path, noted: Mapping[str, Any]) -> str:
     if not isinstance(value, str):
         raise Invalid(path, f"found {found(value)}; allowed: a string")
     if kind.pattern and not re.search(kind.pattern, value):
-        raise Invalid(path, f"found {found(value)}; allowed: {extra.get('allowed', kind.pattern)}")
+        raise Invalid(path, f"found {found(value)}; allowed: {noted.get('allowed', kind.pattern)}")
     if kind.min_length and len(value) < kind.min_length:
-        raise Invalid(path, f"found {found(value)}; allowed: {extra.get('allowed', 'a text')}")
+        raise Invalid(path, f"found {found(value)}; allowed: {noted.get('allowed', 'a text')}")
     return value
 
 
@@ -288,4 +303,4 @@ def _allowed(kind: schema.Type) -> str:
             return f"{noun} above {number.gt}" if number.gt is not None else noun
         case schema.VarTupleType() | schema.ListType():
             return "a list"
-    return str(_extra(kind).get("allowed", "a string"))
+    return str(extra(kind).get("allowed", "a string"))

@@ -20,9 +20,8 @@ from agent_scheduler.config.codec import Reading, Warn, decode, encode, suggest
 from agent_scheduler.config.document import Document, text_of
 from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
 from agent_scheduler.config.flags import Flag
-from agent_scheduler.config.foreign import BRING_YOUR_FILE, FOREIGN, KUBE_API_GROUP
-from agent_scheduler.config.kube_flags import refuse
-from agent_scheduler.config.kube_flags import translated as translated_flags
+from agent_scheduler.config.kube_scheduler import BRING_YOUR_FILE, FOREIGN, KUBE_API_GROUP, refuse
+from agent_scheduler.config.kube_scheduler import translated as translated_flags
 from agent_scheduler.config.namespace import FALLBACK, NAMESPACE_FILE, own_namespace
 from agent_scheduler.config.schema import (
     API_VERSION,

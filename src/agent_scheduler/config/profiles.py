@@ -10,7 +10,7 @@ from msgspec.structs import fields
 from agent_scheduler.config import discovery
 from agent_scheduler.config.codec import Warn, decode, silent, suggest
 from agent_scheduler.config.errors import Invalid, Path, found
-from agent_scheduler.config.foreign import KUBE_API_GROUP
+from agent_scheduler.config.kube_scheduler import KUBE_API_GROUP
 from agent_scheduler.config.schema import Configuration, PluginConfig, Plugins, ProfileConfig
 from agent_scheduler.config.schema import PluginSet as Chosen
 from agent_scheduler.engine.framework.args import PluginArgs

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
+from agent_scheduler.config.codec import extra, settings
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import Source, to_dict
 from agent_scheduler.config.schema import Configuration
@@ -21,23 +22,7 @@ LOOK_EVERY = 2.0
 
 #: Settings that take effect while the process runs, with all that is below them. Every other needs a restart.
 CHANGEABLE = frozenset(
-    {
-        "profiles",
-        "podInitialBackoffSeconds",
-        "podMaxBackoffSeconds",
-        "podMaxInUnschedulablePodsDuration",
-        "candidateNodeCount",
-        "conflictPolicy",
-        "maxUrgentRetries",
-        "clientConnection.qps",
-        "clientConnection.burst",
-        "statusWrites.qps",
-        "statusWrites.burst",
-        "events.qps",
-        "events.burst",
-        "shutdownGracePeriod",
-        "logging.level",
-    }
+    ".".join(setting.path) for setting in settings(Configuration) if extra(setting.kind).get("live")
 )
 
 

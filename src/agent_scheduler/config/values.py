@@ -12,6 +12,15 @@ Rate = Annotated[float, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Name = Annotated[str, Meta(pattern=r"^\S+$", extra={"allowed": "a name without spaces"})]
 
+#: A setting that takes effect while the process runs, with all that is below it. Every other needs a restart.
+LIVE = Meta(extra={"live": True})
+
+
+def flag(names: str | tuple[str, ...], text: str, metavar: str = "N") -> Meta:
+    """The flag that overrides a setting, its first name the one that errors use. `text` is its help, to which the
+    default is added unless it says it."""
+    return Meta(extra={"flag": ((names,) if isinstance(names, str) else names, text, metavar)})
+
 
 class Section(Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of all sections."""

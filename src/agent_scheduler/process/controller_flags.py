@@ -131,7 +131,7 @@ def _enabled(lists: list[str]) -> tuple[str, ...]:
 
 
 def _section(values: Mapping[Flag, object], section: type[SectionT], defaults: Mapping[str, Any]) -> SectionT:
-    said = {flag.key: value for flag, value in values.items() if flag.section is section}
+    said = {flag.path[-1]: value for flag, value in values.items() if flag.setting.section is section}
     return decode({**defaults, **said}, section)
 
 

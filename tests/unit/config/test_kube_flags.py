@@ -11,7 +11,7 @@ import pytest
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
-from agent_scheduler.config.kube_flags import REFUSED
+from agent_scheduler.config.kube_scheduler import REFUSED
 from agent_scheduler.config.load import load
 from agent_scheduler.config.schema import Configuration
 
