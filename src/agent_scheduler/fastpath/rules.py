@@ -9,7 +9,6 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
-from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.shards.membership import Membership, ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 
@@ -58,11 +57,3 @@ class Rules:
         return tuple(
             {name: ClassViews(profile, snapshot) for name, profile in each.items()} for each in chosen
         )
-
-
-def backoff(settings: FastPathSettings) -> BackoffSettings:
-    return BackoffSettings(
-        initial=settings.initial_backoff,
-        maximum=settings.max_backoff,
-        pop_from_backoff=settings.pop_from_backoff,
-    )

@@ -23,7 +23,6 @@ from agent_scheduler.kube.transport import Transport
 from .checking import SelfCheck
 from .deciding import build_explainer, build_preemption, build_workers
 from .observer import FastPathObserver
-from .rules import backoff
 from .settings import FastPathSettings
 from .state import build_state
 from .watching import Watching, build_shard
@@ -114,9 +113,7 @@ class FastPath:
         self.queue.reconfigure(
             hint_maps=hint_maps,
             pre_enqueue=pre_enqueue,
-            backoff=backoff(settings),
-            max_in_unschedulable=settings.max_in_unschedulable,
-            max_urgent_retries=settings.max_urgent_retries,
+            **settings.queue_rules,
         )
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)

@@ -20,7 +20,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 
 from .feed import Feed
-from .rules import Rules, backoff
+from .rules import Rules
 from .settings import FastPathSettings
 
 
@@ -67,9 +67,7 @@ def build_state(
         clock=timing.clock,
         hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
         pre_enqueue=rules.pre_enqueue(rules.profiles),
-        backoff=backoff(settings),
-        max_in_unschedulable=settings.max_in_unschedulable,
-        max_urgent_retries=settings.max_urgent_retries,
+        **settings.queue_rules,
         pre_queueing_hints=settings.pre_queueing_hints,
         on_ready=feed.wake,
         on_deadline=deadline_moved.set,
