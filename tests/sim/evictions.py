@@ -243,7 +243,7 @@ class Evictions:
             if claim.uid != bound.uid
             and claim.priority >= bound.priority
             and claim.uid not in placements
-            and nominator.node_of(claim.uid) == node_name
+            and nominator.nominated.get(claim.uid, "") == node_name
         ]
         if not kept:
             return

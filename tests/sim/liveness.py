@@ -382,7 +382,7 @@ def _check_preemption(world: World, process: Process) -> None:
     gated = {pod["metadata"]["uid"] for pod in waiting(world) if is_gated(world, pod)}
     left = {
         # Who waits behind a gate keeps what it was told until that opens.
-        "nominations": fast_path.queue.nominator._node_of.keys() - gated,
+        "nominations": fast_path.queue.nominator.nominated.keys() - gated,
         "gate": preemption._gate.shut_for,
         "leaving": preemption._unseen(),
         "under way": preemption._under_way,

@@ -34,7 +34,6 @@ from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, D
 from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.retry import Timing
 
-from .at_once import raising
 from .failure import FailureHandler, Messenger
 from .prebind import PreBind, Reserved, Unavailable
 from .result import ScheduleResult
@@ -98,7 +97,7 @@ class Binder:
         wake: Callable[[], None],
         failures: FailureHandler,
         messenger: Messenger,
-        calls: BindCalls,
+        binds: BindCalls,
         policy: ConflictPolicy,
         concurrency: int,
         adapts: bool = False,
@@ -113,8 +112,8 @@ class Binder:
         self._wake = wake
         self._failures = failures
         self._messenger = messenger
-        self._bind = calls.bind
-        self._begin = calls.begin_bind
+        self._bind = binds.bind
+        self._begin = binds.begin_bind
         self._policy = policy
         self._concurrency = concurrency
         self._adapts = adapts
@@ -125,6 +124,8 @@ class Binder:
         self._nominations = nominations
         self._prebind = prebind
         self._results: deque[ScheduleResult] = deque()
+        #: Whether results may be of an earlier turn of the event loop than the one in which they are judged.
+        self._have_waited = True
         #: Those accepted, with their nodes, whose bind is not under way.
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
         #: Binds under way. Invariant: nothing is accepted and waits while there are fewer than may be.
@@ -180,6 +181,8 @@ class Binder:
                     tasks.create_task(self._prebind.run(self._claims_ended, self._review_idle))
                 self.judge()
                 self.send()
+                # Results that ended have made room without a bind being sent.
+                self._wake()
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
@@ -187,33 +190,32 @@ class Binder:
     # ---- judging
 
     def judge(self) -> None:
-        """Settle all results that were submitted; without `run` they wait for it."""
+        """Settle all results that were submitted, in the turn of the event loop in which they were decided; without
+        `run` they wait for it."""
         if self._tasks is None:
+            self._have_waited = True
             return
         try:
             while self._results:
                 self._settle(self._results.popleft())
         except Exception as error:
-            self._tasks.create_task(raising(error))
+            self._tasks.create_task(_raising(error))
             return
+        self._have_waited = False
         self._check_idle()
-        # A result that ended here made room without a bind being sent.
-        self._wake()
 
     def _settle(self, result: ScheduleResult) -> None:
         """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
         entry, pod = result.entry, result.pod
         cluster = self._cluster
-        # Asked as the worker has: of the results that are judged together, those before this one have placed pods, and
-        # a result that came while nobody was in `run` has waited for other turns of the loop.
-        seen = cluster.pods.get(pod.uid)
-        if seen is None or not cluster.is_ours(seen):
-            cluster.queue.done(pod.uid)
-            return
-        if seen.cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
-            # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
-            # about it: the decision was about another class.
-            self._failures.outdated(entry)
+        is_as_decided = (
+            not self._have_waited
+            and cluster.ledger.sequence == result.placement.seen
+            and cluster.pods.get(pod.uid) is pod
+            # What is reserved for one pod with claims may change what they are to the next one.
+            and not result.cls.reserves
+        )
+        if not is_as_decided and not self._stands(result):
             return
         try:
             choice = self._choose(result)
@@ -228,12 +230,28 @@ class Binder:
             self._failures.outraced(entry, pod, started=result.started)
             return
         cluster.ledger.assume(pod, choice.candidate.row)
-        self._messenger.binding(pod)
+        if entry.attempts > 1:
+            # Only of an earlier attempt something may wait to be said.
+            self._messenger.binding(pod)
         if choice.reserved is not None and self._prebind is not None:
             self._idle.clear()
             self._prebind.start(result, choice.candidate.node_name, choice.reserved)
         else:
             self._accept(result, choice.candidate.node_name)
+
+    def _stands(self, result: ScheduleResult) -> bool:
+        """Whether the pod still waits and is of the class that was decided on. Else it is requeued, or dropped."""
+        entry, pod, cluster = result.entry, result.pod, self._cluster
+        seen = cluster.pods.get(pod.uid)
+        if seen is None or not cluster.is_ours(seen):
+            cluster.queue.done(pod.uid)
+            return False
+        if seen.cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
+            # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
+            # about it: the decision was about another class.
+            self._failures.outdated(entry)
+            return False
+        return True
 
     def _accept(self, result: ScheduleResult, node_name: str) -> None:
         self._idle.clear()
@@ -242,7 +260,7 @@ class Binder:
     def _choose(self, result: ScheduleResult) -> Choice | None:
         """The first candidate that is still good, and what was reserved there. The caller assumes it at once."""
         candidates: Sequence[Candidate] = result.placement.candidates
-        if self._cluster.queue.nominator:
+        if self._cluster.queue.nominator.nominated:
             candidates = self._free(result)
         filters: Sequence[CompiledFilter] | None = result.filters
         prebind = self._prebind if result.cls.reserves else None
@@ -346,7 +364,7 @@ class Binder:
                     self._finish(result, node_name, answer)
                 except Exception as error:
                     # Nobody awaits this call, so it is raised where it ends the run.
-                    self._tasks.create_task(raising(error))
+                    self._tasks.create_task(_raising(error))
         self._over(len(answers))
 
     async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
@@ -467,8 +485,14 @@ class Binder:
         queue.scheduled(entry)
         queue.done(pod.uid)
         self._observer.pod_scheduled(pod, node_name, result.started)
-        self._failures.history.scheduled(pod.uid, node_name, started=result.started)
+        if entry.attempts > 1:
+            self._failures.history.scheduled(pod.uid, node_name, started=result.started)
         self._messenger.scheduled(pod, node_name)
+
+
+async def _raising(error: Exception) -> None:
+    """For what was raised in a call that nobody awaits: as a task, it ends the group that it is in."""
+    raise error
 
 
 def _limit(concurrency: int, *, adapts: bool) -> AdaptiveConcurrency:

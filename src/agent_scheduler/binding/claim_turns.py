@@ -32,14 +32,6 @@ class Turns:
             turn = self._turns[key] = Turn(key, self._turns)
         return turn
 
-    def take_now(self, key: ClaimKey) -> Turn | None:
-        """The claim's turn, until `leave`; None if others have it."""
-        if key in self._turns:
-            return None
-        turn = self.of(key)
-        turn.take()
-        return turn
-
 
 class Turn:
     """One claim's writers, one at a time, in the order of their coming. Invariant: it is in the table as long as

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from agent_scheduler.cluster.changes import heard
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, pod_ref
@@ -24,7 +24,6 @@ from agent_scheduler.engine.dra.reservation import (
 )
 from agent_scheduler.engine.state.podclaims import ClaimKey, Demand, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
 
@@ -35,8 +34,7 @@ _TRIES: Final = 8
 
 
 class PatchCall(Protocol):
-    """Makes one change; `wanted` is asked before each request. `after`: how it has failed when it was begun. Never
-    raises for what network or server do."""
+    """Makes one change; `wanted` is asked before each request. Never raises for what network or server do."""
 
     async def __call__(
         self,
@@ -45,100 +43,40 @@ class PatchCall(Protocol):
         *,
         wanted: Callable[[], bool],
         strategic: bool = False,
-        after: Begun | None = None,
     ) -> Patched: ...
-
-
-class BeginCall(Protocol):
-    """Sends one change at once, if it can, and tells `ended` later: that it is made, or how the request failed. False:
-    nothing was sent."""
-
-    def __call__(
-        self, path: str, body: bytes, *, ended: Callable[[Patched | Begun], None], strategic: bool = False
-    ) -> bool: ...
-
-
-def _never(
-    path: str, body: bytes, *, ended: Callable[[Patched | Begun], None], strategic: bool = False
-) -> bool:
-    return False
-
-
-class FailedWrite(NamedTuple):
-    """A write that was sent, and what came of it."""
-
-    write: Write
-    begun: Begun
-
-
-class Halted(NamedTuple):
-    """How far the writes of a reservation have come: to which part of it, and of its claim to which version, if any
-    was made by them. `failed`: what they halted at, if it was not that nothing could be sent."""
-
-    part: int
-    version: str
-    failed: FailedWrite | None = None
 
 
 class ClaimWriter:
     """Writes claims, each by one of ours at a time: pods that share one would only refuse one another's writes."""
 
-    def __init__(self, claims: ResourceClaims, patch: PatchCall, begin: BeginCall = _never) -> None:
+    def __init__(self, claims: ResourceClaims, patch: PatchCall) -> None:
         self._devices = claims.devices
         self._changes = claims.changes
         self._patch = patch
-        self._begin = begin
         self._turns = Turns()
         #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
         self._open: set[str] = set()
 
-    def begin(
-        self,
-        reservation: Reservation,
-        *,
-        wanted: Callable[[], bool],
-        ended: Callable[[Halted | None], None],
-    ) -> bool:
-        """Writes as `write`, but at once and without a task, as far as all goes well. False: nothing was sent.
-
-        Else `ended` is told once, and never before this has returned: that all is written, or what `write` has to go on
-        from.
-        """
-        return _Begun(self, reservation, wanted, ended).begin()
-
-    async def write(
-        self, reservation: Reservation, *, wanted: Callable[[], bool], halted: Halted | None = None
-    ) -> str:
+    async def write(self, reservation: Reservation, *, wanted: Callable[[], bool]) -> str:
         """Give the reserved claims their allocations, and the pod its place among those that they are reserved for.
-        `halted`: how far `begin` has come.
 
         What went wrong; empty once all is written. `wanted` is asked before each request.
         """
-        for part in reservation.parts[0 if halted is None else halted.part :]:
+        for part in reservation.parts:
             async with self._turns.of(part.claim) as turn:
-                problem = await self._write(reservation, part, turn, wanted, halted)
+                problem = await self._write(reservation, part, turn, wanted)
             if problem:
                 return problem
-            halted = None
         return ""
 
     async def _write(
-        self,
-        reservation: Reservation,
-        part: Part,
-        turn: Turn,
-        wanted: Callable[[], bool],
-        halted: Halted | None,
+        self, reservation: Reservation, part: Part, turn: Turn, wanted: Callable[[], bool]
     ) -> str:
         failures = 0
-        failed: FailedWrite | None = None
-        if halted is not None:
-            turn.version, failed = turn.version or halted.version, halted.failed
         with self._changes.of((part.claim,)) as changed:
             while True:
                 changed.clear()
-                step = failed.write if failed is not None else self._due(reservation, part, turn)
-                after, failed = failed and failed.begun, None
+                step = due(reservation, part, self._devices, self._newer(part.claim, turn.version))
                 if step is Due.DONE:
                     return ""
                 if isinstance(step, Lost):
@@ -147,13 +85,15 @@ class ClaimWriter:
                 if isinstance(step, Write):
                     # A request that is put off may be overtaken meanwhile.
                     patched = await self._send(
-                        step, lambda: wanted() and not is_overtaken(reservation, part, self._devices), after
+                        step, lambda: wanted() and not is_overtaken(reservation, part, self._devices)
                     )
                     failure = patched.failure
                     if failure is None:
-                        if self._written(reservation, part, turn, step, patched):
-                            return ""
-                        continue
+                        turn.version = patched.resource_version
+                        if not step.status:
+                            continue
+                        self._devices.written(part.claim, reservation.pod.uid, turn.version)
+                        return ""
                     if patched.is_open:
                         self._open.add(reservation.pod.uid)
                 failures += failure is not None
@@ -168,18 +108,6 @@ class ClaimWriter:
                 if not wanted():
                     return "the pod no longer waits"
                 await heard(changed)
-
-    def _due(self, reservation: Reservation, part: Part, turn: Turn) -> Write | Due | Lost:
-        return due(reservation, part, self._devices, self._newer(part.claim, turn.version))
-
-    def _written(
-        self, reservation: Reservation, part: Part, turn: Turn, write: Write, patched: Patched
-    ) -> bool:
-        """The API server has one more write. Whether it was the last for its claim."""
-        turn.version = patched.resource_version
-        if write.status:
-            self._devices.written(part.claim, reservation.pod.uid, patched.resource_version)
-        return write.status
 
     def is_open(self, uid: str) -> bool:
         """Whether a write that was given up for the pod may still be carried out. Says so once."""
@@ -272,84 +200,13 @@ class ClaimWriter:
         claim = to_deallocate(demand, self._devices, pod_ref(pod))
         return None if claim is not None and claim.key in self._turns else claim
 
-    async def _send(self, write: Write, wanted: Callable[[], bool], after: Begun | None = None) -> Patched:
-        return await self._patch(
-            _path(write), write.body, wanted=wanted, strategic=write.strategic, after=after
-        )
+    async def _send(self, write: Write, wanted: Callable[[], bool]) -> Patched:
+        path = claim_path(*write.claim)
+        if write.status:
+            path = f"{path}/status"
+        return await self._patch(path, write.body, wanted=wanted, strategic=write.strategic)
 
 
 def _use(claim: ClaimInfo) -> tuple[object, ...]:
     """What is to be had of it."""
     return claim.uid, claim.allocation, claim.binding
-
-
-def _path(write: Write) -> str:
-    path = claim_path(*write.claim)
-    return f"{path}/status" if write.status else path
-
-
-class _Begun:
-    """The writes of one reservation, each begun when the one before it is answered. Has the turn of the claim that is
-    written from its first write to its last, or to where it halts."""
-
-    __slots__ = ("_ended", "_part", "_reservation", "_turn", "_wanted", "_write", "_writer")
-
-    def __init__(
-        self,
-        writer: ClaimWriter,
-        reservation: Reservation,
-        wanted: Callable[[], bool],
-        ended: Callable[[Halted | None], None],
-    ) -> None:
-        self._writer = writer
-        self._reservation = reservation
-        self._wanted = wanted
-        self._ended = ended
-        #: Which part of the reservation is written.
-        self._part = 0
-        self._turn: Turn | None = None
-        self._write: Write | None = None
-
-    def begin(self) -> bool:
-        """Send what is due next. False if that is not to be sent just now: then nobody has the turn."""
-        part, writer = self._reservation.parts[self._part], self._writer
-        turn = self._turn = self._turn or writer._turns.take_now(part.claim)
-        if turn is None:
-            return False
-        begun = False
-        try:
-            # What else may be due is rare, or a matter of waiting.
-            step = writer._due(self._reservation, part, turn)
-            if isinstance(step, Write) and self._wanted():
-                self._write = step
-                begun = writer._begin(_path(step), step.body, strategic=step.strategic, ended=self._answered)
-        finally:
-            if not begun:
-                self._leave()
-        return begun
-
-    def _answered(self, answer: Patched | Begun) -> None:
-        part, write, turn = self._reservation.parts[self._part], self._write, self._turn
-        assert write is not None and turn is not None, "something was sent"
-        if isinstance(answer, Begun):
-            self._leave()
-            self._ended(Halted(self._part, turn.version, FailedWrite(write, answer)))
-            return
-        halted: Halted | None = Halted(self._part, answer.resource_version)
-        try:
-            if self._writer._written(self._reservation, part, turn, write, answer):
-                self._leave()
-                self._part += 1
-                halted = Halted(self._part, "") if self._part < len(self._reservation.parts) else None
-            begun = halted is not None and self.begin()
-        except Exception:
-            # The other way fails alike, and is there to report it.
-            self._leave()
-            begun = False
-        if not begun:
-            self._ended(halted)
-
-    def _leave(self) -> None:
-        if self._turn is not None:
-            self._turn.leave()
-            self._turn = None

@@ -15,7 +15,7 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.paths import pod_path
 
-from .claim_writer import BeginCall, PatchCall
+from .claim_writer import PatchCall
 
 _encode = msgspec.json.Encoder().encode
 
@@ -23,30 +23,18 @@ _encode = msgspec.json.Encoder().encode
 class Expectations:
     """Holds nothing."""
 
-    def __init__(self, cluster: Cluster, patch: PatchCall, begin: BeginCall) -> None:
+    def __init__(self, cluster: Cluster, patch: PatchCall) -> None:
         self._cluster = cluster
         self._patch = patch
-        self._begin = begin
-
-    def body(self, pod: PodInfo, node_name: str) -> bytes:
-        """The patch that says it; empty where nothing is to be said."""
-        seen = self._cluster.pods.get(pod.uid)
-        if seen is None or seen.node_name or seen.nominated_node_name == node_name:
-            return b""
-        metadata = {"uid": seen.uid, "resourceVersion": seen.resource_version}
-        return _encode({"metadata": metadata, "status": {"nominatedNodeName": node_name}})
-
-    def begin(self, pod: PodInfo, body: bytes, ended: Callable[[], None]) -> bool:
-        """Without a task; `ended` is told once and later, whatever came of it. False: nothing was sent."""
-        return self._begin(_path(pod), body, ended=lambda _outcome: ended())
 
     async def tell(self, pod: PodInfo, node_name: str, wanted: Callable[[], bool]) -> None:
-        if body := self.body(pod, node_name):
-            await self._patch(_path(pod), body, wanted=_once(wanted))
-
-
-def _path(pod: PodInfo) -> str:
-    return f"{pod_path(pod.namespace, pod.name)}/status"
+        """Nothing is sent where the pod says so already, or has a node."""
+        seen = self._cluster.pods.get(pod.uid)
+        if seen is None or seen.node_name or seen.nominated_node_name == node_name:
+            return
+        metadata = {"uid": seen.uid, "resourceVersion": seen.resource_version}
+        body = _encode({"metadata": metadata, "status": {"nominatedNodeName": node_name}})
+        await self._patch(f"{pod_path(pod)}/status", body, wanted=_once(wanted))
 
 
 def _once(wanted: Callable[[], bool]) -> Callable[[], bool]:

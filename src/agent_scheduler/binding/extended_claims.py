@@ -153,5 +153,5 @@ class ExtendedClaims:
 
     async def _tell(self, pod: PodRef, status: bytes, wanted: Callable[[], bool]) -> str:
         """What went wrong; empty once the pod's status says so."""
-        patched = await self._patch(f"{pod_path(pod.namespace, pod.name)}/status", status, wanted=wanted)
+        patched = await self._patch(f"{pod_path(pod)}/status", status, wanted=wanted)
         return "" if patched.failure is None else str(patched.failure)

@@ -6,8 +6,7 @@
 
 A node is reserved on the books as they are, in the same step that assumes the pod. What has to be written, first of all
 where the pod is about to go (`expectations`), is written a request at a time, outside the places that binds have.
-Reserving claims for a pod is a few requests that mostly succeed, for which no task is made; what is not begun so, or
-fails, becomes a task. What was written for volumes stays when an attempt fails; reservations of resource claims are
+What was written for volumes stays when an attempt fails; reservations of resource claims are
 taken back.
 
 Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is told; a
@@ -20,7 +19,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
@@ -44,8 +42,7 @@ from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.times import time_text
 
-from .at_once import AtOnce, raising
-from .claim_writer import BeginCall, ClaimWriter, Halted, PatchCall
+from .claim_writer import ClaimWriter, PatchCall
 from .device_waits import DeviceWaits, WaitMessenger, WaitObserver
 from .expectations import Expectations
 from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
@@ -62,20 +59,23 @@ _INSIST: Final = 5.0
 Ended = Callable[[ScheduleResult, str, str], None]
 
 
+class Asks(Protocol):
+    async def is_pending(self, pod: PodInfo) -> bool | None:
+        """Whether the API server has the pod without a node; None: it does not say."""
+
+
 class ClaimCalls(Protocol):
     """Requests about claims and volumes, as their namesakes in `kube`."""
 
     @property
     def patch(self) -> PatchCall: ...
     @property
-    def begin_patch(self) -> BeginCall: ...
-    @property
     def create(self) -> CreateCall: ...
     @property
     def delete(self) -> DeleteCall: ...
 
-    async def is_pending(self, pod: PodInfo) -> bool | None:
-        """Whether the API server has the pod without a node; None: it does not say."""
+    @property
+    def binds(self) -> Asks: ...
 
 
 class Reserved(NamedTuple):
@@ -123,27 +123,23 @@ class PreBind:
         observer: WaitObserver,
         timing: Timing,
     ) -> None:
-        patch, begin = calls.patch, calls.begin_patch
+        patch = calls.patch
         self._cluster = cluster
         self._storage = storage
         self._claims = claims
-        self._writer = ClaimWriter(claims, patch, begin)
+        self._writer = ClaimWriter(claims, patch)
         self._extended = ExtendedClaims(
             claims, writer=self._writer, patch=patch, create=calls.create, delete=calls.delete
         )
         self._profile_of = profile_of
-        self._expectations = Expectations(cluster, patch, begin)
+        self._expectations = Expectations(cluster, patch)
         self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=timing.clock)
         self._waits = DeviceWaits(
             claims, messenger=messenger, observer=observer, clock=timing.clock, now=timing.now
         )
         self._now = timing.now
-        self._is_pending = calls.is_pending
+        self._is_pending = calls.binds.is_pending
         self._work: asyncio.Queue[_Work] = asyncio.Queue()
-        #: Jobs that need no task as long as all goes well.
-        self._at_once: AtOnce[_Job] = AtOnce(
-            self._begun_at_once, self._hand_over, at_most=PREBIND_CONCURRENCY
-        )
         self._ended: Ended | None = None
         self._writing_changed: Callable[[], None] = lambda: None
         #: UID of each pod that is bound with resource claims written for it -> these. Until its bind has ended.
@@ -270,72 +266,7 @@ class PreBind:
         """Have the claims written; the pod is assumed on the node already."""
         job = _Job(result, node_name, reserved)
         self._begin(reserved.volumes is None)
-        if reserved.volumes is None and self._only_reserves(result.pod, reserved.claims):
-            self._at_once.add(job)
-        else:
-            self._hand_over(job)
-
-    def _only_reserves(self, pod: PodInfo, claims: ClaimReservation | None) -> bool:
-        """Whether there is nothing to make, to be told to the pod, or to wait for, beside the claims that it names."""
-        if claims is None or not claims.parts or claims.promise is not None:
-            return False
-        return not self._names(pod) and not self._waits.concerns(claims)
-
-    def _hand_over(self, job: _Job, halted: Halted | None = None, *, told: bool = False) -> None:
-        """What is not done without a task, or no longer. `told`: where the pod is about to go."""
-        self._work.put_nowait(_Work(lambda: self._carry_out(job, halted, told), lambda: self._drop(job)))
-
-    def _begun_at_once(self, job: _Job) -> bool:
-        pod = job.result.pod
-        body = self._expectations.body(pod, job.node_name)
-        if not body:
-            return self._claims_begun(job)
-        try:
-            return self._expectations.begin(pod, body, lambda: self._expected(job))
-        except Exception:
-            # Nothing was sent, here and below. The other way fails alike, and is there to report it.
-            return False
-
-    def _expected(self, job: _Job) -> None:
-        """It is told where the pod is about to go, as far as it could be. Called from the event loop."""
-        if self._at_once.runs and self._claims_begun(job):
-            return
-        if self._at_once.runs:
-            self._hand_over(job, told=True)
-        else:
-            self._drop(job)
-        self._at_once.over()
-
-    def _claims_begun(self, job: _Job) -> bool:
-        claims = job.reserved.claims
-        assert claims is not None, "`_only_reserves`"
-        try:
-            return self._writer.begin(
-                claims, wanted=lambda: self._is_wanted(job), ended=lambda halted: self._halted(job, halted)
-            )
-        except Exception:
-            return False
-
-    def _halted(self, job: _Job, halted: Halted | None) -> None:
-        """What was begun is done, or has to be gone on with. Called from the event loop."""
-        if not self._at_once.runs:
-            self._drop(job)
-        elif halted is not None:
-            self._hand_over(job, halted, told=True)
-        else:
-            try:
-                self._written_for(job)
-            except Exception as error:
-                # Nobody awaits this call, so it is raised where it ends the run.
-                self._work.put_nowait(_Work(partial(raising, error), lambda: None))
-        self._at_once.over()
-
-    def _written_for(self, job: _Job) -> None:
-        """All is written."""
-        if job.reserved.claims is not None:
-            self._written[job.result.pod.uid] = job.reserved.claims
-        self._end(job.reserved.volumes is None)
-        self._tell(job.result, job.node_name, "")
+        self._work.put_nowait(_Work(lambda: self._carry_out(job), lambda: self._drop(job)))
 
     def _begin(self, writes: bool) -> None:
         self.under_way += 1
@@ -371,30 +302,29 @@ class PreBind:
         """Write claims until cancelled; what was reserved then is given back. `writing_changed` is told when a pod that
         was being written for waits for somebody else, and when it no longer does."""
         self._ended, self._writing_changed = ended, writing_changed
-        self._at_once.start()
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     tasks.create_task(_run(await self._work.get()))
         finally:
-            for job in self._at_once.stop():
-                self._drop(job)
             while not self._work.empty():
                 self._work.get_nowait().drop()
 
-    async def _carry_out(self, job: _Job, halted: Halted | None, told: bool) -> None:
+    async def _carry_out(self, job: _Job) -> None:
         pod, claims = job.result.pod, job.reserved.claims
         try:
-            if not told:
-                await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
-            problem = await self._write_all(job, halted)
+            await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
+            problem = await self._write_all(job)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         except asyncio.CancelledError:
             self._drop(job)
             raise
         if not problem:
-            self._written_for(job)
+            if claims is not None:
+                self._written[pod.uid] = claims
+            self._end(job.reserved.volumes is None)
+            self._tell(job.result, job.node_name, "")
             return
         try:
             if claims is None:
@@ -434,7 +364,7 @@ class PreBind:
         self._end(job.reserved.volumes is None)
         self._undo(job.result.pod)
 
-    async def _write_all(self, job: _Job, halted: Halted | None) -> str:
+    async def _write_all(self, job: _Job) -> str:
         """What went wrong; empty once all is written and there."""
         if job.reserved.volumes is not None:
             problem = await self._volumes.write(
@@ -449,7 +379,7 @@ class PreBind:
                 job.reserved.claims, names=self._names(pod), wanted=lambda: self._is_wanted(job)
             )
             problem = problem or await self._writer.write(
-                job.reserved.claims, wanted=lambda: self._is_wanted(job), halted=halted
+                job.reserved.claims, wanted=lambda: self._is_wanted(job)
             )
             problem = problem or await self._await_devices(job, job.reserved.claims)
             if problem:

@@ -169,7 +169,7 @@ class Preemption:
         refused = self.nominations.refused(pod, view, self._columns, against)
         refusal = view.refusal(self._columns, refused)
         plugin = self._profiles[pod.scheduler_name].preemption
-        nominated = self._cluster.queue.nominator.node_of(pod.uid)
+        nominated = self._cluster.queue.nominator.nominated.get(pod.uid, "")
         no_more = "" if nominated or pod.nominated_node_name else None
         if plugin is None or not refusal.plugins:
             # Nobody is evicted for it by this profile, whatever an earlier one has begun; or there is no node at all.
@@ -283,7 +283,7 @@ class Preemption:
         """No request for the pod is under way any more, and none has failed."""
         queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
-        if wanted and queue.nominator.node_of(uid) != job.candidate.node_name:
+        if wanted and queue.nominator.nominated.get(uid, "") != job.candidate.node_name:
             # The watch has told of an older state of the pod meanwhile.
             queue.nominate(self._cluster.pods[uid], job.candidate.node_name)
         if queue.where(uid) is Place.GATED:

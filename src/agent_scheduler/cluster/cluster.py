@@ -171,7 +171,11 @@ class Cluster:
         if self.ledger.forget(pod.uid) is not None:
             self.queue.assigned_pod_deleted(pod)
             seen = self.pods.get(pod.uid)
-            if seen is not None and seen.nominated_node_name and not self.queue.nominator.node_of(pod.uid):
+            if (
+                seen is not None
+                and seen.nominated_node_name
+                and not self.queue.nominator.nominated.get(pod.uid, "")
+            ):
                 self.queue.nominate(seen, seen.nominated_node_name)
 
     def _as_it_waits(self, pod: PodInfo) -> PodInfo:

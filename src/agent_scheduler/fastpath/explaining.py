@@ -66,7 +66,7 @@ class Explainer:
         found |= {"place": place, "node": node or None, "why": why}
         waiting = self._cluster.queue.find(pod.uid)
         if waiting is not None:
-            found["nominated_node"] = self._cluster.queue.nominator.node_of(pod.uid) or None
+            found["nominated_node"] = self._cluster.queue.nominator.nominated.get(pod.uid, "") or None
             found["queue"] = self._queue(place, waiting.pod)
             found["wakes"] = {plugin: list(events) for plugin, events in waiting.wakes.items()}
         if waiting is not None and not node and not pod.cls.error:

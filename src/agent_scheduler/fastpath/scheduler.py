@@ -79,7 +79,7 @@ class FastPath:
             feed=state.feed,
             binder=self.binder,
             clock=timing.clock,
-            refill=state.cluster.devices.refill,
+            search=state.cluster.devices.budget,
         )
         self.explainer = build_explainer(state, timing)
         self.selfcheck = SelfCheck(

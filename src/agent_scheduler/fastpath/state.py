@@ -19,9 +19,9 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 
-from .feed import Feed
 from .rules import Rules
 from .settings import FastPathSettings
+from .worker_pool import Feed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

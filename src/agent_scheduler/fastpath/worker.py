@@ -185,8 +185,11 @@ class Worker:
         columns = self._snapshot.columns
         cls = self._snapshot.handle.class_of(pod)
         preemption = self._preemption
-        against = NO_RIVALS if preemption is None else preemption.nominations.against(pod)
-        node_name = self._cluster.queue.nominator.node_of(pod.uid)
+        nominated = self._cluster.queue.nominator.nominated
+        against = NO_RIVALS
+        if preemption is not None and nominated:
+            against = preemption.nominations.against(pod)
+        node_name = nominated.get(pod.uid, "")
         for views in self._views:
             view = views[pod.scheduler_name].of(cls)
             taken: Sequence[int] = ()

@@ -22,14 +22,55 @@ from typing import Final
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.cluster.cluster import Entry
+from agent_scheduler.engine.dra.budget import PORTION
+from agent_scheduler.engine.dra.budget import Budget as SearchBudget
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.podinfo import PodInfo
 
-from .feed import Feed
 from .worker import Unfinished, Worker
 
 #: Pods that are decided on in one turn of the event loop, unless one round has more; and seconds after which no further
 #: round is begun.
 _PODS: Final = 16
 _SECONDS: Final = 0.002
+
+
+class Feed:
+    """Hands pods to the one who waits for them. `wake` is the queue's `on_ready`.
+
+    A pod is never lost between a wake-up and a cancelled waiter: until somebody pops it, it stays in the queue.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SchedulingQueue[PodInfo] | None = None
+        #: Set while somebody waits.
+        self._waiter: asyncio.Future[None] | None = None
+
+    def attach(self, queue: SchedulingQueue[PodInfo]) -> None:
+        self._queue = queue
+
+    def wake(self) -> None:
+        """Something may be poppable now, or the queue was closed."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def next(self, room: Callable[[], bool]) -> Entry | None:
+        """The next pod, if there is one and `room` is true."""
+        assert self._queue is not None, "attached before the first worker starts"
+        return self._queue.pop() if self._queue.has_ready and room() else None
+
+    async def pop(self, room: Callable[[], bool]) -> Entry | None:
+        """The next pod, as soon as there is one and `room` is true; None once the queue is closed."""
+        queue = self._queue
+        assert queue is not None, "attached before the first worker starts"
+        while not queue.closed:
+            entry = self.next(room)
+            if entry is not None:
+                return entry
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return None
 
 
 class WorkerPool:
@@ -42,10 +83,10 @@ class WorkerPool:
         feed: Feed,
         binder: Binder,
         clock: Callable[[], float],
-        refill: Callable[[], None] = lambda: None,
+        search: SearchBudget | None = None,
     ) -> None:
-        """`refill` is called when what decisions may cost is theirs anew."""
-        self._refill = refill
+        """`search`: what decisions may cost in one turn, theirs anew in each; None: nobody counts."""
+        self._search = search or SearchBudget()
         #: Whose turn it is. Pods that come one at a time go to one after the other.
         self._workers = itertools.cycle(workers)
         self._in_a_round = len(workers)
@@ -63,12 +104,12 @@ class WorkerPool:
             goes_on = bool(self._unfinished) and has_room()
             entry = self._feed.next(has_room) if goes_on else await self._feed.pop(has_room)
             if entry is not None:
-                self._refill()
+                self._search.left = PORTION
                 self._turn(entry)
             elif not goes_on:
                 return
             if goes_on:
-                self._refill()
+                self._search.left = PORTION
                 self._keep(self._unfinished.popleft().go_on())
                 self._binder.judge()
             self._binder.send()

@@ -82,9 +82,9 @@ def build_calls(state: State, shard: Shard | None, *, transport: Transport, timi
     return Calls(
         transport,
         rate=rules.settings.binds,
-        policy=lambda: rules.settings.bind_policy,
+        policy=rules.settings.bind_policy,
         timing=timing,
-        may_bind_to=(lambda _node_name: True) if shard is None else shard.may_bind_to,
+        may_bind_to=None if shard is None else shard.may_bind_to,
     )
 
 
@@ -110,7 +110,7 @@ def build_binding(
         wake=state.feed.wake,
         failures=failures,
         messenger=messenger,
-        calls=calls,
+        binds=calls.binds,
         policy=settings.policy,
         concurrency=settings.binds.concurrency,
         adapts=not settings.binds.qps,

@@ -11,6 +11,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from agent_scheduler.kube.transport import Endpoint
 
+#: Matches what may stand in a request's line: ASCII that can be seen.
+is_target = re.compile(r"/[!-~]*").fullmatch
+
 _PORTS = {"http": 80, "https": 443}
 _USER = re.compile(r"(?<=//)[^/?#]*@")
 
@@ -66,11 +69,6 @@ def without_user(url: str) -> str:
 def basic(username: str, password: str) -> str:
     """The value of an Authorization header."""
     return "Basic " + b64encode(f"{username}:{password}".encode()).decode("ascii")
-
-
-def is_target(path: str) -> bool:
-    """Whether it may stand in a request's line: ASCII that can be seen."""
-    return path[:1] == "/" and " " not in path and path.isascii() and path.isprintable()
 
 
 def _split(what: str, url: str) -> tuple[SplitResult, int]:

@@ -111,10 +111,10 @@ def read(answer: Response | TransportError, asked: Asked) -> Failure | None:
 
 
 def _is_success(answer: Response, asked: Asked) -> bool:
-    if not has_json(answer):
-        return False
     if asked.verb is _BIND and answer.body == _BOUND:
         return True
+    if not has_json(answer):
+        return False
     try:
         said = _said(answer.body)
     except msgspec.MsgspecError:

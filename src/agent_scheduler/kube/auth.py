@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -31,7 +31,7 @@ from agent_scheduler.kube.kubeconfig import Kubeconfig, Section
 from agent_scheduler.kube.proxies import proxy_for
 from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.kube.tls import Tls
-from agent_scheduler.kube.transport import Endpoint, nothing_to_renew
+from agent_scheduler.kube.transport import Endpoint, no_credentials, nothing_to_renew
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: The cluster's extension whose content a plugin is given as it stands.
@@ -91,13 +91,17 @@ def from_service_account(environ: Mapping[str, str], folder: Path = SERVICE_ACCO
     return Endpoint(
         base_url=server,
         ssl_context=tls.context,
-        headers=source.headers,
+        headers=_given_by(source),
         refused=_both(source, tls),
         unverified=tls.refused,
         proxy=_proxy_of_environment(server, environ),
         namespace=namespace.read_text().strip() if namespace.is_file() else "default",
         source=f"service account in {folder}",
     )
+
+
+def _given_by(source: Source) -> Callable[[], Awaitable[Mapping[str, str]]]:
+    return no_credentials if source == Fixed({}) else source.headers
 
 
 def _token_file(path: Path) -> TokenFile:
@@ -163,7 +167,7 @@ def _from_kubeconfig(files: list[Path], context: str | None, environ: Mapping[st
     return Endpoint(
         base_url=server,
         ssl_context=tls.context if tls is not None else None,
-        headers=source.headers,
+        headers=_given_by(source),
         refused=_both(source, tls),
         unverified=tls.refused if tls is not None else nothing_to_renew,
         server_hostname=cluster.text("tls-server-name") or None,

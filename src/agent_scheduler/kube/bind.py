@@ -21,9 +21,9 @@ from agent_scheduler.kube.answers import Asked, Verb, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.driver import Begun, Driver, Operation, Send, ask, pause, send_once
 from agent_scheduler.kube.errors import Failure, FailureClass, Source, from_middlebox
-from agent_scheduler.kube.paths import pod_path
+from agent_scheduler.kube.paths import Named, pod_path
 from agent_scheduler.kube.retry import REAL, Backoff, Clock, Timing
-from agent_scheduler.kube.transport import Response, Start, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
 
 
 class BindOutcome(Enum):
@@ -129,98 +129,98 @@ def binding(namespace: str, name: str, uid: str, node: str) -> bytes:
     )
 
 
-def begin(
-    start: Start,
-    *,
-    namespace: str,
-    name: str,
-    uid: str,
-    node: str,
-    ended: Callable[[BindResult | Begun], None],
-    allowed: Callable[[], bool] = lambda: True,
-    budget: Budget = UNLIMITED,
-    policy: BindPolicy = DEFAULT_POLICY,
-    timing: Timing = REAL,
-) -> bool:
-    """Sends the bind at once and without a task, if it can and may be; False: nothing was sent, and `bind` is the way.
+class Binds:
+    """Sends binds, within one budget. No method raises for what network or server do."""
 
-    `ended` is told once: of a pod that is bound, or what `bind` has to go on from.
-    """
-    if not budget.is_unlimited or not allowed():
-        return False
-    began = timing.clock()
-    asked = Asked(Verb.BIND, "pods", name, uid)
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        budget: Budget = UNLIMITED,
+        policy: BindPolicy = DEFAULT_POLICY,
+        timing: Timing = REAL,
+        allowed: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`allowed`: whether a bind to a node may be sent now, asked before each POST; None: to any, at any time."""
+        self._transport = transport
+        self._start = start_of(transport)
+        self.budget = budget
+        self._policy = policy
+        self._timing = timing
+        self._allowed = allowed
+        self._driver = Driver(
+            transport=transport,
+            budget=budget,
+            timing=timing,
+            backoff=policy.backoff,
+            request_timeout=policy.request_timeout,
+            deadline=policy.deadline,
+        )
 
-    def answered(answer: Response | TransportError) -> None:
-        failure = read(answer, asked)
-        ended(BindResult(BindOutcome.BOUND, node) if failure is None else Begun(began, failure))
+    def begin_bind(self, pod: Named, node: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+        """Sends the bind at once and without a task, if it can and may be; False: nothing was sent, and `bind` is the
+        way.
 
-    return start(
-        "POST",
-        f"{pod_path(namespace, name)}/binding",
-        body=binding(namespace, name, uid, node),
-        timeout=policy.request_timeout,
-        answered=answered,
-    )
+        `ended` is told once: of a pod that is bound, or what `bind` has to go on from.
+        """
+        if not self.budget.is_unlimited or (self._allowed is not None and not self._allowed(node)):
+            return False
+        began = self._timing.clock()
+        post = _post(pod, node)
 
+        def answered(answer: Response | TransportError) -> None:
+            failure = read(answer, post.asked)
+            ended(BindResult(BindOutcome.BOUND, node) if failure is None else Begun(began, failure))
 
-async def bind(
-    transport: Transport,
-    *,
-    namespace: str,
-    name: str,
-    uid: str,
-    node: str,
-    begun: Begun | None = None,
-    doubt: Doubt | None = None,
-    allowed: Callable[[], bool] = lambda: True,
-    budget: Budget = UNLIMITED,
-    policy: BindPolicy = DEFAULT_POLICY,
-    timing: Timing = REAL,
-) -> BindResult:
-    """Binds the pod and does not return before the outcome is known or `policy.deadline` has passed.
+        return self._start(
+            post.method,
+            post.path,
+            body=post.body,
+            timeout=self._policy.request_timeout,
+            answered=answered,
+        )
 
-    `begun` is a bind that `begin` has sent, from which this goes on. `doubt` is what an earlier call for this pod and
-    node left open, and the outcome covers that call, too: the pod is asked before anything is sent. `allowed` is asked
-    before each POST; one that may not be sent ends the call, as UNAVAILABLE unless an earlier one is in doubt. A caller
-    that cancels this learns nothing: it must treat the pod as after UNKNOWN. Raises nothing for what the network or the
-    server does.
-    """
-    driver = Driver(
-        transport=transport,
-        budget=budget,
-        timing=timing,
-        backoff=policy.backoff,
-        request_timeout=policy.request_timeout,
-        deadline=policy.deadline,
-    )
-    path = pod_path(namespace, name)
-    post = Send(
-        "POST",
-        f"{path}/binding",
-        Asked(Verb.BIND, "pods", name, uid),
-        binding(namespace, name, uid, node),
-    )
-    get = Send("GET", path, Asked(Verb.GET, "pods", name, uid))
-    attempt = _Bind(post, get, uid=uid, node=node, doubt=doubt, policy=policy, clock=timing.clock)
+    async def bind(
+        self, pod: Named, node: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
+        """Binds the pod and does not return before the outcome is known or the policy's deadline has passed.
 
-    def refuse(send: Send) -> Failure | None:
-        return _NOT_ALLOWED if send is post and not allowed() else None
+        `begun` is a bind that `begin_bind` has sent, from which this goes on. `doubt` is what an earlier call for this
+        pod and node left open, and the outcome covers that call, too: the pod is asked before anything is sent. A bind
+        that may not be sent ends the call, as UNAVAILABLE unless an earlier one is in doubt. A caller that cancels this
+        learns nothing: it must treat the pod as after UNKNOWN.
+        """
+        post = _post(pod, node)
+        clock = self._timing.clock
+        attempt = _Bind(
+            post, _get(pod), uid=pod.uid, node=node, doubt=doubt, policy=self._policy, clock=clock
+        )
 
-    return await driver.run(attempt.run(), refuse=refuse, begun=begun)
+        def refuse(send: Send) -> Failure | None:
+            if send is post and self._allowed is not None and not self._allowed(node):
+                return _NOT_ALLOWED
+            return None
+
+        return await self._driver.run(attempt.run(), refuse=refuse, begun=begun)
+
+    async def is_pending(self, pod: Named) -> bool | None:
+        """Whether the pod exists and has no node, as the API server says. None if it does not say, or says that there
+        is no such pod: that is for the watch to tell. One request, outside the budget."""
+        reply = await send_once(self._transport, _get(pod), timeout=self._policy.request_timeout)
+        found = None if reply.response is None else _pod_in(reply.response)
+        if found is None or found.metadata.uid != pod.uid:
+            return None
+        return not found.spec.node_name
 
 
-async def is_pending(
-    transport: Transport, *, namespace: str, name: str, uid: str, policy: BindPolicy = DEFAULT_POLICY
-) -> bool | None:
-    """Whether the pod exists and has no node, as the API server says. None if it does not say, or says that there is no
-    such pod: that is for the watch to tell. One request."""
-    get = Send("GET", pod_path(namespace, name), Asked(Verb.GET, "pods", name, uid))
-    reply = await send_once(transport, get, timeout=policy.request_timeout)
-    pod = None if reply.response is None else _pod_in(reply.response)
-    if pod is None or pod.metadata.uid != uid:
-        return None
-    return not pod.spec.node_name
+def _post(pod: Named, node: str) -> Send:
+    path = f"{pod_path(pod)}/binding"
+    body = binding(pod.namespace, pod.name, pod.uid, node)
+    return Send("POST", path, Asked(Verb.BIND, "pods", pod.name, pod.uid), body)
+
+
+def _get(pod: Named) -> Send:
+    return Send("GET", pod_path(pod), Asked(Verb.GET, "pods", pod.name, pod.uid))
 
 
 def _pod_in(response: Response) -> _Pod | None:

@@ -18,9 +18,8 @@ from agent_scheduler.kube.create import DELETE_ATTEMPTS, deletion, is_gone
 from agent_scheduler.kube.driver import Driver, Send, repeat
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.patch import CALLED_OFF, STRATEGIC, called_off, is_about_another_pod, is_conflict
-from agent_scheduler.kube.paths import pod_path
+from agent_scheduler.kube.paths import Named, pod_path
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.status import PodKey
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import time_text
 
@@ -42,7 +41,7 @@ class Evicted(enum.Enum):
 
 async def evict(
     transport: Transport,
-    pod: PodKey,
+    pod: Named,
     *,
     message: str,
     wanted: Callable[[], bool],
@@ -50,7 +49,7 @@ async def evict(
     timing: Timing = REAL,
 ) -> tuple[Evicted, Failure | None]:
     """Evict `pod`. `wanted` is asked right before each request. Never raises for what network or server do."""
-    path = pod_path(pod.namespace, pod.name)
+    path = pod_path(pod)
     condition = {
         "type": "DisruptionTarget",
         "status": "True",

@@ -20,6 +20,7 @@ take the place of a network: nothing else here needs a loop with sockets, and al
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
 import ssl
@@ -40,6 +41,7 @@ from agent_scheduler.kube.transport import (
     Response,
     StreamRefused,
     TransportError,
+    no_credentials,
     split_lines,
 )
 
@@ -130,6 +132,10 @@ class Http1Transport:
         self._given: dict[str, str] = {}
         #: In the loop's time: how long they may be used without asking for them. Not after they were refused.
         self._given_until = 0.0
+        #: Seconds for which those given last are taken.
+        self._keeps = _CREDENTIALS_SECONDS
+        if endpoint.headers is no_credentials and self._tls is None:
+            self._keeps = self._given_until = math.inf
         self._lines = self._render(self._given)
         self._pool = ConnectionPool(
             target.address,
@@ -179,7 +185,7 @@ class Http1Transport:
             self._given = dict(given)
         if self._tls is not None:
             self._pool.use(self._tls())
-        self._given_until = self._loop.time() + _CREDENTIALS_SECONDS
+        self._given_until = self._loop.time() + self._keeps
 
     async def _exchange(
         self, method: str, message: bytes, deadline: float, allowed: Callable[[], bool] | None

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.answers import Verb, asked_at, read
+from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.discovery import explained
-from agent_scheduler.kube.driver import REQUEST_TIMEOUT, Begun, Driver, Operation, Send, ask, pause
+from agent_scheduler.kube.driver import Driver, Operation, Send, ask, pause
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Response, Start, Transport, TransportError
+from agent_scheduler.kube.transport import Response, Transport
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -53,44 +53,6 @@ class Patched(NamedTuple):
     found: bytes = b""
 
 
-def begin(
-    start: Start,
-    path: str,
-    body: bytes,
-    *,
-    ended: Callable[[Patched | Begun], None],
-    strategic: bool = False,
-    budget: Budget = UNLIMITED,
-    timing: Timing = REAL,
-) -> bool:
-    """Sends the patch at once and without a task, if it can be; False: nothing was sent, and `patch_once` is the way.
-
-    `ended` is told once, and never before this has returned: that the object holds the change, or what `patch_once`
-    has to go on from.
-    """
-    began = timing.clock()
-    asked = asked_at(path, Verb.PATCH, _uid_in(body))
-
-    def answered(answer: Response | TransportError) -> None:
-        budget.give_back()
-        failure = read(answer, asked)
-        if failure is None and isinstance(answer, Response):
-            ended(Patched(_version(answer)))
-        elif failure is not None:
-            ended(Begun(began, failure))
-
-    return budget.at_once(
-        lambda: start(
-            "PATCH",
-            path,
-            body=body,
-            content_type=STRATEGIC if strategic else MERGE,
-            timeout=REQUEST_TIMEOUT,
-            answered=answered,
-        )
-    )
-
-
 async def patch_once(
     transport: Transport,
     path: str,
@@ -98,19 +60,15 @@ async def patch_once(
     *,
     wanted: Callable[[], bool],
     strategic: bool = False,
-    after: Begun | None = None,
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> Patched:
-    """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there. `after`: how this very
-    patch has failed when it was sent by `begin`.
+    """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there.
 
     Returns when it is known whether the object holds the change, or `wanted`, which is asked before each request,
     says no. Never raises for what network or server do."""
     driver = Driver(transport=transport, budget=budget, timing=timing)
-    return await driver.run(
-        _patching(path, body, strategic=strategic), refuse=called_off(wanted), begun=after
-    )
+    return await driver.run(_patching(path, body, strategic=strategic), refuse=called_off(wanted))
 
 
 def _patching(path: str, body: bytes, *, strategic: bool) -> Operation[Patched]:

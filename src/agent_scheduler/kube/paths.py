@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 #: Matches names that stand for themselves in a path: all that the API server lets objects have, but for a few kinds.
@@ -14,8 +15,25 @@ def segment(name: str) -> str:
     return name if _stands_for_itself(name) else quote(name, safe="")
 
 
-def pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}"
+class PodKey(NamedTuple):
+    namespace: str
+    name: str
+    uid: str
+
+
+class Named(Protocol):
+    """Whatever says which pod it is."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+
+
+def pod_path(pod: Named) -> str:
+    return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
 
 
 def collection_at(path: str) -> tuple[str, str]:

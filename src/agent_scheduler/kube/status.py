@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.driver import Driver, Send, repeat
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict
-from agent_scheduler.kube.paths import pod_path
+from agent_scheduler.kube.paths import Named, PodKey, pod_path
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import Transport
@@ -35,23 +35,6 @@ _encode = msgspec.json.Encoder().encode
 
 #: In the place of a failure: the report is no longer the last word on its pod, and was not sent.
 _OUTDATED = Failure(FailureClass.GONE)
-
-
-class PodKey(NamedTuple):
-    namespace: str
-    name: str
-    uid: str
-
-
-class Named(Protocol):
-    """Whatever says which pod it is."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +191,7 @@ class StatusWriter:
         return _encode({"metadata": {"uid": pod.uid}, "status": status})
 
     async def _write(self, pod: PodKey, report: _Report) -> None:
-        path = f"{pod_path(pod.namespace, pod.name)}/status"
+        path = f"{pod_path(pod)}/status"
         asked = Asked(Verb.PATCH, "pods", pod.name, pod.uid)
 
         def refuse(_send: Send) -> Failure | None:

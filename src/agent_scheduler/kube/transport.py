@@ -180,7 +180,8 @@ class Transport(Protocol):
         ...
 
 
-async def _no_headers() -> Mapping[str, str]:
+async def no_credentials() -> Mapping[str, str]:
+    """The default for `Endpoint.headers`: nobody is asked who sends."""
     return {}
 
 
@@ -201,7 +202,7 @@ class Endpoint:
 
     base_url: str
     ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
-    headers: Callable[[], Awaitable[Mapping[str, str]]] = _no_headers
+    headers: Callable[[], Awaitable[Mapping[str, str]]] = no_credentials
     refused: Callable[[], None] = nothing_to_renew
     unverified: Callable[[], None] = nothing_to_renew
     server_hostname: str | None = None

@@ -26,8 +26,8 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclass import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.fastpath.feed import Feed
 from agent_scheduler.fastpath.worker import Worker
+from agent_scheduler.fastpath.worker_pool import Feed
 from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing
@@ -244,7 +244,7 @@ class World:
             wake=feed.wake,
             failures=failures,
             messenger=messages,
-            calls=self,
+            binds=self,
             policy=policy,
             concurrency=concurrency,
             timing=self.timing,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.binding import calls
 from agent_scheduler.cluster import changes
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
@@ -14,7 +13,6 @@ from embedded_kubernetes.device_attaching import ATTACH_FAILED, ATTACHED, Attach
 from embedded_kubernetes.device_driver import DRIVER
 from tests.embedded import PODS, until
 
-from ..kube.scripted import starting
 from .running import Running, scheduling
 from .test_extended_resources import add_pod as add_pod_with_resources
 from .test_resource_claims import CLAIMS, Devices, _keep_allocated, all_placed, devices, nothing_assumed
@@ -22,13 +20,6 @@ from .test_resource_claims import CLAIMS, Devices, _keep_allocated, all_placed, 
 MERGE = "application/merge-patch+json"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 FAILED = 'reason=Simulated, message="the device could not be attached"'
-
-
-@pytest.fixture(autouse=True, params=[False, True], ids=["awaited", "begun"])
-def _begins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether requests find a warm connection, and so need no task."""
-    if request.param:
-        monkeypatch.setattr(calls, "start_of", starting)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from agent_scheduler.binding.claim_turns import Turn, Turns
+from agent_scheduler.binding.claim_turns import Turns
 
 KEY = ("default", "c")
 
@@ -24,23 +24,6 @@ async def test_writers_have_their_turns_in_the_order_of_their_coming() -> None:
     await asyncio.gather(*(write(name) for name in "abc"))
     assert order == ["a after ", "b after a", "c after b"]
     assert not turns and KEY not in turns
-
-
-async def test_a_turn_is_taken_at_once_if_nobody_has_it() -> None:
-    turns = Turns()
-    turn = turns.take_now(KEY)
-    assert turn is not None and turns.take_now(KEY) is None and turns.take_now(("default", "d")) is not None
-
-    async def write() -> Turn:
-        async with turns.of(KEY) as mine:
-            return mine
-
-    waiting = asyncio.create_task(write())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    turn.leave()
-    assert await waiting is turn
-    assert [*turns] == [("default", "d")]
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -72,4 +55,4 @@ async def test_whoever_gives_up_is_passed_over_and_nobody_waits_for_ever(seed: i
         ended = await asyncio.gather(*tasks, return_exceptions=True)
     assert done == sum(each is None for each in ended)
     assert all(each is None or isinstance(each, asyncio.CancelledError) for each in ended)
-    assert not turns and turns.take_now(KEY) is not None
+    assert not turns and KEY not in turns

@@ -282,6 +282,6 @@ def test_a_nomination_that_others_made_holds_again_when_the_bind_there_comes_to_
     pod = world.assumed(body, "n1")
     body["status"] = {"nominatedNodeName": "n1"}
     world.seen(body)
-    assert world.queue.nominator.node_of(pod.uid) == ""
+    assert world.queue.nominator.nominated.get(pod.uid, "") == ""
     world.cluster.forget(pod)
-    assert world.queue.nominator.node_of(pod.uid) == "n1"
+    assert world.queue.nominator.nominated.get(pod.uid, "") == "n1"

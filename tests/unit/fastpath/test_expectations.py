@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
-from agent_scheduler.binding import calls
 from agent_scheduler.kube.transport import Headers, Response, Transport
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.kube.scripted import starting
 
 from .running import Running, scheduling
 from .test_resource_claims import devices
@@ -75,7 +71,7 @@ async def test_while_a_claim_is_provisioned_its_pod_says_where_it_will_be() -> N
         known = running.fast_path.cluster
         await until(lambda: known.pods[uid].nominated_node_name == "n1")
         # Its room is taken there as it is; nobody has to leave it once more.
-        assert not known.queue.nominator
+        assert not known.queue.nominator.nominated
         assert not await is_bound(cluster, "p")
         world.play()
         await until(lambda: is_bound(cluster, "p"))
@@ -83,12 +79,7 @@ async def test_while_a_claim_is_provisioned_its_pod_says_where_it_will_be() -> N
         assert await nominated(cluster, "p") == ""
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["awaited", "begun"])
-async def test_one_write_before_all_others_tells_it_and_pods_without_claims_have_none(
-    begun: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if begun:
-        monkeypatch.setattr(calls, "start_of", starting)
+async def test_one_write_before_all_others_tells_it_and_pods_without_claims_have_none() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
         transport = Listening(found.cluster.transport)
@@ -108,10 +99,7 @@ async def test_one_write_before_all_others_tells_it_and_pods_without_claims_have
     assert any("resourceclaims/c" in what for what in others)
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["awaited", "begun"])
-async def test_what_comes_of_telling_it_changes_nothing(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if begun:
-        monkeypatch.setattr(calls, "start_of", starting)
+async def test_what_comes_of_telling_it_changes_nothing() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
         transport = Listening(found.cluster.transport, forbids=True)
@@ -141,7 +129,7 @@ async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_ther
             assert await nominated(cluster, "p") == told
             queue = running.fast_path.cluster.queue
             uid = (await cluster.pods())["p"]["metadata"]["uid"]
-            await until(lambda: queue.nominator.node_of(uid) == told)
+            await until(lambda: queue.nominator.nominated.get(uid, "") == told)
             refusing.lets = True
             await until(lambda: is_bound(cluster, "p"))
             assert (await cluster.placed())["p"] == told

@@ -189,7 +189,7 @@ async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
             await until(lambda: running.reports.problems)
             assert "default/low-0: 403" in running.reports.problems[0]
             queue = running.fast_path.queue
-            await until(lambda: queue.pending().unschedulable == 1 and not queue.nominator)
+            await until(lambda: queue.pending().unschedulable == 1 and not queue.nominator.nominated)
             await until(lambda: not len(running.fast_path._messages.status))
             assert "nominatedNodeName" not in (await object_of(cluster, "high"))["status"]
             assert await leaving(cluster) == set()

@@ -125,7 +125,7 @@ async def test_a_profile_that_preempts_no_more_ends_the_nominations_of_its_pods(
             await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
             await until(lambda: is_leaving(cluster))
             running.fast_path.reconfigure(without_preemption())
-            await until(lambda: not running.fast_path.queue.nominator)
+            await until(lambda: not running.fast_path.queue.nominator.nominated)
 
             async def is_told() -> bool:
                 return "nominatedNodeName" not in (await object_of(cluster, "high"))["status"]
@@ -173,11 +173,11 @@ async def test_what_is_not_yet_evicted_is_not_when_the_profile_preempts_no_more(
             await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
             await until(lambda: preemption._under_way)
             running.fast_path.reconfigure(without_preemption())
-            await until(lambda: not running.fast_path.queue.nominator)
+            await until(lambda: not running.fast_path.queue.nominator.nominated)
             free.set()
             await until(lambda: not preemption._gate.shut_for)
             assert [outcome.value for outcome, _ in outcomes] == ["called off"]
-            assert not running.fast_path.queue.nominator
+            assert not running.fast_path.queue.nominator.nominated
             assert await leaving(cluster) == set()
 
 
@@ -200,7 +200,7 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
             running.fast_path.queue.activate((high,))
             await until(lambda: _waits_for_victims(cluster, "high"))
             await end(cluster, "low-0")
-            await until(lambda: not running.fast_path.queue.nominator)
+            await until(lambda: not running.fast_path.queue.nominator.nominated)
 
 
 async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside_them() -> None:
@@ -219,7 +219,7 @@ async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside
             await settled(running, 2)
             await until(lambda: not running.fast_path.preemption._gate.shut_for)
             await end(cluster, "low")
-            await until(lambda: not running.fast_path.queue.nominator)
+            await until(lambda: not running.fast_path.queue.nominator.nominated)
             assert await until(lambda: _is_nominated_no_more(cluster, "high"))
 
 

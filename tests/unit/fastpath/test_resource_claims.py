@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.binding import calls, prebind
-from agent_scheduler.engine.dra import catalogue
+from agent_scheduler.binding import prebind
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.fastpath import worker_pool
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.controllers import Controller
@@ -25,20 +25,12 @@ from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
-from ..kube.scripted import starting
 from .running import Running, scheduling
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
 TEMPLATES = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
 MERGE = "application/merge-patch+json"
-
-
-@pytest.fixture(autouse=True, params=[False, True], ids=["awaited", "begun"])
-def _begins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether requests find a warm connection, and so need no task."""
-    if request.param:
-        monkeypatch.setattr(calls, "start_of", starting)
 
 
 class Devices:
@@ -631,7 +623,7 @@ async def test_pods_are_decided_on_a_portion_at_a_time_where_devices_take_long_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No portion suffices for all nodes, so each decision takes several cycles, with those of others between them."""
-    monkeypatch.setattr(catalogue, "PORTION", 40)
+    monkeypatch.setattr(worker_pool, "PORTION", 40)
     nodes = [f"n{index:02}" for index in range(12)]
     async with devices(*nodes) as found, scheduling(found.cluster.transport) as running:
         await found.add_template()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from agent_scheduler.engine.dra.budget import PORTION
 from agent_scheduler.fastpath.worker import Unfinished
 from agent_scheduler.fastpath.worker_pool import WorkerPool
 
@@ -29,7 +30,7 @@ class World:
         self.log: list[Any] = []
         #: Pod -> cycles that it takes beyond the first.
         self.long = long or {}
-        more: dict[str, Any] = {"refill": self.refill} if refills else {}
+        more: dict[str, Any] = {"search": Search(self)} if refills else {}
         self.pool = WorkerPool(
             [Worker(self, index) for index in range(workers)],  # type: ignore[misc]
             feed=self,  # type: ignore[arg-type]
@@ -54,8 +55,16 @@ class World:
         self.log.append("turn")
         return self.next(room)
 
-    def refill(self) -> None:
-        self.log.append("refill")
+
+class Search:
+    """What is left of a turn's searches; written down when it is more."""
+
+    def __init__(self, world: World) -> None:
+        self.__dict__["world"] = world
+
+    def __setattr__(self, name: str, value: int) -> None:
+        assert (name, value) == ("left", PORTION)
+        self.world.log.append("refill")  # type: ignore[attr-defined]
 
 
 class Worker:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Doubt, begin, bind, is_pending
+from agent_scheduler.kube.bind import BindOutcome, BindPolicy, BindResult, Binds, Doubt
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.paths import PodKey
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import NotSent, Response, Transport
 from tests.needed import recorded
@@ -51,6 +52,7 @@ class Server:
         return actions.pop(0) if len(actions) > 1 else actions[0]
 
 
+POD = PodKey("t", "p", "u")
 POLICY = BindPolicy(request_timeout=10, deadline=60, backoff=Backoff(initial=1, cap=8, jitter=0))
 #: For servers that do not answer; the timeout is the transport's and runs in real time.
 IMPATIENT = replace(POLICY, request_timeout=0.5)
@@ -64,16 +66,17 @@ async def bound(
     async with connected(script) as (server, transport):
         hangs = any(isinstance(action, Hang) for action in posts + (gets or []))
         options = {"policy": IMPATIENT if hangs else POLICY, "timing": time.timing} | options
-        whom = {"namespace": "t", "name": "p", "uid": "u", "node": "n1"}
-        if _BEGINS.get() and options.keys() == {"policy", "timing"}:
+        given = {name: options.pop(name) for name in ("begun", "doubt") if name in options}
+        binds = Binds(transport, **options)
+        if _BEGINS.get() and not given and options.keys() == {"policy", "timing"}:
             told: asyncio.Future[BindResult | Begun] = asyncio.get_running_loop().create_future()
-            assert begin(starting(transport), ended=told.set_result, **whom, **options)
+            binds._start = starting(transport)
+            assert binds.begin_bind(POD, "n1", told.set_result)
             begun = await told
             if isinstance(begun, BindResult):
                 return begun, server.requests, time
-            options["begun"] = begun
-        result = await bind(transport, **whom, **options)
-        return result, server.requests, time
+            given["begun"] = begun
+        return await binds.bind(POD, "n1", **given), server.requests, time
 
 
 _BEGINS: ContextVar[bool] = ContextVar("begins", default=False)
@@ -107,7 +110,7 @@ async def test_the_binding_names_pod_uid_and_node() -> None:
 
 async def test_names_are_escaped_in_the_path() -> None:
     async with connected(Server([CREATED])) as (server, transport):
-        await bind(transport, namespace="t", name="../x", uid="u", node="n1", policy=POLICY)
+        await Binds(transport, policy=POLICY).bind(PodKey("t", "../x", "u"), "n1")
         assert server.requests[0].target == "/api/v1/namespaces/t/pods/..%2Fx/binding"
 
 
@@ -172,7 +175,7 @@ async def test_a_404_that_is_not_about_the_pod_does_not_lose_it(lie: Answer) -> 
 async def test_a_pod_is_pending_until_the_api_server_shows_its_node(lie: Answer) -> None:
     async def pending(answer: Action) -> bool | None:
         async with connected(Server([CREATED], [answer])) as (_, transport):
-            return await is_pending(transport, namespace="t", name="p", uid="u")
+            return await Binds(transport).is_pending(POD)
 
     assert await pending(pod()) is True
     assert await pending(pod(node="n1")) is False
@@ -387,15 +390,7 @@ async def test_what_was_never_sent_is_sent_again_without_asking() -> None:
     time = FakeTime()
     async with connected(Server([CREATED])) as (server, inner):
         transport = Unreachable(inner, 3)
-        result = await bind(
-            transport,  # type: ignore[arg-type]
-            namespace="t",
-            name="p",
-            uid="u",
-            node="n1",
-            policy=POLICY,
-            timing=time.timing,
-        )
+        result = await Binds(transport, policy=POLICY, timing=time.timing).bind(POD, "n1")  # type: ignore[arg-type]
         assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 4)
         assert transport.calls == ["POST"] * 4
         assert len(server.requests) == 1
@@ -414,9 +409,7 @@ async def test_a_backoff_holds_no_place_in_the_budget() -> None:
     async with connected(Server([status(429), CREATED])) as (_, transport):
 
         async def one(timing: Timing) -> BindResult:
-            return await bind(
-                transport, namespace="t", name="p", uid="u", node="n1", budget=budget, timing=timing
-            )
+            return await Binds(transport, budget=budget, timing=timing).bind(POD, "n1")
 
         slow = asyncio.create_task(one(Timing(sleep=for_ever)))
         await asleep.wait()
@@ -446,9 +439,7 @@ async def test_the_deadline_counts_from_the_first_request_on() -> None:
         return status(429)
 
     async with connected(slow) as (_, transport):
-        result = await bind(
-            transport, namespace="t", name="p", uid="u", node="n1", policy=POLICY, timing=time.timing
-        )
+        result = await Binds(transport, policy=POLICY, timing=time.timing).bind(POD, "n1")
     assert result.outcome is BindOutcome.UNAVAILABLE
     assert time.slept == [1, 2, 4]
 
@@ -475,12 +466,13 @@ async def test_what_a_real_server_answered_is_understood(name: str) -> None:
 
 
 async def test_a_bind_that_may_not_be_sent_is_not_sent() -> None:
-    result, requests, _ = await bound([CREATED], allowed=lambda: False)
+    result, requests, _ = await bound([CREATED], allowed=lambda _node: False)
     assert (result.outcome, result.attempts, requests) == (BindOutcome.UNAVAILABLE, 0, [])
     async with connected(Server([CREATED])) as (server, transport):
         told: list[BindResult | Begun] = []
-        whom = {"namespace": "t", "name": "p", "uid": "u", "node": "n1"}
-        assert not begin(starting(transport), ended=told.append, allowed=lambda: False, **whom)
+        binds = Binds(transport, allowed=lambda _node: False)
+        binds._start = starting(transport)
+        assert not binds.begin_bind(POD, "n1", told.append)
         assert (server.requests, told) == ([], [])
 
 
@@ -492,7 +484,7 @@ async def test_a_bind_that_may_no_longer_be_sent_after_it_waited_for_the_budget_
         pass
     before = time.now
     result, requests, _ = await bound(
-        [CREATED], time=time, budget=budget, allowed=lambda: time.now < before + 50
+        [CREATED], time=time, budget=budget, allowed=lambda _node: time.now < before + 50
     )
     assert time.now > before + 50
     assert (result.outcome, result.attempts, requests) == (BindOutcome.UNAVAILABLE, 0, [])
@@ -500,7 +492,7 @@ async def test_a_bind_that_may_no_longer_be_sent_after_it_waited_for_the_budget_
 
 async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> None:
     may = [True, False]
-    result, requests, time = await bound([Reset()], allowed=lambda: may.pop(0))
+    result, requests, time = await bound([Reset()], allowed=lambda _node: may.pop(0))
     assert methods(requests) == ["POST", "GET"]
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.doubt is not None and result.doubt.settles > time.now

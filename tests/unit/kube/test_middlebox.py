@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.bind import BindOutcome, BindPolicy, bind
+from agent_scheduler.kube.bind import BindOutcome, BindPolicy, Binds
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.patch import patch_once
+from agent_scheduler.kube.paths import PodKey
 from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.status import PodCondition, PodKey, StatusWriter
+from agent_scheduler.kube.status import PodCondition, StatusWriter
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster
@@ -87,14 +88,8 @@ def always() -> bool:
 
 async def binds(cluster: EmbeddedCluster) -> None:
     uid = await uid_of(cluster)
-    result = await bind(
-        cluster.transport,
-        namespace="default",
-        name="p",
-        uid=uid,
-        node="n1",
-        policy=BindPolicy(),
-        timing=quick(),
+    result = await Binds(cluster.transport, policy=BindPolicy(), timing=quick()).bind(
+        PodKey("default", "p", uid), "n1"
     )
     assert result.outcome is BindOutcome.BOUND
     assert (await pod_of(cluster))["spec"]["nodeName"] == "n1"
@@ -208,13 +203,7 @@ async def test_a_write_that_is_looked_for_is_looked_for_until_the_api_server_tel
 async def test_a_pod_that_waits_is_not_lost_to_a_load_balancer() -> None:
     lie = {"match": {"name": "p"}, "fault": {"middlebox": {"says": "notFound"}}}
     async with lying(lie) as (cluster, _):
-        result = await bind(
-            cluster.transport,
-            namespace="default",
-            name="p",
-            uid=await uid_of(cluster),
-            node="n1",
-            timing=FakeTime().timing,
-        )
+        found = PodKey("default", "p", await uid_of(cluster))
+        result = await Binds(cluster.transport, timing=FakeTime().timing).bind(found, "n1")
         assert result.outcome is BindOutcome.UNKNOWN
         assert result.doubt is not None

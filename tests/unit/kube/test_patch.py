@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.patch import CALLED_OFF, Patched, begin, patch_once
+from agent_scheduler.kube.patch import CALLED_OFF, Patched, patch_once
 
-from .scripted import Action, Answer, FakeTime, Request, Reset, connected, starting, status
+from .scripted import Action, Answer, FakeTime, Request, Reset, connected, status
 
 PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
@@ -39,60 +36,44 @@ class Server:
         return actions.pop(0) if len(actions) > 1 else actions[0]
 
 
-async def patched(
-    server: Server, *, begins: bool, wanted: Any = lambda: True, time: FakeTime | None = None
-) -> Patched:
-    """As its users do it: begun, if that is possible, and from there on awaited."""
-    time = time or FakeTime()
+async def patched(server: Server, *, wanted: Any = lambda: True, time: FakeTime | None = None) -> Patched:
     async with connected(server) as (_, transport):
-        after: Begun | None = None
-        if begins:
-            told: asyncio.Future[Patched | Begun] = asyncio.get_running_loop().create_future()
-            assert begin(starting(transport), PATH, BODY, ended=told.set_result)
-            answer = await told
-            if isinstance(answer, Patched):
-                return answer
-            after = answer
-        return await patch_once(transport, PATH, BODY, wanted=wanted, after=after, timing=time.timing)
+        timing = (time or FakeTime()).timing
+        return await patch_once(transport, PATH, BODY, wanted=wanted, timing=timing)
 
 
-@pytest.fixture(params=[False, True], ids=["awaited", "begun"])
-def begins(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-async def test_a_patch_that_is_carried_out_gives_the_version_that_has_it(begins: bool) -> None:
+async def test_a_patch_that_is_carried_out_gives_the_version_that_has_it() -> None:
     server = Server([thing("6", done=True)])
-    assert await patched(server, begins=begins) == Patched("6")
+    assert await patched(server) == Patched("6")
     assert server.asked == ["PATCH"]
 
 
-async def test_a_patch_whose_answer_was_lost_is_looked_for_before_it_is_sent_again(begins: bool) -> None:
+async def test_a_patch_whose_answer_was_lost_is_looked_for_before_it_is_sent_again() -> None:
     server = Server([Reset()], [thing("7", done=True)])
-    found = await patched(server, begins=begins)
+    found = await patched(server)
     assert found[:3] == Patched("7")[:3]
     assert msgspec.json.decode(found.found)["metadata"]["resourceVersion"] == "7"
     assert server.asked == ["PATCH", "GET"]
 
 
-async def test_a_lost_patch_that_is_not_there_is_sent_again(begins: bool) -> None:
+async def test_a_lost_patch_that_is_not_there_is_sent_again() -> None:
     server = Server([Reset(), thing("6", done=True)], [thing("5", done=False)])
-    assert await patched(server, begins=begins) == Patched("6")
+    assert await patched(server) == Patched("6")
     assert server.asked == ["PATCH", "GET", "PATCH"]
 
 
-async def test_a_conflict_may_be_with_the_patch_itself(begins: bool) -> None:
+async def test_a_conflict_may_be_with_the_patch_itself() -> None:
     conflict = status(409, "Conflict", "another version")
-    found = await patched(Server([conflict], [thing("6", done=True)]), begins=begins)
+    found = await patched(Server([conflict], [thing("6", done=True)]))
     assert found[:3] == Patched("6")[:3]
-    found = await patched(Server([conflict], [thing("6", done=False)]), begins=begins)
+    found = await patched(Server([conflict], [thing("6", done=False)]))
     assert found.failure is not None and found.failure.kind is FailureClass.CONFLICT
 
 
-async def test_a_lost_patch_of_an_object_that_is_gone_can_no_longer_be_carried_out(begins: bool) -> None:
+async def test_a_lost_patch_of_an_object_that_is_gone_can_no_longer_be_carried_out() -> None:
     gone = status(404, "NotFound")
     server = Server([Reset(), gone], [gone])
-    found = await patched(server, begins=begins)
+    found = await patched(server)
     assert found.failure is not None and found.failure.kind is FailureClass.NOT_FOUND
     assert not found.is_open
     assert server.asked == ["PATCH", "GET"]
@@ -120,46 +101,24 @@ async def test_a_lost_patch_that_takes_an_item_out_is_sent_again_while_the_item_
     assert server.asked == ["PATCH", "GET", "PATCH"][: 3 if again else 2]
 
 
-async def test_a_refusal_is_the_end(begins: bool) -> None:
+async def test_a_refusal_is_the_end() -> None:
     server = Server([status(403, "Forbidden", "no")])
-    found = await patched(server, begins=begins)
+    found = await patched(server)
     assert found.failure is not None and found.failure.status == 403 and not found.is_open
     assert server.asked == ["PATCH"]
 
 
-async def test_a_server_that_asks_for_patience_gets_it(begins: bool) -> None:
+async def test_a_server_that_asks_for_patience_gets_it() -> None:
     time = FakeTime()
     slow = status(429, "TooManyRequests")
     slow.headers["Retry-After"] = "7"
-    assert await patched(Server([slow, thing("6", done=True)]), begins=begins, time=time) == Patched("6")
+    assert await patched(Server([slow, thing("6", done=True)]), time=time) == Patched("6")
     assert sum(time.slept) >= 7
 
 
-async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out(begins: bool) -> None:
+async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out() -> None:
     server = Server([Reset()])
-    left = [] if begins else [True]
-    found = await patched(server, begins=begins, wanted=lambda: bool(left and left.pop()))
+    left = [True]
+    found = await patched(server, wanted=lambda: bool(left and left.pop()))
     assert found == Patched("", CALLED_OFF, is_open=True)
     assert server.asked == ["PATCH"]
-
-
-async def test_a_patch_is_not_begun_without_a_place_or_a_connection_and_keeps_none() -> None:
-    budget = Budget(concurrency=1)
-    ended: list[Patched | Begun] = []
-    assert not begin(lambda *_, **__: False, PATH, BODY, ended=ended.append, budget=budget)
-
-    def fails(*_: Any, **__: Any) -> bool:
-        raise ValueError("not to be sent")
-
-    with pytest.raises(ValueError, match="not to be sent"):
-        begin(fails, PATH, BODY, ended=ended.append, budget=budget)
-    assert budget.take_now()
-    assert not begin(lambda *_, **__: True, PATH, BODY, ended=ended.append, budget=budget)
-    budget.give_back()
-    async with connected(Server([thing("6", done=True)])) as (_, transport):
-        told: asyncio.Future[Patched | Begun] = asyncio.get_running_loop().create_future()
-        assert begin(starting(transport), PATH, BODY, ended=told.set_result, budget=budget)
-        assert not budget.take_now()
-        assert await told == Patched("6")
-        assert budget.take_now()
-    assert ended == []

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from agent_scheduler.kube.paths import pod_path, segment
+from agent_scheduler.kube.paths import PodKey, pod_path, segment
 
 
 @pytest.mark.parametrize("name", ["web-0.example", "a_b~c", "n" * 253])
@@ -21,4 +21,4 @@ def test_any_other_is_escaped(name: str) -> None:
 
 
 def test_a_pod_is_below_its_namespace() -> None:
-    assert pod_path("team/a", "p") == "/api/v1/namespaces/team%2Fa/pods/p"
+    assert pod_path(PodKey("team/a", "p", "u")) == "/api/v1/namespaces/team%2Fa/pods/p"

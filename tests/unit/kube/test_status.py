@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.bind import BindOutcome, bind
+from agent_scheduler.kube.bind import BindOutcome, Binds
 from agent_scheduler.kube.budget import Budget
+from agent_scheduler.kube.paths import PodKey
 from agent_scheduler.kube.retry import Backoff
-from agent_scheduler.kube.status import PodCondition, PodKey, StatusWriter
+from agent_scheduler.kube.status import PodCondition, StatusWriter
 
 from .scripted import (
     Action,
@@ -346,7 +347,7 @@ async def test_a_flood_of_reports_does_not_delay_a_bind() -> None:
             bench.writer.report(PodKey("t", f"p{number}", f"u{number}"), UNFIT)
         await eventually(lambda: len(bench.server.seen("PATCH")) == 4)
         async with asyncio.timeout(5):
-            result = await bind(bench.transport, namespace="t", name="b", uid="b", node="n")
+            result = await Binds(bench.transport).bind(PodKey("t", "b", "b"), "n")
         assert result.outcome is BindOutcome.BOUND
         assert len(bench.server.seen("PATCH")) == 4
 

@@ -306,5 +306,5 @@ async def test_a_decision_for_a_node_whose_claim_is_gone_is_not_sent() -> None:
         await until(lambda: not shard.may_bind_to("n0"))
         await shared.cluster.add_pod("p", scheduler="a")
         (pod,) = await until(lambda: list(path_of(a).cluster.pods.values()))
-        answer = await path_of(a)._calls.bind(pod, "n0")
+        answer = await path_of(a)._calls.binds.bind(pod, "n0")
         assert (answer.outcome, answer.attempts) == (BindOutcome.UNAVAILABLE, 0)

@@ -19,7 +19,7 @@ from ..state.podclaims import ClaimKey
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
-from .budget import ENDLESS, FILTER_TIMEOUT, PORTION, Budget
+from .budget import ENDLESS, FILTER_TIMEOUT, Budget
 from .checking import contradictions
 from .devices import PoolId
 from .pools import Pool
@@ -409,10 +409,6 @@ class Devices:
         if (promised := self._withdraw(holder)) is not None:
             changed.append((promised, msgspec.structs.replace(promised, allocation=None, reserved_for=())))
         return changed
-
-    def refill(self) -> None:
-        """Searches may go on for one more portion."""
-        self.budget = Budget(PORTION)
 
     def again(self) -> bool:
         """Have the nodes asked about again that are undecided. Whether there are any."""

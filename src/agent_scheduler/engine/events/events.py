@@ -161,6 +161,7 @@ NAMESPACE_ADD = ClusterEvent(Resource.NAMESPACE, ActionType.ADD)
 NAMESPACE_UPDATE = ClusterEvent(Resource.NAMESPACE, ActionType.UPDATE)
 NAMESPACE_DELETE = ClusterEvent(Resource.NAMESPACE, ActionType.DELETE)
 NODE_UPDATE_ANNOTATION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ANNOTATION)
+NODE_UPDATE_DECLARED_FEATURE = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_DECLARED_FEATURE)
 
 #: What a plugin that does not say what may cure its refusal is taken to have registered.
 ANY = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "All")

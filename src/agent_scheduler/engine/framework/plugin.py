@@ -203,7 +203,11 @@ class Seeing(Protocol):
 
 @runtime_checkable
 class PreEnqueue(Protocol):
-    """A plugin that can keep a pod out of the queue."""
+    """A plugin that can keep a pod out of the queue.
+
+    One that keeps out only pods which say a certain thing may have `concerns`, which gives something false for all
+    others: these are let in without `pre_enqueue`.
+    """
 
     name: str
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -73,6 +74,7 @@ class DynamicResources(Reserve):
     name = NAME
     depends = Depends.USAGE
     reads_requests = False
+    concerns = attrgetter("claims")
 
     def __init__(self, args: DynamicResourcesArgs | None = None, *, devices: Devices | None = None) -> None:
         self._args = args or DynamicResourcesArgs()
@@ -93,8 +95,6 @@ class DynamicResources(Reserve):
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
         """Claims have to exist, not be on their way out, and be the pod's own where they were made for it."""
-        if not pod.claims:
-            return None
         known = self._devices
         claims = pod.claims if known is not None else [each for each in pod.claims if each.claim is None]
         return missing(claims, known or Devices(), PodRef(pod.namespace, pod.name, pod.uid)) or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
@@ -12,6 +13,7 @@ from ..state.podinfo import PodInfo
 
 class SchedulingGates:
     name = "SchedulingGates"
+    concerns = attrgetter("gates")
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
         return f"waiting for scheduling gates: {list(pod.gates)}" if pod.gates else None

@@ -56,7 +56,7 @@ class Nominations:
     def against(self, pod: PodInfo) -> Mapping[int, Rivals]:
         """Row -> the pods nominated to it that `pod` has to leave room for; only rows that have any."""
         nominator = self._nominator
-        if not nominator:
+        if not nominator.nominated:
             return NO_RIVALS
         found = {}
         for node_name in nominator.nodes():

@@ -108,11 +108,6 @@ class BackoffQueue(Generic[PodT]):
         """The refused pod whose penalty ends first, though it has not ended; None when none may leave early."""
         return self._refused.pop() if self.settings.pop_from_backoff else None
 
-    @property
-    def has_early(self) -> bool:
-        """Whether `pop_early` has a pod to give."""
-        return self.settings.pop_from_backoff and bool(self._refused.uids())
-
     def pop_expired(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
         """Up to `limit` pods whose penalty has ended, soonest first in each of the two queues."""
         expired: list[QueuedPodInfo[PodT]] = []

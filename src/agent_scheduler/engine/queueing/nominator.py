@@ -19,7 +19,8 @@ class Nominator(Generic[PodT]):
         """`is_pending`: whether a UID is a pod that exists and has no node, as the watch last said."""
         self._is_pending = is_pending
         self._by_node: dict[str, dict[str, PodT]] = {}
-        self._node_of: dict[str, str] = {}
+        #: UID -> the node that it is nominated to. To be read.
+        self.nominated: dict[str, str] = {}
 
     def add(self, pod: PodT, node_name: str = "") -> None:
         """Nominate `pod` to `node_name`, or where that is empty to what its status says, in place of any earlier one.
@@ -30,12 +31,12 @@ class Nominator(Generic[PodT]):
         self.delete(pod.uid)
         node = node_name or pod.nominated_node_name
         if node and self._is_pending(pod.uid):
-            self._node_of[pod.uid] = node
+            self.nominated[pod.uid] = node
             self._by_node.setdefault(node, {})[pod.uid] = pod
 
     def delete(self, uid: str) -> PodT | None:
         """Gives the pod, as it was when it was nominated last; None if it was not."""
-        node = self._node_of.pop(uid, None)
+        node = self.nominated.pop(uid, None)
         if node is None:
             return None
         pods = self._by_node[node]
@@ -52,18 +53,10 @@ class Nominator(Generic[PodT]):
         """
         kept = ""
         if old.nominated_node_name == new.nominated_node_name:
-            kept = self._node_of.get(old.uid, "")
+            kept = self.nominated.get(old.uid, "")
             if not kept:
                 return
         self.add(new, kept)
-
-    def node_of(self, uid: str) -> str:
-        """The node that `uid` is nominated to, or an empty text."""
-        return self._node_of.get(uid, "")
-
-    def __bool__(self) -> bool:
-        """Whether anybody is nominated."""
-        return bool(self._node_of)
 
     def nodes(self) -> Collection[str]:
         """The nodes that have nominated pods, as a view that stays current."""
@@ -75,5 +68,5 @@ class Nominator(Generic[PodT]):
 
     def check_invariants(self) -> None:
         filed = {uid: node for node, pods in self._by_node.items() for uid in pods}
-        assert filed == self._node_of, "the nominator's maps disagree"
+        assert filed == self.nominated, "the nominator's maps disagree"
         assert all(self._by_node.values()), "a node without nominated pods is kept"

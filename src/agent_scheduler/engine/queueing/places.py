@@ -3,25 +3,98 @@
 Every move goes through here, so the rules that hold for all of them are kept in one file: PreEnqueue is asked
 before a pod becomes ready, each transition is reported once, the unschedulable_pods gauge follows the pod, and
 whoever sleeps until the next flush hears of an earlier one.
+
+Whom a PreEnqueue plugin holds back hears of the events that this plugin registered, since one of them may open the
+gate. A plugin whose gate no event opens says so by `activates = True`: it calls `SchedulingQueue.activate` for whom it
+lets in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from math import inf
-from typing import Generic
+from typing import Any, Generic, Protocol
 
 from ..events.events import POP_FROM_BACKOFF
-from .active import ActiveQueue
+from ..events.hints import HintMap
 from .backoff import BackoffQueue, BackoffSettings
 from .entry import PodT, QueuedPodInfo
-from .gating import Gatekeeper
+from .heap import ActiveQueue
 from .inflight import InFlight
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
 from .unschedulable import IndexesOf, UnschedulablePool
 from .views import ACTIVE, BACKOFF, GATED, UNSCHEDULABLE, PendingCounts, Place, PodView, view
+
+
+class PreEnqueuePlugin(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def pre_enqueue(self, pod: Any) -> str | None:
+        """Why the pod has to wait, or None to let it in.
+
+        Not asked of a pod for which the plugin's `concerns(pod)`, if it has one, is false.
+        """
+
+
+class Gatekeeper:
+    """Asks the PreEnqueue plugins of a pod's profile. Holds nothing that changes."""
+
+    def __init__(
+        self,
+        *,
+        hint_maps: Mapping[str, HintMap],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        recorder: QueueRecorder,
+    ) -> None:
+        unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
+        if unknown:
+            raise ValueError(f"pre_enqueue names profiles {unknown}: known profiles are {sorted(hint_maps)}")
+        #: By profile: each plugin's name, whom it concerns (None: all), its question, and the events after which to ask
+        #: it again.
+        self._gates = {
+            profile: tuple(
+                (
+                    plugin.name,
+                    getattr(plugin, "concerns", None),
+                    plugin.pre_enqueue,
+                    () if getattr(plugin, "activates", False) else hint_maps[profile].events_of(plugin.name),
+                )
+                for plugin in plugins
+            )
+            for profile, plugins in pre_enqueue.items()
+            if plugins
+        }
+        self._recorder = recorder
+
+    def lets_in(self, entry: QueuedPodInfo[Any]) -> bool:
+        """Ask every plugin until one refuses; `entry` then names it as its gate, or is gated no longer.
+
+        The plugin that gated the pod before is asked first, since it most likely still does.
+        """
+        pod = entry.pod
+        profile = pod.scheduler_name
+        gates = self._gates.get(profile, ())
+        previous = entry.gating_plugin
+        if previous:
+            gates = tuple(sorted(gates, key=lambda gate: gate[0] != previous))
+        for name, concerns, pre_enqueue, events in gates:
+            try:
+                if concerns is not None and not concerns(pod):
+                    continue
+                message = pre_enqueue(pod)
+            except Exception as error:
+                # A pod whose gate cannot be read waits behind it: events and the leftover flush ask again.
+                message = f"{type(error).__name__}: {error}"
+                self._recorder.plugin_raised(name, "PreEnqueue", error)
+            if message is not None:
+                entry.gate(name, events=events, message=message)
+                return False
+        if previous:
+            entry.ungate()
+        return True
 
 
 class Places(Generic[PodT]):
@@ -60,6 +133,7 @@ class Places(Generic[PodT]):
             *self.backoff.uids(),
             self.pool.uids(),
         )
+        self._refused = self.pool.uids()
         #: Called with a UID that is about to enter the pool.
         self.before_pool: Callable[[str], None] = lambda uid: None
         #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
@@ -118,7 +192,7 @@ class Places(Generic[PodT]):
         if strategy is SKIP or not self._gatekeeper.lets_in(entry):
             self._to_pool(entry, label=label)
             return GATED if entry.gating_plugin else UNSCHEDULABLE
-        if entry.uid in self.pool:
+        if entry.uid in self._refused:
             self.pool.remove(entry.uid)
         if strategy is AFTER_BACKOFF and self.backoff.is_backing_off(entry, now):
             self._to_backoff(entry, label=label)
@@ -140,7 +214,7 @@ class Places(Generic[PodT]):
         self._recorder.incoming(ACTIVE, label)
 
     def _to_pool(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
-        if entry.uid not in self.pool:
+        if entry.uid not in self._refused:
             self.before_pool(entry.uid)
             self._recorder.incoming(UNSCHEDULABLE, label)
         stale_at = max(entry.timestamp, entry.flush_timestamp) + self._max_in_unschedulable

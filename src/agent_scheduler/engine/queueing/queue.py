@@ -25,10 +25,9 @@ from ..events.hints import HintMap, indexes_of
 from .backoff import BackoffSettings
 from .entry import PodT, QueuedPodInfo
 from .flushing import QueueFlushing
-from .gating import Gatekeeper, PreEnqueuePlugin
 from .inspection import QueueInspection
 from .nominator import Nominator
-from .places import Places
+from .places import Gatekeeper, Places, PreEnqueuePlugin
 from .pod_events import pod_change_events
 from .record import NullRecorder, QueueRecorder
 from .requeue import IMMEDIATELY
@@ -99,6 +98,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         )
         # Asked in every turn of the loop, so it goes past the class straight to its dict.
         self._active = self._places.active.uids()
+        self._refused, _errors = self._places.backoff.uids()
         self._waker: Waker[PodT] = Waker(
             places=self._places,
             hint_maps=self._hint_maps,
@@ -151,9 +151,9 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
         """
         if self._places.knows(pod.uid):
             self._waker.settle()
-            kept = self.nominator.node_of(pod.uid)
+            kept = self.nominator.nominated.get(pod.uid, "")
             self._update_known(pod)
-            self._wake_behind(pod, kept, self.nominator.node_of(pod.uid))
+            self._wake_behind(pod, kept, self.nominator.nominated.get(pod.uid, ""))
             return
         if pod.scheduler_name not in self._hint_maps:
             asks = f"pod {pod.namespace}/{pod.name} asks for scheduler {pod.scheduler_name!r}"
@@ -169,7 +169,7 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
     def delete(self, uid: str, *, node_name: str = "") -> None:
         """`uid` is gone, or on `node_name`. Unknown is fine. An attempt in flight goes on, but cannot requeue it."""
         self._waker.settle()
-        kept = self.nominator.node_of(uid)
+        kept = self.nominator.nominated.get(uid, "")
         nominated = self.nominator.delete(uid) if kept else None
         flying = self._places.in_flight.get(uid)
         if flying is not None:
@@ -181,16 +181,16 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
 
     def nominate(self, pod: PodT, node_name: str) -> None:
         """`pod` is to run on that node from now on, or, where it is empty, on none in particular."""
-        kept = self.nominator.node_of(pod.uid)
+        kept = self.nominator.nominated.get(pod.uid, "")
         if node_name:
             self.nominator.add(pod, node_name)
         else:
             self.nominator.delete(pod.uid)
-        self._wake_behind(pod, kept, self.nominator.node_of(pod.uid))
+        self._wake_behind(pod, kept, self.nominator.nominated.get(pod.uid, ""))
 
     def of_interest(self, event: ClusterEvent) -> bool:
         """Whether `move_all` with this event could do anything: some plugin of some profile registered it."""
-        return self._waker.judge.of_interest(event)
+        return bool(self._waker.judge.registered(event))
 
     def move_all(
         self,
@@ -244,13 +244,14 @@ class SchedulingQueue(QueueFlushing[PodT], QueueInspection[PodT]):
 
         When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
         """
-        self._waker.settle()
+        if self._waker.told:
+            self._waker.settle()
         return None if self._closed else self._places.pop()
 
     @property
     def has_ready(self) -> bool:
         """Whether `pop` has a pod to give, but for what a burst that has not ended will wake."""
-        return bool(self._active) or self._places.backoff.has_early
+        return bool(self._active) or (self._places.backoff.settings.pop_from_backoff and bool(self._refused))
 
     def done(self, uid: str) -> None:
         """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""

@@ -1,20 +1,34 @@
 """Whether an event makes a refused pod worth another attempt, and how soon.
 
-After kube-scheduler's `isPodWorthRequeuing`. Only the plugins that refused the pod are asked, and asking stops
-at an answer that the rest cannot improve.
+After kube-scheduler's `isPodWorthRequeuing`. Only the plugins that refused the pod are asked, and asking stops at an
+answer that the rest cannot improve.
+
+With pre-hints, a plugin's hint is put to the pods that its pre-hint names (`RequeueJudge.named`), and once for all that
+share what the hint depends on. Without, it is put to all that the plugin refused. Either way the same pods are woken,
+in the same order. In the pool it goes step by step, a question each, so that whoever asks may pause; what the events
+mean to a pod that was in flight is the matter of `replay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ..events.events import ClusterEvent
-from ..events.hints import ERROR, QUEUE, SKIPS, HintFn, HintMap, PluginHints
-from .entry import QueuedPodInfo
+from ..events.hints import ERROR, QUEUE, SKIPS, ClusterEventWithHint, HintFn, HintMap, PluginHints
+from ..events.prehints import ALL_PODS, AllPods, ByKeys, Key, PodName, PreHint
+from .entry import PodT, QueuedPodInfo
 from .inflight import InFlightEvent
-from .record import QueueRecorder
+from .podindex import Group
+from .record import PRE_HINT, QueueRecorder
+from .unschedulable import Bucket, UnschedulablePool, each_once
+
+Each = TypeVar("Each")
+Result = TypeVar("Result")
+
+#: What is done step by step, and what comes of it.
+Steps = Generator[Each, None, Result]
 
 
 class Strategy(IntEnum):
@@ -34,6 +48,19 @@ AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
 IMMEDIATELY: Final = Strategy.IMMEDIATELY
 
 
+#: By profile, for one event: the plugins that registered it, each with what it registered.
+Registered = tuple[tuple[str, PluginHints], ...]
+
+#: Names of pods, or keys that they are found by.
+Named = AllPods | tuple[PodName | Key, ...]
+
+Woken = tuple[QueuedPodInfo[PodT], Strategy]
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) or (isinstance(name, tuple) and len(name) == 2)
+
+
 class RequeueJudge:
     """Asks hints. What it holds follows from them."""
 
@@ -41,21 +68,48 @@ class RequeueJudge:
         self, *, hint_maps: Mapping[str, HintMap], clock: Callable[[], float], recorder: QueueRecorder
     ) -> None:
         self._hint_maps = hint_maps
-        #: Answers of `of_interest`.
-        self._interesting: dict[ClusterEvent, bool] = {}
+        #: Answers of `registered`: one for each distinct event, of which there are a few dozen.
+        self._registered: dict[ClusterEvent, Registered] = {}
         self._clock = clock
         self._recorder = recorder
 
-    def of_interest(self, event: ClusterEvent) -> bool:
-        """Whether any plugin of any profile registered `event`; always true of a wildcard."""
-        found = self._interesting.get(event)
+    def registered(self, event: ClusterEvent) -> Registered:
+        """Who wants to hear of `event`; of a wildcard every profile does, whatever its plugins registered."""
+        found = self._registered.get(event)
         if found is None:
-            found = event.is_wildcard or any(hint_map.lookup(event) for hint_map in self._hint_maps.values())
-            self._interesting[event] = found
+            hints = [(profile, hint_map.lookup(event)) for profile, hint_map in self._hint_maps.items()]
+            found = tuple(each for each in hints if each[1] or event.is_wildcard)
+            self._registered[event] = found
         return found
 
     def lookup(self, profile: str, event: ClusterEvent) -> PluginHints:
         return self._hint_maps[profile].lookup(event)
+
+    def named(self, plugin: str, pre_hint: PreHint | None, happening: InFlightEvent) -> Named:
+        """Whom a pre-hint of `plugin` names, or, of `ByKeys`, by which keys; all where it narrows nothing, and where it
+        raises or answers with something else: it may have been about to name a pod that needs the event."""
+        is_keyed = isinstance(pre_hint, ByKeys)
+        ask = pre_hint.keys if isinstance(pre_hint, ByKeys) else pre_hint
+        if ask is None:
+            return ALL_PODS
+        try:
+            found = ask(*happening)
+            if found is ALL_PODS:
+                return ALL_PODS
+            if isinstance(found, str):
+                raise TypeError(f"{found!r} is no list of pods")
+            names: tuple[Any, ...] = tuple(found)
+            hash(names)
+            if not is_keyed and not all(map(_is_name, names)):
+                raise TypeError(f"{names!r} are not all names of pods")
+        except Exception as error:
+            self.complain(plugin, error)
+            return ALL_PODS
+        return names
+
+    def complain(self, plugin: str, error: Exception) -> None:
+        """`plugin` could not say which pods an event concerns."""
+        self._recorder.plugin_raised(plugin, PRE_HINT, error)
 
     def after(
         self,
@@ -116,3 +170,196 @@ class RequeueJudge:
             self._recorder.plugin_raised(plugin, "QueueingHint", error)
         self._recorder.hint_evaluated(plugin, event.label, label, self._clock() - started)
         return hint is QUEUE
+
+
+class _Question(NamedTuple, Generic[PodT]):
+    """A hint and the pods that it is put to; no hint: the answer is known to be yes."""
+
+    plugin: str
+    hint_fn: HintFn | None
+    entries: Mapping[str, QueuedPodInfo[PodT]]
+
+
+class PoolQuestions(Generic[PodT]):
+    """Asks about one pool. Holds nothing of its own."""
+
+    def __init__(
+        self, *, pool: UnschedulablePool[PodT], judge: RequeueJudge, recorder: QueueRecorder, pre_hints: bool
+    ) -> None:
+        self._pool = pool
+        self._judge = judge
+        self._recorder = recorder
+        self._pre_hints = pre_hints
+
+    def concerns(self, event: ClusterEvent, registered: Registered) -> bool:
+        """Whether a plugin that wants to hear of `event` refused anybody who waits. Most events are a bind or the end
+        of a pod, and most pods wait for something else."""
+        buckets = self._pool.buckets
+        return event.is_wildcard or any(
+            not hints.keys().isdisjoint(buckets.get(profile, ())) for profile, hints in registered
+        )
+
+    def woken(
+        self,
+        registered: Registered,
+        happening: InFlightEvent,
+        *,
+        pre_check: Callable[[PodT], bool] | None,
+        heard: Mapping[str, int],
+        number: int,
+    ) -> Steps[Woken[PodT] | None, None]:
+        """The pods that are worth another attempt, profile by profile: those of the highest priority first, of one
+        priority in the order in which they came to the pool; None for each step that finds nobody. Who has `heard` of
+        the event `number` or of a later one is not asked.
+
+        Between two steps pods may come, go and change. Who has left is asked no more; who came or changed meanwhile is
+        the caller's to enter in `heard`.
+        """
+        pool = self._pool
+        event, old, new = happening
+        for profile, hints in registered:
+            questions: list[_Question[PodT]] | None = None
+            volatile: set[str] = set()
+            if event.is_wildcard:
+                asked = pool.of_profile(profile)
+            elif not self._pre_hints:
+                asked = pool.refused_by(profile, hints)
+            else:
+                buckets = pool.buckets.get(profile, {})
+                questions = []
+                for plugin, entries in hints.items():
+                    for each in entries:
+                        # Who was in it may have left while another plugin was asked.
+                        bucket = buckets.get(plugin)
+                        if bucket is None:
+                            continue
+                        question = yield from self._question(plugin, each, bucket, happening)
+                        if question is not None:
+                            questions.append(question)
+                            if bucket.volatile:
+                                volatile.add(plugin)
+                asked = each_once([question.entries for question in questions])
+            for entry in (yield from self._in_order(asked)):
+                strategy: Strategy = SKIP
+                if (
+                    pool.get(entry.uid) is entry
+                    and heard.get(entry.uid, 0) < number
+                    and (pre_check is None or pre_check(entry.pod))
+                ):
+                    if questions is None:
+                        strategy = self._judge.after(entry, event, old, new, hints=hints)
+                    else:
+                        strategy = self._answer(profile, questions, happening, volatile, entry)
+                yield None if strategy is SKIP else (entry, strategy)
+
+    def _in_order(self, entries: list[QueuedPodInfo[PodT]]) -> Steps[None, list[QueuedPodInfo[PodT]]]:
+        """Those that are still in the pool, as `woken` gives them out."""
+        if len(entries) < 2:
+            return entries
+        pool = self._pool
+        sequence: dict[str, int] = {}
+        by_priority: dict[int, list[QueuedPodInfo[PodT]]] = {}
+        unordered: set[int] = set()
+        for entry in entries:
+            yield None
+            uid, priority = entry.uid, entry.pod.priority
+            if pool.get(uid) is not entry:
+                continue  # it has left since the question was put together
+            number = sequence[uid] = pool.sequence(uid)
+            peers = by_priority.setdefault(priority, [])
+            if peers and number < sequence[peers[-1].uid]:
+                unordered.add(priority)
+            peers.append(entry)
+        for priority in unordered:
+            by_priority[priority].sort(key=lambda entry: sequence[entry.uid])
+        if len(by_priority) == 1:
+            return next(iter(by_priority.values()))
+        return [entry for _, peers in sorted(by_priority.items(), reverse=True) for entry in peers]
+
+    def _answer(
+        self,
+        profile: str,
+        questions: Sequence[_Question[PodT]],
+        happening: InFlightEvent,
+        volatile: Container[str],
+        entry: QueuedPodInfo[PodT],
+    ) -> Strategy:
+        """Ask for one pod until an answer cannot get better: pending plugins first, as `RequeueJudge.after` does."""
+        event, old, new = happening
+        uid, pending = entry.uid, entry.pending_plugins
+        stayed: list[str] = []
+        for of_pending in (True, False) if pending else (False,):
+            for plugin, hint_fn, entries in questions:
+                if uid not in entries or (plugin in pending) is not of_pending:
+                    continue
+                if hint_fn is None or self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
+                    return IMMEDIATELY if of_pending else AFTER_BACKOFF
+                if plugin in volatile:
+                    stayed.append(plugin)
+        for plugin in stayed:
+            self._pool.asked(profile, plugin, entry)
+        return SKIP
+
+    def _question(
+        self, plugin: str, registered: ClusterEventWithHint, bucket: Bucket[PodT], happening: InFlightEvent
+    ) -> Steps[None, _Question[PodT] | None]:
+        """None where it is put to nobody."""
+        pre_hint, hint_fn = registered.pre_hint, registered.hint_fn
+        named = self._judge.named(plugin, pre_hint, happening)
+        if not isinstance(pre_hint, ByKeys):
+            entries = bucket.entries if named is ALL_PODS else self._called(named, bucket)
+            if pre_hint is not None:
+                self._narrowed(plugin, happening, bucket, None if named is ALL_PODS else len(entries))
+            return _question_to(plugin, hint_fn, entries)
+        index = bucket.indexes[pre_hint.index]
+        groups = None if named is ALL_PODS else list(index.find(named))
+        if pre_hint.keys is not None:
+            found = None if groups is None else sum(len(group.members) for group in groups)
+            self._narrowed(plugin, happening, bucket, found)
+        if hint_fn is None or not pre_hint.once:
+            return _question_to(plugin, hint_fn, bucket.entries if groups is None else _members(groups))
+        event, old, new = happening
+        agreeing: list[Group[PodT]] = []
+        alone: dict[str, QueuedPodInfo[PodT]] = {}
+        for group in list(index.groups.values()) if groups is None else groups:
+            yield None
+            if pre_hint.index.volatile:
+                # Pods that are no longer what their place says speak for nobody, and nobody for them.
+                for entry in index.strayed(group):
+                    index.update(entry)
+                    if self._judge.queues(plugin, hint_fn, entry.pod, event, old, new):
+                        alone[entry.uid] = entry
+            spokesman = next(iter(group.members.values()), None)
+            if spokesman is not None and self._judge.queues(plugin, hint_fn, spokesman.pod, event, old, new):
+                agreeing.append(group)
+        members = _members(agreeing)
+        return _question_to(plugin, None, {**members, **alone} if alone else members)
+
+    def _narrowed(
+        self, plugin: str, happening: InFlightEvent, bucket: Bucket[PodT], named: int | None
+    ) -> None:
+        self._recorder.pre_hint_evaluated(plugin, happening[0].label, named, len(bucket.entries))
+
+    def _called(self, names: Iterable[Any], bucket: Bucket[PodT]) -> dict[str, QueuedPodInfo[PodT]]:
+        """The pods in `bucket` that are called so."""
+        found: dict[str, QueuedPodInfo[PodT]] = {}
+        for name in names:
+            for uid in (name,) if isinstance(name, str) else self._pool.uids_of(*name):
+                if (entry := bucket.entries.get(uid)) is not None:
+                    found[uid] = entry
+        return found
+
+
+def _question_to(
+    plugin: str, hint_fn: HintFn | None, entries: Mapping[str, QueuedPodInfo[PodT]]
+) -> _Question[PodT] | None:
+    return _Question(plugin, hint_fn, entries) if entries else None
+
+
+def _members(groups: Sequence[Group[PodT]]) -> Mapping[str, QueuedPodInfo[PodT]]:
+    found: dict[str, QueuedPodInfo[PodT]] = {}
+    if len(groups) == 1:
+        return groups[0].members
+    for group in groups:
+        found.update(group.members)
+    return found

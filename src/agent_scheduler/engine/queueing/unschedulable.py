@@ -63,7 +63,6 @@ class UnschedulablePool(Generic[PodT]):
     """Owner of every pod that only an event, an activation or the leftover flush can move."""
 
     __slots__ = (
-        "_buckets",
         "_complain",
         "_entries",
         "_filed",
@@ -73,6 +72,7 @@ class UnschedulablePool(Generic[PodT]):
         "_pending",
         "_sequence",
         "_stale",
+        "buckets",
     )
 
     def __init__(
@@ -81,9 +81,9 @@ class UnschedulablePool(Generic[PodT]):
         self._indexes_of = indexes_of
         self._complain = complain
         self._entries: dict[str, QueuedPodInfo[PodT]] = {}
-        # profile -> plugin -> its bucket. An entry is under each plugin of `QueuedPodInfo.asked`. Empty buckets are
-        # dropped.
-        self._buckets: dict[str, dict[str, Bucket[PodT]]] = {}
+        #: profile -> plugin -> the pods that it refused. An entry is under each plugin of `QueuedPodInfo.asked`. Empty
+        #: buckets are dropped. To be read.
+        self.buckets: dict[str, dict[str, Bucket[PodT]]] = {}
         self._filed: dict[str, _Filed] = {}
         # (namespace, name) -> UIDs; None until somebody asks for a pod by name.
         self._names: dict[tuple[str, str], set[str]] | None = None
@@ -131,7 +131,7 @@ class UnschedulablePool(Generic[PodT]):
     def reconfigure(self, indexes_of: IndexesOf) -> None:
         """From now on pods are found by other keys. The same pods stay here."""
         self._indexes_of = indexes_of
-        self._buckets = {}
+        self.buckets = {}
         for uid, entry in self._entries.items():
             filed = self._filed[uid]
             for plugin in filed.plugins:
@@ -161,7 +161,7 @@ class UnschedulablePool(Generic[PodT]):
         self._stale.push(entry, (stale_at,))
 
     def _bucket(self, profile: str, plugin: str) -> Bucket[PodT]:
-        buckets = self._buckets.setdefault(profile, {})
+        buckets = self.buckets.setdefault(profile, {})
         found = buckets.get(plugin)
         if found is None:
             complain = self._complain
@@ -176,7 +176,7 @@ class UnschedulablePool(Generic[PodT]):
             return None
         filed = self._filed.pop(uid)
         for plugin in filed.plugins:
-            buckets = self._buckets[filed.profile]
+            buckets = self.buckets[filed.profile]
             bucket = buckets[plugin]
             bucket.remove(uid)
             if not bucket.entries:
@@ -195,22 +195,18 @@ class UnschedulablePool(Generic[PodT]):
         """`entry`, which is here, has another version of its pod: it is found by what that says now."""
         filed = self._filed[entry.uid]
         for plugin in filed.plugins:
-            for index in self._buckets[filed.profile][plugin].indexes.values():
+            for index in self.buckets[filed.profile][plugin].indexes.values():
                 index.update(entry)
 
     def asked(self, profile: str, plugin: str, entry: QueuedPodInfo[PodT]) -> None:
         """A hint of `plugin` was put to `entry`, which stays."""
-        for index in self._buckets[profile][plugin].volatile:
+        for index in self.buckets[profile][plugin].volatile:
             index.update(entry)
-
-    def buckets(self, profile: str) -> Mapping[str, Bucket[PodT]]:
-        """The pods of `profile` by who refused them."""
-        return self._buckets.get(profile, {})
 
     def refused_by(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo[PodT]]:
         """The pods of `profile` that one of `plugins` could let in, each once."""
         return each_once(
-            [bucket.entries for plugin, bucket in self.buckets(profile).items() if plugin in plugins]
+            [bucket.entries for plugin, bucket in self.buckets.get(profile, {}).items() if plugin in plugins]
         )
 
     def of_profile(self, profile: str) -> list[QueuedPodInfo[PodT]]:
@@ -236,7 +232,7 @@ class UnschedulablePool(Generic[PodT]):
 
     def check_invariants(self) -> None:
         filed: dict[str, set[str]] = {}
-        for profile, buckets in self._buckets.items():
+        for profile, buckets in self.buckets.items():
             for plugin, bucket in buckets.items():
                 assert bucket.entries, f"an empty bucket is kept for {profile}/{plugin}"
                 for uid, entry in bucket.entries.items():

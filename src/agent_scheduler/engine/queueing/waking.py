@@ -23,12 +23,20 @@ from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
 from .entry import PodT, QueuedPodInfo
-from .narrowing import Happening, Narrowing, Woken
+from .inflight import InFlightEvent
 from .places import Places
 from .pod_events import pod_change_events
 from .record import QueueRecorder
 from .replay import Replay
-from .requeue import AFTER_BACKOFF, SKIP, RequeueJudge, Strategy
+from .requeue import (
+    AFTER_BACKOFF,
+    SKIP,
+    PoolQuestions,
+    Registered,
+    RequeueJudge,
+    Strategy,
+    Woken,
+)
 from .views import ACTIVE, BACKOFF, Place
 
 _LEFT_POOL = (ACTIVE, BACKOFF)
@@ -48,7 +56,8 @@ class _Waking(Struct, Generic[PodT], eq=False):
 
     #: Rises from event to event.
     number: int
-    happening: Happening
+    happening: InFlightEvent
+    registered: Registered
     pre_check: PreCheck[PodT] | None
     #: Those that are left to be asked, once it has begun.
     steps: Iterator[Woken[PodT] | None] | None = None
@@ -87,8 +96,8 @@ class Waker(Generic[PodT]):
         # UID -> the number of the latest event that is not to be put to the pod any more: who came to the pool, or was
         # asked apart, while there was a backlog.
         self._heard: dict[str, int] = {}
-        # What was told in a burst: the same change again wakes nobody whom it has not woken.
-        self._told: set[tuple[ClusterEvent, int, int, int]] = set()
+        #: What was told in a burst: the same change again wakes nobody whom it has not woken.
+        self.told: set[tuple[ClusterEvent, int, int, int]] = set()
         self._working = False
         # Asked for every event, so it goes past the classes straight to their dicts.
         self._flying = places.in_flight.uids()
@@ -97,18 +106,15 @@ class Waker(Generic[PodT]):
         self.reconfigure(hint_maps)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
-        self._profiles = tuple(hint_maps)
         self.judge = RequeueJudge(hint_maps=hint_maps, clock=self._clock, recorder=self._recorder)
         self._replay: Replay[PodT] = Replay(
             in_flight=self._places.in_flight,
             hint_maps=hint_maps,
             judge=self.judge,
-            recorder=self._recorder,
             pre_hints=self._pre_hints,
         )
-        self._narrowing: Narrowing[PodT] = Narrowing(
+        self._questions: PoolQuestions[PodT] = PoolQuestions(
             pool=self._places.pool,
-            profiles=self._profiles,
             judge=self.judge,
             recorder=self._recorder,
             pre_hints=self._pre_hints,
@@ -120,19 +126,20 @@ class Waker(Generic[PodT]):
         self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
     ) -> int:
         """As `SchedulingQueue.move_all`."""
-        if not self.judge.of_interest(event):
+        registered = self.judge.registered(event)
+        if not registered:
             return 0
         if self._flying:
             self._places.in_flight.record(event, old, new)
-        if not self._waiting or not self._narrowing.concerns(event):
+        if not self._waiting or not self._questions.concerns(event, registered):
             return 0
         if self._bursts:
             same = (event, id(old), id(new), id(pre_check))
-            if same in self._told:
+            if same in self.told:
                 return 0
-            self._told.add(same)
+            self.told.add(same)
         self._number += 1
-        self._backlog.append(_Waking(self._number, Happening(event, old, new), pre_check))
+        self._backlog.append(_Waking(self._number, (event, old, new), registered, pre_check))
         return 0 if self._bursts else self._begin()
 
     def __enter__(self) -> None:
@@ -146,8 +153,8 @@ class Waker(Generic[PodT]):
 
     def settle(self) -> None:
         """End the gathering of what a burst has told so far."""
-        if self._told:
-            self._told.clear()
+        if self.told:
+            self.told.clear()
             self._begin()
 
     def _begin(self) -> int:
@@ -185,13 +192,19 @@ class Waker(Generic[PodT]):
             while backlog and left > 0:
                 waking = backlog[0]
                 if waking.steps is None:
-                    waking.steps = self._steps(waking)
+                    waking.steps = self._questions.woken(
+                        waking.registered,
+                        waking.happening,
+                        pre_check=waking.pre_check,
+                        heard=self._heard,
+                        number=waking.number,
+                    )
                 for woken in waking.steps:
                     left -= 1
                     if woken is not None:
                         entry, strategy = woken
                         left -= _MOVE
-                        label = waking.happening.event.label
+                        label = waking.happening[0].label
                         place = places.requeue(entry, strategy, label=label, now=now)
                         ready = ready or places.poppable(entry, place)
                         moved += place in _LEFT_POOL
@@ -212,15 +225,6 @@ class Waker(Generic[PodT]):
         if ready:
             self._on_ready()
         return moved
-
-    def _steps(self, waking: _Waking[PodT]) -> Iterator[Woken[PodT] | None]:
-        heard, number = self._heard, waking.number
-
-        def spared(uid: str) -> bool:
-            return heard.get(uid, 0) >= number
-
-        for profile in self._profiles:
-            yield from self._narrowing.woken(profile, waking.happening, waking.pre_check, spared)
 
     def _enters(self, uid: str) -> None:
         """`uid` comes to the pool: it has heard of the events so far in flight, or they are not about it."""

@@ -9,7 +9,8 @@ import msgspec
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.quantity import QuantityError, resource_value
 
-from ..events.events import ActionType, ClusterEvent, Resource
+from ..events import events
+from ..events.events import ClusterEvent
 from .features import NO_FEATURES, known_features
 from .requests import NODE_LIMIT, Amounts
 
@@ -102,11 +103,11 @@ def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:
     who wait for either.
     """
     changes = (
-        (ActionType.UPDATE_NODE_ALLOCATABLE, new.allocatable != old.allocatable),
-        (ActionType.UPDATE_NODE_LABEL, new.labels != old.labels),
-        (ActionType.UPDATE_NODE_TAINT, new.taints != old.taints or new.unschedulable != old.unschedulable),
-        (ActionType.UPDATE_NODE_CONDITION, new.conditions != old.conditions),
-        (ActionType.UPDATE_NODE_ANNOTATION, new.annotations != old.annotations),
-        (ActionType.UPDATE_NODE_DECLARED_FEATURE, new.features != old.features),
+        (events.NODE_UPDATE_ALLOCATABLE, new.allocatable != old.allocatable),
+        (events.NODE_UPDATE_LABEL, new.labels != old.labels),
+        (events.NODE_UPDATE_TAINT, new.taints != old.taints or new.unschedulable != old.unschedulable),
+        (events.NODE_UPDATE_CONDITION, new.conditions != old.conditions),
+        (events.NODE_UPDATE_ANNOTATION, new.annotations != old.annotations),
+        (events.NODE_UPDATE_DECLARED_FEATURE, new.features != old.features),
     )
-    return [ClusterEvent(Resource.NODE, action) for action, changed in changes if changed]
+    return [event for event, changed in changes if changed]

@@ -136,7 +136,7 @@ def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: Dev
 def in_portions(engine: DeviceEngine, pod: Obj, *, at_most: int) -> tuple[str, ...]:
     """Where the pod can go, once it is decided of all nodes."""
     for _ in range(at_most):
-        engine.devices.refill()
+        engine.devices.budget.left = PORTION
         found = engine.where(pod)
         assert engine.devices.budget.left > -PORTION
         if not engine.devices.again():

@@ -197,7 +197,7 @@ def test_a_pod_deleted_in_flight_does_not_come_back():
     one = pod("a", nominated_node_name="node-1")
     entry = world.try_pod(one)
     world.queue.delete(one.uid)
-    assert world.queue.nominator.node_of(one.uid) == ""
+    assert world.queue.nominator.nominated.get(one.uid, "") == ""
     assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) is None
     assert world.where(one) is None
     assert not any(world.recorder.unschedulable_gauge.values())

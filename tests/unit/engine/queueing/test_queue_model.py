@@ -106,13 +106,13 @@ class QueueMachine(RuleBasedStateMachine):
         one = self.any_known(data)
         if one is None:
             return
-        nominated = self.queue.nominator.node_of(one.uid)
+        nominated = self.queue.nominator.nominated.get(one.uid, "")
         self.queue.delete(one.uid)
         if one.uid in self.flying:
             self.gone.add(one.uid)
         else:
             del self.waiting[one.uid]
-        assert self.queue.nominator.node_of(one.uid) == ""
+        assert self.queue.nominator.nominated.get(one.uid, "") == ""
         if nominated:
             # The room that was kept for it is there for those who had to leave it.
             for events in self.happened.values():

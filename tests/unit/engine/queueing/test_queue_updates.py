@@ -192,7 +192,7 @@ def test_case_49_the_nominator_follows_an_update_and_keeps_what_only_memory_know
     assert nominator.pods_for("node-2") == (named,)
     cleared = replace(named, nominated_node_name="")
     world.queue.add(cleared)
-    assert nominator.node_of(one.uid) == ""
+    assert nominator.nominated.get(one.uid, "") == ""
     world.queue.check_invariants()
 
 
@@ -207,7 +207,7 @@ def test_a_nomination_made_in_memory_outlives_updates_that_do_not_change_what_th
     assert nominator.pods_for("node-1") == (newer,)
     nominator.delete(one.uid)
     world.queue.add(replace(newer, resource_version="3"))
-    assert nominator.node_of(one.uid) == ""
+    assert nominator.nominated.get(one.uid, "") == ""
 
 
 @pytest.mark.parametrize("place", ["active", "backoff", "unschedulable", "in_flight"])
@@ -323,5 +323,5 @@ def test_a_second_nomination_takes_the_place_of_the_first():
     world.queue.nominator.add(one)
     world.queue.nominator.add(one, "node-2")
     assert world.queue.nominator.pods_for("node-1") == ()
-    assert world.queue.nominator.node_of(one.uid) == "node-2"
+    assert world.queue.nominator.nominated.get(one.uid, "") == "node-2"
     world.queue.check_invariants()

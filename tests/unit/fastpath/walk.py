@@ -1,0 +1,238 @@
+"""Which code is entered for one pod and for one event: the calls of the scheduler's Python functions, in their order.
+
+The scheduler is assembled as it ships, HTTP connections and fence included, but for what it reports of itself: metrics,
+log lines and events. Its connections are in memory, to a server on which every collection is empty, but for one node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import httptools
+
+import agent_scheduler
+from agent_scheduler.config.load import load
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.settings import settings_of
+from agent_scheduler.kube.address import Address
+from agent_scheduler.kube.fence import FencedTransport
+from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Endpoint
+
+_SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"
+_BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
+
+
+class Call(NamedTuple):
+    file: str
+    name: str
+
+
+class Walk:
+    """The calls of the scheduler's own functions from the first of `begin` until `end` returns, each resumption of a
+    generator or a coroutine being one."""
+
+    def __init__(self, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
+        self.calls: list[Call] = []
+        self._begin, self._end = begin.__code__, end.__code__
+        self.is_over = False
+
+    def __enter__(self) -> Walk:
+        sys.setprofile(self._seen)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        sys.setprofile(None)
+
+    def _seen(self, frame: FrameType, event: str, _arg: object) -> None:
+        code = frame.f_code
+        if self.is_over or not code.co_filename.startswith(_SOURCE):
+            return
+        if event == "call" and (self.calls or code is self._begin):
+            self.calls.append(Call(code.co_filename.removeprefix(_SOURCE), code.co_name))
+        self.is_over = event == "return" and code is self._end and bool(self.calls)
+
+    @property
+    def files(self) -> list[str]:
+        """In the order in which they are first entered."""
+        return list(dict.fromkeys(call.file for call in self.calls))
+
+    @property
+    def changes(self) -> int:
+        """How often a call is in another file than the one before."""
+        return sum(one.file != other.file for one, other in pairwise(self.calls))
+
+    def __str__(self) -> str:
+        return f"{len(self.calls)} calls, {len(self.files)} files, {self.changes} changes of file"
+
+    def chain(self) -> str:
+        """A line a stay in a file."""
+        lines: list[str] = []
+        before = ""
+        for call in self.calls:
+            if call.file == before:
+                lines[-1] += f", {call.name}"
+            else:
+                lines.append(f"{call.file}: {call.name}")
+            before = call.file
+        return "\n".join(lines)
+
+
+class Server:
+    """Answers what a scheduler asks."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, list[dict[str, Any]]] = {"/api/v1/nodes": [node("node-1")]}
+        self._told = {"node-1"}
+        self._watches: dict[str, _Connection] = {}
+        self._version = 100
+
+    async def dial(self, _address: Address, protocol: asyncio.Protocol) -> None:
+        protocol.connection_made(_Connection(self, protocol))
+
+    def tell(self, path: str, manifest: dict[str, Any]) -> None:
+        """An event on the watch of a collection; it is with the client when this returns."""
+        self._version += 1
+        metadata = manifest["metadata"]
+        metadata["resourceVersion"] = str(self._version)
+        kind = "MODIFIED" if metadata["uid"] in self._told else "ADDED"
+        self._told.add(metadata["uid"])
+        line = json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
+        self._watches[path].piece(b"%x\r\n%s\r\n" % (len(line), line))
+
+    def answer(self, connection: _Connection, method: str, url: str) -> None:
+        path, _, query = url.partition("?")
+        if method == "GET" and "watch=1" in query:
+            self._watches[path] = connection
+            connection.piece(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+            return
+        body = _BOUND
+        if method == "GET":
+            items = self.objects.get(path, [])
+            body = json.dumps(
+                {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "100"}, "items": items}
+            ).encode()
+        status = b"200 OK" if method == "GET" else b"201 Created"
+        head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        asyncio.get_running_loop().call_later(0.001, connection.piece, head % (status, len(body)) + body)
+
+
+class _Connection(asyncio.Transport):
+    def __init__(self, server: Server, client: asyncio.Protocol) -> None:
+        super().__init__()
+        self._server = server
+        self._client = client
+        self._closing = False
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+
+    def write(self, data: Any) -> None:
+        self._parser.feed_data(bytes(data))
+
+    def on_url(self, url: bytes) -> None:
+        self._url = url
+
+    def on_message_complete(self) -> None:
+        self._server.answer(self, self._parser.get_method().decode(), self._url.decode())
+
+    def piece(self, data: bytes) -> None:
+        if not self._closing:
+            self._client.data_received(data)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def abort(self) -> None:
+        if not self._closing:
+            self._closing = True
+            asyncio.get_running_loop().call_soon(self._client.connection_lost, None)
+
+    close = abort
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+def node(name: str, **amounts: str) -> dict[str, Any]:
+    allocatable = {"cpu": "8", "memory": "32Gi", "pods": "110", **amounts}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "resourceVersion": "50",
+            "labels": {"kubernetes.io/hostname": name},
+        },
+        "spec": {},
+        "status": {"allocatable": allocatable, "capacity": allocatable},
+    }
+
+
+def pod(name: str, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "agent", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "agents",
+            "uid": name,
+            "resourceVersion": "1",
+            "labels": {"app": "agent"},
+        },
+        "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
+        "status": {"phase": "Pending"},
+    }
+
+
+class _Silent:
+    """An observer of everything, to whom nothing matters."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_arguments: None
+
+
+class Running:
+    """A scheduler that has seen the server's nodes and decides. It writes no events."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.transport = Http1Transport(Endpoint("http://api.example"), dial=self.server.dial)
+        silent: Any = _Silent()
+        self.fast_path = FastPath(
+            replace(settings_of(load(), identity="test"), events=None),
+            transport=FencedTransport(self.transport, lambda: True),
+            observer=silent,
+            recorder=silent,
+            timing=Timing(clock=asyncio.get_running_loop().time),
+        )
+
+    async def __aenter__(self) -> Running:
+        self._watching = asyncio.create_task(self.fast_path.watch())
+        await self.fast_path.synced()
+        self._scheduling = asyncio.create_task(self.fast_path.schedule())
+        await asyncio.sleep(0.1)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        for task in (self._scheduling, self._watching):
+            task.cancel()
+        await asyncio.gather(self._scheduling, self._watching, return_exceptions=True)
+        await self.transport.close()
+
+    async def apply(self, path: str, manifest: dict[str, Any]) -> None:
+        """The object of a collection is as `manifest` says; returns a second later."""
+        self.server.tell(path, manifest)
+        await asyncio.sleep(1)
