@@ -27,6 +27,8 @@ from agent_scheduler.kube.watch_events import open_event
 from agent_scheduler.objects.wire import Pod
 from bench.tables import table
 
+_ACCESS = "/var/run/secrets/kubernetes.io/serviceaccount"
+
 
 def pod(number: int, version: int, *, node: str | None = None) -> bytes:
     """A pod as an API server writes it, managed fields included: about 3 kB."""
@@ -37,12 +39,7 @@ def pod(number: int, version: int, *, node: str | None = None) -> bytes:
                 "image": "registry.example/agents/runner:2026.11",
                 "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
                 "env": [{"name": f"SETTING_{i}", "value": "x" * 20} for i in range(12)],
-                "volumeMounts": [
-                    {
-                        "name": "kube-api-access",
-                        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-                    }
-                ],
+                "volumeMounts": [{"name": "kube-api-access", "mountPath": _ACCESS}],
                 "terminationMessagePath": "/dev/termination-log",
                 "terminationMessagePolicy": "File",
                 "imagePullPolicy": "IfNotPresent",

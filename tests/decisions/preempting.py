@@ -20,7 +20,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.select import Selection
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.objects.policy import PodDisruptionBudget
+from agent_scheduler.objects.selecting import PodDisruptionBudget
 from tests.decisions.engine import DEFAULT, Engine
 from tests.decisions.plain import Obj
 

@@ -53,41 +53,23 @@ class Holder(NamedTuple):
 
 async def shards(transport: Transport) -> list[NodeShard]:
     """By name. Raises Unreadable, which says so where the kind is not installed."""
-    try:
-        found = await _all(transport, NODE_SHARDS, read_shard)
-    except RequestFailed as error:
-        if error.failure.kind is FailureClass.NOT_SERVED:
-            raise Unreadable(
-                f"the API server has no {KIND} ({API_VERSION}); install it: kubectl apply -k config/crd"
-            ) from None
-        raise Unreadable(str(error)) from None
-    return sorted(found, key=lambda shard: shard.name)
+    return sorted(await _all(transport, NODE_SHARDS, read_shard), key=lambda shard: shard.name)
 
 
 async def nodes(transport: Transport) -> list[NodeInfo]:
     """By name. Raises Unreadable."""
-    try:
-        found = await _all(transport, NODES, read_node)
-    except RequestFailed as error:
-        raise Unreadable(str(error)) from None
-    return sorted(found, key=lambda node: node.name)
+    return sorted(await _all(transport, NODES, read_node), key=lambda node: node.name)
 
 
 async def pods(transport: Transport) -> list[PodInfo]:
     """Those that take room of a node. Raises Unreadable."""
-    try:
-        return await _all(transport, PODS, pod_reader(), ON_NODES)
-    except RequestFailed as error:
-        raise Unreadable(str(error)) from None
+    return await _all(transport, PODS, pod_reader(), ON_NODES)
 
 
 async def config_map(transport: Transport, namespace: str, name: str) -> ConfigMap | None:
     """None if there is none. Raises Unreadable."""
     selector = {"fieldSelector": f"metadata.name={name}"}
-    try:
-        found = await _all(transport, config_maps(namespace), read_config_map, selector)
-    except RequestFailed as error:
-        raise Unreadable(str(error)) from None
+    found = await _all(transport, config_maps(namespace), read_config_map, selector)
     return found[0] if found else None
 
 
@@ -103,7 +85,7 @@ async def _holder(transport: Transport, namespace: str | None, shard: str) -> Ho
     path, selector = f"/apis/coordination.k8s.io/v1{place}/leases", {"fieldSelector": f"metadata.name={name}"}
     try:
         found = await _all(transport, path, _decode_lease, selector)
-    except (RequestFailed, Unreadable) as error:
+    except Unreadable as error:
         return Holder(problem=f"lease {name}: {error}")
     # Where schedulers of one shard are in several namespaces, each has its own; the last to renew tells most.
     return Holder(max(found, key=lambda lease: lease.spec.renew_time or "", default=None))
@@ -112,18 +94,25 @@ async def _holder(transport: Transport, namespace: str | None, shard: str) -> Ho
 async def _all(
     transport: Transport, path: str, decode: Decode[T], query: Mapping[str, str] | None = None
 ) -> list[T]:
-    """Raises RequestFailed, and Unreadable for an object that has no meaning: what is shown is to be all there is."""
+    """Raises Unreadable, for an object that has no meaning, too: what is shown is to be all there is."""
 
     def malformed(raw: bytes, error: Exception) -> str:
         raise Unreadable(f"list {path}: an object cannot be read: {error}")
 
-    _, found, _ = await collect(
-        transport,
-        path,
-        decode,
-        query=query or {},
-        page_size=PAGE,
-        timeout=_PATIENCE,
-        malformed=malformed,
-    )
+    try:
+        _, found, _ = await collect(
+            transport,
+            path,
+            decode,
+            query=query or {},
+            page_size=PAGE,
+            timeout=_PATIENCE,
+            malformed=malformed,
+        )
+    except RequestFailed as error:
+        if path == NODE_SHARDS and error.failure.kind is FailureClass.NOT_SERVED:
+            raise Unreadable(
+                f"the API server has no {KIND} ({API_VERSION}); install it: kubectl apply -k config/crd"
+            ) from None
+        raise Unreadable(str(error)) from None
     return list(found.values())

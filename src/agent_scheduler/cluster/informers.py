@@ -30,8 +30,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.policy import PodDisruptionBudget
-from agent_scheduler.objects.workloads import SelectsByLabels, SelectsByMap
+from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
 
 from .cluster import Cluster
 

@@ -372,12 +372,7 @@ class Coordinator:
             return own.metadata.resource_version
         body = {
             "metadata": {"uid": own.metadata.uid, "resourceVersion": own.metadata.resource_version},
-            "status": {
-                "lastUpdateTime": told.last_update_time,
-                "nodesInUse": told.nodes_in_use,
-                "nodesToAdd": told.nodes_to_add,
-                "nodesToRemove": told.nodes_to_remove,
-            },
+            "status": told,
         }
         answer = await patch_once(
             self._transport,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_scheduler.objects.policy import PodDisruptionBudget
+from agent_scheduler.objects.selecting import PodDisruptionBudget
 
 from ..state.labelselector import LabelSelector, label_selector
 from ..state.podcounts import Countable

@@ -20,7 +20,7 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.objects.policy import PodDisruptionBudget
+from agent_scheduler.objects.selecting import PodDisruptionBudget
 
 from ..world import World, node, pod_json, read_pod
 
