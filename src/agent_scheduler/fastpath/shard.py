@@ -55,10 +55,8 @@ class Shard:
 
     def use(self, nodes: Names, unready: str) -> None:
         joined, left, other = self.membership.set(nodes, unready)
-        if not (joined or left or other):
-            return
         self._ledger.respecify(sorted(joined | left))
-        if self.mode is ShardingMode.HARD and (joined or other):
+        if self.mode is ShardingMode.HARD:
             there = [node for name in sorted(joined) if (node := self._ledger.node(name)) is not None]
             if other or there:
                 self._queue.move_all(NODE_SHARD_UPDATE, None, None if other else there)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from tests.embedded import until
 from tests.sharded import CONFIG_MAP, NAME, NAMESPACE, limits
 
-from .world import World, world
+from .world import Rounds, World, world
 
 #: What the flags say in these tests: one shard of all nodes.
 ALL = "all:volcano:0.0:1.0:false:0:0"
@@ -39,8 +38,9 @@ async def refused(it: World, times: int) -> None:
 
 @pytest.mark.parametrize("config", UNUSABLE, ids=str)
 async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_and_is_told_of(
-    config: Any,
+    config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rounds = Rounds(monkeypatch)
     async with world() as it:
         await it.add_nodes(3)
         await it.add_shard("a", ["n000"])
@@ -58,7 +58,7 @@ async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_
         assert event["note"].startswith(f"ConfigMap {NAMESPACE}/{NAME}, sharding.yaml")
         assert event["note"].endswith("In effect: nothing, shards are left as they are.")
         await refused(it, 1)
-        await asyncio.sleep(0.2)
+        await rounds.go_on()
         assert await it.specs() == {"a": ["n000"], "b": ["n001", "gone"]}
         assert it.metric("agent_scheduler_sharding_writes_total") == 0
         # It is no fault that lasts.

@@ -16,7 +16,7 @@ from agent_scheduler.process.controllers import ControllersProcess
 from tests.embedded import until
 from tests.sharded import MERGE, limits
 
-from .world import World, world
+from .world import Rounds, World, world
 
 #: Two shards by CPU, of any size: below 60 %, and from 70 % on.
 BY_CPU = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
@@ -178,15 +178,21 @@ async def test_a_status_is_never_touched() -> None:
         assert shard["status"] == status
 
 
-async def test_without_the_trigger_changes_wait_for_the_period() -> None:
+async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = Rounds(monkeypatch)
     async with world() as it:
         await it.add_nodes(2)
-        it.start(configs=BY_CPU, trigger=False, period=3600.0)
+        process = it.start(configs=BY_CPU, trigger=False, period=3600.0)
         await it.until_counts(low=2, high=0)
+        controller = process.sharding
+        assert controller is not None
+        # What it wrote itself is a reason, too, until the watch has told of it.
+        await until(lambda: not controller._wake.is_set() and len(controller._book.untold) == 0)
+        before = rounds.begun
         await it.add_node("new")
         await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="Node") == 3)
-        await asyncio.sleep(0.1)
-        await it.until_counts(low=2, high=0)
+        # What is a reason is one as soon as it is counted, and stays one until the next round begins.
+        assert not controller._wake.is_set() and rounds.begun == before
         # Any other reason to plan brings it, too.
         await it.ask("DELETE", f"{NODE_SHARDS}/high")
         await it.until_counts(low=3, high=0)
@@ -411,7 +417,10 @@ async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
         await it.until_counts(low=4, high=0)
 
 
-async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there() -> None:
+async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = Rounds(monkeypatch)
     async with world() as it:
         crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         manifest = await it.ask("GET", f"{crd}/nodeshards.shard.volcano.sh")
@@ -419,7 +428,7 @@ async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there
         await it.add_nodes(2)
         process = it.start(configs=BY_CPU)
         await until(lambda: process.sharding is not None and process.sharding.is_kind_missing)
-        await asyncio.sleep(0.2)
+        await rounds.go_on()
         fresh: dict[str, Any] = {key: manifest[key] for key in ("apiVersion", "kind", "spec")}
         await it.ask("POST", crd, {**fresh, "metadata": {"name": manifest["metadata"]["name"]}})
         await it.until_counts(low=2, high=0)

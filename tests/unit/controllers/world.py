@@ -7,18 +7,38 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 from agent_scheduler.controllers.sharding.configuration import complete
-from agent_scheduler.controllers.sharding.controller import ControllerSettings
+from agent_scheduler.controllers.sharding.controller import ControllerSettings, ShardingController
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controller_flags import ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.sharded import ShardedCluster
+
+
+class Rounds:
+    """Counts what all controllers have begun to do, from its making on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        original = ShardingController._round
+
+        async def counted(controller: ShardingController) -> float:
+            self.begun += 1
+            return await original(controller)
+
+        monkeypatch.setattr(ShardingController, "_round", counted)
+
+    async def go_on(self) -> None:
+        """Once one that begins later than now has ended."""
+        before = self.begun
+        await until(lambda: self.begun >= before + 2)
 
 
 class World(ShardedCluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -233,6 +234,23 @@ async def test_a_claim_is_not_deallocated_for_a_pod_that_no_longer_asks_for_it()
     failure = await world.writer.deallocate(seen, POD, wanted=lambda: not world.server.sent)
     assert failure is not None and failure.kind is FailureClass.CONFLICT
     assert len(world.server.sent) == 1
+
+
+async def test_a_write_that_waits_for_the_watch_ends_when_its_pod_goes() -> None:
+    """What is waited for may never come: then nobody else would ever have the turn to write the claim."""
+    world = Claims(Patched("7"))
+    world.see(6, POD.uid, "another")
+    await world.take_back()
+    assert world.due() is Due.WAIT
+    waits = [True, False]
+    writing = asyncio.create_task(world.writer.write(world.reservation, wanted=lambda: waits.pop(0)))
+    await asyncio.sleep(0)
+    assert waits == [False] and not writing.done()
+    world.see(6, POD.uid, "another")
+    assert await asyncio.wait_for(writing, 10) == "the pod no longer waits"
+    assert len(world.server.sent) == 1
+    # The turn is free.
+    assert KEY not in world.writer._turns
 
 
 def test_what_was_assumed_of_a_claim_and_is_over_is_told_though_the_watch_shows_nothing_new() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -278,9 +277,13 @@ async def test_stopping_ends_what_is_under_way_and_takes_nothing_new() -> None:
             assert running.fast_path.binder.in_flight == 0
             assert bound == running.reports.outcomes["bound"]
             assert running.reports.counts["event recorded"] == bound
-            await cluster.add_pod("late")
-            await asyncio.sleep(0.05)
-            assert "late" not in await cluster.placed()
+            queue = running.fast_path.queue
+            for name in ("late", "later"):
+                uid = (await cluster.add_pod(name))["metadata"]["uid"]
+                await until(lambda uid=uid: queue.where(uid))
+            # Whoever still took pods would have taken the first one when the second came.
+            assert queue.pending().in_flight == 0
+            assert len(await cluster.placed()) == bound
 
 
 async def test_pods_of_higher_priority_go_first() -> None:

@@ -134,6 +134,12 @@ def nothing_assumed(running: Running) -> bool:
     return not len(books.assumed) and not running.fast_path.ledger.assumed
 
 
+def nothing_beside() -> bool:
+    """Whether PreBind has ended all that it does for pods that were bound, or given up."""
+    running = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]
+    return prebind._run.__code__ not in running
+
+
 async def all_placed(found: Devices, number: int) -> bool:
     return len(await found.cluster.placed()) == number
 
@@ -362,7 +368,10 @@ async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_
             await found.add_pod("p", claim="c")
             await until(lambda: waiting.came)
             ending = asyncio.create_task(running.stop(grace=10.0))
-            await asyncio.sleep(0.05)
+            # Nobody is taken from the queue any more, and yet it has not ended.
+            later = await found.cluster.add_pod("later")
+            await until(lambda: running.fast_path.queue.where(later["metadata"]["uid"]))
+            assert running.fast_path.queue.pending().in_flight == 1
             assert not running.scheduling.done()
             waiting.go.set()
             await ending
@@ -499,8 +508,11 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
 
 
 @pytest.mark.parametrize("moment", ["the pod is asked for", "the write is under way"])
-async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(moment: str) -> None:
+async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It keeps its pod from the other node, and is to be given back; but then its own node will do after all."""
+    monkeypatch.setattr(prebind, "_INSIST", 0.05)
     async with devices("n1", "n2") as found:
         cluster = found.cluster
         await found.add_claim("c")
@@ -529,7 +541,7 @@ async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(m
         binds: list[str] = []
         async with scheduling(Racing(cluster.transport, "", "", 1, None)) as running:
             await until(lambda: all_placed(found, 1))
-            await asyncio.sleep(0.2)
+            await until(nothing_beside)
             await found.audit()
             await until(lambda: nothing_assumed(running))
 
@@ -565,7 +577,7 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
         async with scheduling(Slow(found.cluster.transport, "", "", 2, None), initial_backoff=0.1) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: all_placed(found, 1))
-            await asyncio.sleep(0.2)
+            await until(nothing_beside)
             await found.audit()
             await until(lambda: nothing_assumed(running))
 

@@ -106,7 +106,14 @@ async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
     async with embedded_cluster() as cluster:
         await cluster.server.stop()
         async with running(cluster, text) as process:
-            await asyncio.sleep(0.05)
+
+            def failures() -> float:
+                return process.metrics().get(
+                    'agent_scheduler_watch_steps_total{kind="Pod",step="failure"}', 0.0
+                )
+
+            # It has found nobody more than once, and goes on.
+            await until(lambda: failures() >= 2)
             assert not process.ending.done()
         assert process.ending.result() == 0
 

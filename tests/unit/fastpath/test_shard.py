@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE, ClusterEvent
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.shards.membership import Membership
-from agent_scheduler.fastpath.shard import within
+from agent_scheduler.engine.shards.membership import Membership, ShardingMode
+from agent_scheduler.fastpath.shard import Shard, within
 from tests.unit.engine.world import World, node
 
 NAME = "agent-scheduler"
+
+
+def shard_of(sharded: Sharded, mode: ShardingMode = ShardingMode.HARD) -> Shard:
+    """One whose events for pods that wait are noted: each with the names of its nodes, or None for all pods."""
+
+    def move_all(event: ClusterEvent, old: object, new: list[Any] | None) -> None:
+        assert event == NODE_SHARD_UPDATE and old is None
+        sharded.told.append(new if new is None else [each.name for each in new])
+
+    async def caught_up(version: str) -> None:
+        sharded.told.append(version)
+
+    queue = cast(Any, SimpleNamespace(move_all=move_all))
+    return Shard(mode, sharded.membership, ledger=sharded.world.ledger, queue=queue, caught_up=caught_up)
 
 
 class Sharded:
@@ -22,13 +40,14 @@ class Sharded:
         self.world = world
         self.membership = Membership()
         self.membership.set(frozenset(mine))
+        self.told: list[Any] = []
+        self.shard = shard_of(self)
         profile = build_profile(ProfileSpec(scheduler_name=NAME, base=base))
         self._snapshot = Snapshot(world.ledger)
         self._views = ClassViews(within(self.membership, {NAME: profile})[NAME], self._snapshot)
 
     def use(self, *mine: str) -> None:
-        joined, left, _ = self.membership.set(frozenset(mine))
-        self.world.ledger.respecify(joined | left)
+        self.shard.use(frozenset(mine), "")
 
     def decide(self, **pod: object) -> list[str] | str:
         """The candidates' nodes, best first, or why there are none."""
@@ -80,3 +99,42 @@ def test_kept_answers_follow_the_shard() -> None:
                 assert len(best) == min(3, len(mine)) and set(best) <= set(mine)
             else:
                 assert best == "0/40 nodes are available: 40 node isn't in scheduler node shard."
+
+
+def test_pods_that_wait_are_told_of_the_nodes_that_joined_and_of_no_others() -> None:
+    sharded = Sharded(World(node("n1"), node("n2"), node("n3")))
+    sharded.use("n1", "n2", "unknown")
+    assert sharded.told == [["n1", "n2"]]
+    sharded.use("n3", "n2", "unknown", "unheard-of")
+    assert sharded.told[1:] == [["n3"]]
+    sharded.use("n2")
+    sharded.use("n2", "unheard-of")
+    sharded.use("n2", "unheard-of")
+    assert sharded.told[2:] == []
+
+
+def test_pods_that_wait_are_told_that_there_is_no_shard_to_speak_of_any_more_though_no_node_joined() -> None:
+    """What they were refused with is not true any more."""
+    sharded = Sharded(World(node("n1")), "n1")
+    sharded.shard.use(frozenset(), "nobody says so")
+    assert sharded.told == [None] and sharded.shard.unready == "nobody says so"
+    sharded.shard.use(frozenset(), "nobody says so")
+    assert sharded.told == [None]
+
+
+def test_in_mode_soft_no_pod_waits_for_the_shard_and_binds_go_anywhere() -> None:
+    sharded = Sharded(World(node("n1"), node("n2")))
+    soft = shard_of(sharded, ShardingMode.SOFT)
+    soft.use(frozenset({"n1"}), "")
+    soft.use(frozenset(), "nobody says so")
+    assert sharded.told == [] and soft.unready == ""
+    assert soft.may_bind_to("n2")
+
+
+async def test_in_mode_hard_binds_go_to_nodes_whose_claims_stand_and_nowhere_before_any_does() -> None:
+    sharded = Sharded(World(node("n1"), node("n2")))
+    assert not sharded.shard.may_bind_to("n1")
+    sharded.shard.hold(frozenset({"n1"}))
+    assert sharded.shard.may_bind_to("n1") and not sharded.shard.may_bind_to("n2")
+    await sharded.shard.catch_up("7")
+    assert sharded.told == ["7"]

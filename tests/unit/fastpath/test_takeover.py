@@ -53,7 +53,7 @@ async def test_a_leader_goes_without_a_fresh_list_of_what_it_cannot_list_and_say
     async with embedded_cluster(disturb=refusals) as cluster:
         await cluster.add_node("n1")
         async with running(cluster, ELECT) as first:
-            await until(lambda: first.runtime.leases.held)
+            await until(lambda: first.runtime.leases.names and first.runtime.leases.held)
             async with running(cluster, ELECT) as second:
                 await until(lambda: second.runtime.fast_path and second.runtime.fast_path.is_synced)
                 refusals.of("/apis/storage.k8s.io/v1/csistoragecapacities")
@@ -75,7 +75,7 @@ async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(
     async with embedded_cluster(disturb=refusals) as cluster:
         await cluster.add_node("n1")
         async with running(cluster, ELECT) as first:
-            await until(lambda: first.runtime.leases.held)
+            await until(lambda: first.runtime.leases.names and first.runtime.leases.held)
             async with running(cluster, ELECT) as second:
                 await until(lambda: second.runtime.fast_path and second.runtime.fast_path.is_synced)
                 refusals.of(path)

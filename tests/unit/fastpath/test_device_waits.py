@@ -1,0 +1,221 @@
+"""The wait for devices by itself, in virtual time: how it ends, when, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from agent_scheduler.binding.device_waits import DeviceWaits
+from agent_scheduler.cluster import changes
+from agent_scheduler.cluster.resource_claims import ResourceClaims
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.records import FINALIZER, read_claim
+from agent_scheduler.engine.dra.reservation import Part, Reservation
+from agent_scheduler.engine.state.podclaims import PodRef
+from tests.virtual import virtual_time
+
+POD = PodRef("default", "p", "uid-p")
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Waiting:
+    """A pod whose claim, allocated as many `seconds_ago`, has a device each of the drivers `a` and `b`, and whoever
+    waits for them, for 60 s at most."""
+
+    def __init__(self, *, seconds_ago: float = 0.0) -> None:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        self.devices = Devices()
+        self.claims = ResourceClaims(self.devices, cast(Any, SimpleNamespace(move_all=lambda *_event: None)))
+        self.version = 4
+        self.is_wanted = True
+        #: Events of the pod, and what was observed: (driver, how it ended, seconds).
+        self.told: list[str] = []
+        self.awaited: list[tuple[str, str, float]] = []
+        self.waits = DeviceWaits(
+            self.claims,
+            messenger=cast(Any, SimpleNamespace(waits_for_devices=lambda _pod, node: self.told.append(node))),
+            observer=cast(
+                Any,
+                SimpleNamespace(
+                    devices_awaited=lambda _profile, driver, how, seconds: self.awaited.append(
+                        (driver, how, round(seconds, 3))
+                    )
+                ),
+            ),
+            clock=loop.time,
+            now=lambda: BEGAN + timedelta(seconds=loop.time() - start),
+        )
+        self.at = (BEGAN - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.show()
+        self.reservation = Reservation(POD, "n1", (self.part("c"),))
+        self._ending: asyncio.Task[str] | None = None
+
+    def show(self, *reports: tuple[str, str], allocated: bool = True, name: str = "c", uid: str = "") -> None:
+        """The watch shows the claim with these conditions, each of a driver and True."""
+        self.version += 1
+        conditions = {"bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
+        results = [
+            {"request": "r", "driver": driver, "pool": "n1", "device": "gpu-0", **conditions}
+            for driver in ("a", "b")
+        ]
+        kinds: dict[str, list[str]] = {}
+        for driver, kind in reports:
+            kinds.setdefault(driver, []).append(kind)
+        status = {
+            "allocation": {"allocationTimestamp": self.at, "devices": {"results": results}},
+            "devices": [
+                {
+                    "driver": driver,
+                    "pool": "n1",
+                    "device": "gpu-0",
+                    "conditions": [
+                        {"type": kind, "status": "True", "reason": "R", "message": "m"} for kind in of
+                    ],
+                }
+                for driver, of in kinds.items()
+            ],
+        }
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": uid or f"uid-{name}",
+                "resourceVersion": str(self.version),
+                "finalizers": [FINALIZER],
+            },
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+            "status": status if allocated else {},
+        }
+        self.claims.kinds()[2].set(read_claim(msgspec.json.encode(body)))
+
+    def part(self, name: str) -> Part:
+        holding = self.devices.allocation(("default", name))
+        assert holding is not None
+        return Part(("default", name), f"uid-{name}", None, holding)
+
+    async def begin(self) -> None:
+        pod = cast(Any, SimpleNamespace(uid=POD.uid, scheduler_name="agent-scheduler"))
+        wait = self.waits.wait(pod, self.reservation, timeout=60.0, wanted=lambda: self.is_wanted)
+        self._ending = asyncio.create_task(wait)
+        await asyncio.sleep(0.5)
+
+    @property
+    def goes_on(self) -> bool:
+        assert self._ending is not None
+        return not self._ending.done()
+
+    async def end(self) -> str:
+        """What went wrong; nothing more is waited for than what is there already."""
+        assert self._ending is not None
+        return await self._ending
+
+
+@pytest.fixture(autouse=True)
+def _is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who waits looks again by himself."""
+    monkeypatch.setattr(changes, "_LOOK_AGAIN", 3600.0)
+    monkeypatch.setitem(cast(Any, changes.heard.__kwdefaults__), "within", 3600.0)
+
+
+@virtual_time
+async def test_that_a_pod_waits_is_told_once_however_often_its_claim_changes() -> None:
+    world = Waiting()
+    await world.begin()
+    assert world.told == ["n1"]
+    world.show(("a", "Up"))
+    await asyncio.sleep(1.0)
+    world.show(("a", "Up"), ("b", "Other"))
+    await asyncio.sleep(1.0)
+    assert world.goes_on and world.awaited == []
+    world.show(("a", "Up"), ("b", "Up"))
+    assert await world.end() == ""
+    assert world.told == ["n1"]
+    assert world.awaited == [("a", "success", 2.5), ("b", "success", 2.5)]
+
+
+@virtual_time
+async def test_a_failure_ends_it_in_the_words_of_the_driver() -> None:
+    world = Waiting()
+    await world.begin()
+    world.show(("a", "Down"))
+    assert await world.end() == 'device binding failed: claim=c, reason=R, message="m"'
+    assert Counter(how for _, how, _ in world.awaited) == {"failure": 2}
+
+
+@virtual_time
+async def test_it_ends_when_its_time_is_over_though_nothing_changes() -> None:
+    world = Waiting()
+    await world.begin()
+    world.show(("a", "Up"))
+    assert await world.end() == "device binding timeout: claim=c"
+    assert world.awaited == [("a", "timeout", 60.0), ("b", "timeout", 60.0)]
+
+
+@virtual_time
+async def test_the_time_counts_from_the_allocation_also_for_a_scheduler_that_came_later() -> None:
+    world = Waiting(seconds_ago=50)
+    await world.begin()
+    await asyncio.sleep(9.0)
+    world.show()
+    await asyncio.sleep(0)
+    assert world.goes_on
+    await asyncio.sleep(1.0)
+    world.show(("a", "Up"))
+    assert await world.end() == "device binding timeout: claim=c"
+    assert world.awaited[0] == ("a", "timeout", 10.5)
+
+
+@virtual_time
+async def test_an_allocation_that_goes_ends_it_and_is_no_ones_success_or_failure() -> None:
+    world = Waiting()
+    await world.begin()
+    world.show(allocated=False)
+    assert await world.end() == "resourceclaim default/c was deallocated"
+    assert world.awaited == []
+
+
+@virtual_time
+async def test_a_claim_that_has_only_the_name_ends_it() -> None:
+    world = Waiting()
+    await world.begin()
+    world.show(("a", "Up"), ("b", "Up"), uid="another")
+    assert await world.end() == "resourceclaim default/c does not exist any more"
+
+
+@virtual_time
+async def test_a_pod_that_is_not_to_go_there_any_more_ends_it_with_the_next_change() -> None:
+    world = Waiting()
+    await world.begin()
+    world.is_wanted = False
+    world.show(("a", "Up"))
+    assert await world.end() == "the pod no longer waits"
+    assert world.awaited == []
+
+
+@virtual_time
+async def test_all_claims_are_waited_for_and_the_one_that_is_late_is_named() -> None:
+    world = Waiting()
+    world.show(name="d")
+    world.reservation = Reservation(POD, "n1", (world.part("d"), world.part("c")))
+    await world.begin()
+    world.show(("a", "Up"), ("b", "Up"))
+    await asyncio.sleep(1.0)
+    assert world.goes_on
+    assert await world.end() == "device binding timeout: claim=d"
+
+
+@virtual_time
+async def test_a_claim_that_is_ready_is_not_the_one_that_is_late() -> None:
+    world = Waiting()
+    world.show(name="d")
+    world.reservation = Reservation(POD, "n1", (world.part("c"), world.part("d")))
+    await world.begin()
+    world.show(("a", "Up"), ("b", "Up"))
+    assert await world.end() == "device binding timeout: claim=d"
