@@ -12,41 +12,28 @@ from urllib.parse import unquote
 import orjson
 import yaml
 
-from . import (
-    deletion,
-    discovery,
-    metrics,
-    openapi,
-    patching,
-    pod_streams,
-    reading,
-    scale,
-    subresources,
-    tokens,
-    writing,
-)
-from .auth import issuer_pages, policy
+from . import deletion, patching, reading, scale, subresources, tokens, writing
 from .auth.aggregation import gather
 from .auth.audit import Observer
-from .auth.gate import Gate, access_of
+from .auth.gate import Gate, attach
 from .auth.identity import SELF
 from .auth.options import Options, open_to_all
-from .auth.rbac import CLUSTER_BINDINGS, CLUSTER_ROLES, Rbac
-from .builtin.coordination import SYSTEM_CLASSES
+from .auth.rbac import Rbac
 from .collector import Collector
 from .errors import ApiError, method_not_allowed, not_found_path
-from .pod_streams import STREAMS
-from .registry import CLASSES, DEFINITIONS, NAMESPACES, Registry, Served
+from .pages import Pages, page_not_found
+from .registry import DEFINITIONS, NAMESPACES, Registry, Served
 from .requests import Request, Response, Stream, refusal
 from .resource import Object, Resource
+from .schema_source import data
 from .store import Store
 from .templates import BURSTS, Templates
 from .views import JSON, YAML, View, wants_yaml
 
-_HEALTH = frozenset({"healthz", "readyz", "livez"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
-_PAGE_NOT_FOUND = b"404 page not found\n"
-_SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+#: What marks the roles that the server itself made, and that it may change them.
+_BOOTSTRAPPED = "kubernetes.io/bootstrapping"
+_UPDATED = "rbac.authorization.kubernetes.io/autoupdate"
 #: What is posted below an object, by table and path.
 _POSTED = {
     (subresources.PODS, "binding"): subresources.bind,
@@ -77,10 +64,6 @@ def _as_yaml(accept: str, response: Response) -> Response:
     return Response(response.status, text.encode(), YAML, response.headers)
 
 
-def _page_not_found() -> Response:
-    return Response(404, _PAGE_NOT_FOUND, "text/plain; charset=utf-8")
-
-
 class Api:
     """The verbs over one store.
 
@@ -100,11 +83,10 @@ class Api:
         controllers: bool = True,
     ) -> None:
         self.store = store
-        #: Host and port by which the server is reached.
-        self.address = "127.0.0.1:6443"
         self.registry = Registry(store, resources)
+        self._pages = Pages(self.registry)
         self.collector = Collector(self.registry, definitions_only=not controllers)
-        access = self.registry.access = access_of(self.registry, auth or open_to_all())
+        access = self.access = attach(self.registry, auth or open_to_all())
         asks = access.authenticator is not None or observer is not None
         #: What requests pass first; None where nobody is asked and nobody is told.
         self._gate = Gate(self.registry, access, observer) if asks else None
@@ -118,15 +100,15 @@ class Api:
 
     def _bootstrap(self) -> None:
         """What a real server makes for itself when it first starts."""
-        for name in _SYSTEM_NAMESPACES:
-            self.create(NAMESPACES, {"metadata": {"name": name}})
-        for priority_class in SYSTEM_CLASSES:
-            self.create(CLASSES, priority_class)
-        if isinstance(self.registry.access.authorizer, Rbac):
-            for role in policy.cluster_roles():
-                self.create(CLUSTER_ROLES, role)
-            for binding in policy.cluster_role_bindings():
-                self.create(CLUSTER_BINDINGS, binding)
+        made = data("bootstrap.json")
+        kinds = {served.resource.kind: served.name for served in self.registry.tables()}
+        for obj in made["objects"]:
+            self.create(kinds[obj["kind"]], obj)
+        if isinstance(self.access.authorizer, Rbac):
+            for obj in made["policy"]:
+                metadata = {**obj["metadata"], "annotations": {_UPDATED: "true"}}
+                metadata["labels"] = {**metadata.get("labels", {}), _BOOTSTRAPPED: "rbac-defaults"}
+                self.create(kinds[obj["kind"]], {**obj, "metadata": metadata})
             while gather(self.registry):
                 pass
 
@@ -148,6 +130,15 @@ class Api:
             raise
         created: Object = orjson.loads(response.body)
         return created
+
+    @property
+    def address(self) -> str:
+        """Host and port by which the server is reached."""
+        return self._pages.address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self._pages.address = address
 
     def handle(self, request: Request) -> Response | Stream:
         """Answer one request. Every refusal is a Response; other exceptions are faults of this server."""
@@ -192,9 +183,9 @@ class Api:
             kinds = self.registry.served.get((segments[1], segments[2]))
             rest = segments[3:]
         else:
-            return self._other(request, segments)
+            return self._pages.answer(request, segments)
         if kinds is None:
-            return self._no_version("" if first == "api" else segments[1])
+            return self._pages.no_version("" if first == "api" else segments[1])
         if rest[0] == "watch" and len(rest) > 1:
             # The old way to ask for a watch: by the path.
             request, rest, path = _watching(request), rest[1:], ""
@@ -249,17 +240,10 @@ class Api:
         assert isinstance(result, Response)
         return _shaped(view, served, result)
 
-    def _no_version(self, group: str) -> Response:
-        """A built-in group answers for its versions too; for other groups nobody does."""
-        resources = self.registry.resources()
-        if any(resource.group == group and not resource.custom for resource in resources):
-            raise not_found_path()
-        return _page_not_found()
-
     def _no_kind(self, kinds: dict[str, Served]) -> Response:
         """Built-in groups know what they lack; a group of custom kinds has nobody to say so."""
         if all(served.resource.custom for served in kinds.values()):
-            return _page_not_found()
+            return page_not_found()
         raise not_found_path()
 
     def _binding(self, request: Request, pods: Served, namespace: str) -> Response:
@@ -329,8 +313,8 @@ class Api:
             if method != "POST":
                 raise method_not_allowed()
             return post(registry, served, namespace, name, request)
-        if served.name == subresources.PODS and subresource in STREAMS:
-            return pod_streams.respond(served, namespace, name, subresource, request)
+        if served.name == subresources.PODS and subresource in subresources.STREAMS:
+            return subresources.stream(served, namespace, name, subresource, request)
         if served.name == NAMESPACES and subresource == "finalize":
             if method != "PUT":
                 raise method_not_allowed()
@@ -355,41 +339,3 @@ class Api:
     def _establish(self, response: Response) -> None:
         """Accept a new definition's names at once, as the apiextensions controllers do a moment later."""
         writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
-
-    def _other(self, request: Request, segments: list[str]) -> Response:
-        """Discovery, schemas, health, metrics."""
-        first = segments[0]
-        if first in _HEALTH:
-            return _health(first, segments[1:], request)
-        path = "/" + "/".join(segments)
-        accept = request.accept or ""
-        if first == "openapi":
-            found = openapi.respond(path, accept, self.registry.resources())
-            if found is None:
-                return _page_not_found()
-            body, content_type, etag = found
-            return Response(200, body, content_type, (("ETag", f'"{etag}"'), ("Vary", "Accept")))
-        if path == "/metrics":
-            return Response(200, metrics.text(self.registry).encode(), metrics.CONTENT_TYPE)
-        answer: tuple[object, str] | None = issuer_pages.page(
-            path, self.registry.access.issuer, self.address
-        ) or discovery.respond(path, accept, self.registry.resources(), address=self.address)
-        if answer is None:
-            if first in ("api", "apis") and len(segments) > 1:
-                return self._no_version("" if first == "api" else segments[1])
-            return _page_not_found()
-        if request.method not in ("GET", "HEAD"):
-            raise method_not_allowed()
-        document, content_type = answer
-        text = document.encode() if isinstance(document, str) else orjson.dumps(document)
-        return Response(200, text, content_type)
-
-
-def _health(name: str, checks: list[str], request: Request) -> Response:
-    """What is served is healthy: there is one check, that the server answers."""
-    if checks and checks not in (["ping"], ["log"], ["etcd"]):
-        return _page_not_found()
-    body = b"ok"
-    if "verbose" in request.parameters and not checks:
-        body = b"[+]ping ok\n" + name.encode() + b" check passed\n"
-    return Response(200, body, "text/plain; charset=utf-8")

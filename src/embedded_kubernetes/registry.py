@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import orjson
 
@@ -19,9 +19,6 @@ from .store import Event, Record, Store, Table
 from .times import clock_text
 from .views import ShapedView, View
 from .watch import Hub
-
-if TYPE_CHECKING:
-    from .auth.gate import Access
 
 #: Fields that tables keep an index of, where their kind has them.
 _INDEXED = ("spec.nodeName",)
@@ -48,8 +45,8 @@ class Registry:
 
     def __init__(self, store: Store, resources: Iterable[Resource]) -> None:
         self.store = store
-        #: Who may what. Set by `Api`.
-        self.access: Access
+        #: What belongs to one server beside its kinds, by its type: `auth.gate.Access`, say.
+        self.attached: dict[type, Any] = {}
         #: (group, version) -> plural -> the kind. Changes only when a definition does.
         self.served: dict[tuple[str, str], dict[str, Served]] = {}
         #: Paths of collections in namespaces -> the kind and the namespace. A cache of `Api`, for these kinds.

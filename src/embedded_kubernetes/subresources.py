@@ -15,7 +15,7 @@ import orjson
 from .bodies import decode, parse
 from .builtin.eviction import decide
 from .deletion import check_preconditions, delete_record, store_released
-from .errors import ApiError, bad_request, conflict, not_found
+from .errors import ApiError, bad_request, conflict, method_not_allowed, not_found
 from .registry import Registry, Served
 from .requests import Request, Response, check_delete_options, success
 from .resource import Object
@@ -27,6 +27,13 @@ BUDGETS = ("policy", "poddisruptionbudgets")
 
 #: Labels of a node that a bind copies to its pod (PodTopologyLabelsAdmission, on since 1.35).
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+#: What is asked of a pod's kubelet through the server -> methods.
+STREAMS = {
+    "log": ("GET", "HEAD"),
+    "exec": ("GET", "POST"),
+    "attach": ("GET", "POST"),
+    "portforward": ("GET", "POST"),
+}
 _BOUND = success(201)
 #: What an evicted pod says of its end (KEP-3329).
 _EVICTED = {
@@ -271,6 +278,25 @@ def evict(registry: Registry, served: Served, namespace: str, name: str, request
         old = registry.store.replace(PODS, old, pod)
     delete_record(registry, served, old, {**options, "preconditions": None})
     return _BOUND
+
+
+def stream(served: Served, namespace: str, name: str, subresource: str, request: Request) -> Response:
+    """What is asked of a pod's kubelet: its log, exec, attach, portforward (LogLocation, streamLocation of
+    pkg/registry).
+
+    No kubelet listens here, so a pod that has a node is answered as one whose node has no address. One without: 204
+    for its log, everything else is refused.
+    """
+    if request.method not in STREAMS[subresource]:
+        raise method_not_allowed()
+    record = served.table.get(namespace, name)
+    if record is None:
+        raise not_found("pods", "", name)
+    if served.stored.decode(record.data)["spec"].get("nodeName"):
+        raise ApiError(500, "", "no preferred addresses found; known addresses: []")
+    if subresource == "log":
+        return Response(204, b"", "")
+    raise bad_request(f"pod {name} does not have a host assigned")
 
 
 def finalize(registry: Registry, served: Served, name: str, request: Request) -> Response:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from . import schema
+from .auth.gate import Access
 from .auth.identity import account_name
 from .auth.quoting import quote
 from .bodies import parse
@@ -54,7 +55,7 @@ def request_token(
     if account is None:
         raise not_found("serviceaccounts", "", name)
     spec: dict[str, Any] = asked["spec"]
-    issuer = registry.access.issuer
+    issuer = Access.of(registry).issuer
     if not spec.get("audiences"):
         spec["audiences"] = list(issuer.audiences)
     seconds = spec.get("expirationSeconds")
@@ -91,7 +92,7 @@ def _claims(registry: Registry, account: Record, spec: Object, bound: _Bound, no
         "serviceaccount": {"name": account.name, "uid": account.uid},
         **bound.claims,
     }
-    own = registry.access.issuer.audiences
+    own = Access.of(registry).issuer.audiences
     if bound.to_pod and seconds == _EXTENDED and all(audience in own for audience in spec["audiences"]):
         private["warnafter"] = now + seconds
         seconds = _YEAR

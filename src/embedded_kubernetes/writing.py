@@ -16,6 +16,7 @@ from . import apply, crd
 from .admission import admit_create, admit_stored
 from .auth import reviews
 from .auth.attributes import Attributes
+from .auth.gate import Access
 from .auth.writes import check_change, check_creation, creation
 from .bodies import decode
 from .deletion import may_go
@@ -53,7 +54,7 @@ def create(registry: Registry, served: Served, namespace: str, request: Request)
         if causes:
             # A real server names no kind here.
             raise invalid("", served.name[0], "", causes)
-        answer = reviews.answer(resource.kind, obj, request.user, registry.access)
+        answer = reviews.answer(resource.kind, obj, request.user, Access.of(registry))
         return Response(201, orjson.dumps(answer), headers=warnings)
     manager = request.parameters.get("fieldManager", "")
     return create_object(registry, served, obj, request, dry=dry, manager=manager, warnings=warnings)
@@ -91,7 +92,7 @@ def create_object(
     if causes:
         raise invalid(resource.kind, served.name[0], name, causes)
     if guard is not None:
-        registry.access.require(request.user, guard)
+        Access.of(registry).require(request.user, guard)
     admit_stored(registry, served, obj)
     if manager and "managedFields" not in metadata:
         apply.track(None, obj, manager=manager, resource=resource, now=registry.now(), subresource="")

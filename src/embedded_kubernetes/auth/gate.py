@@ -44,6 +44,12 @@ class Access:
     #: What the request under way has asked for, beyond what its method and path say; None where nobody is told.
     further: list[Attributes] | None = None
 
+    @classmethod
+    def of(cls, registry: Registry) -> Access:
+        """What decides about access to the objects of this registry."""
+        found: Access = registry.attached[cls]
+        return found
+
     def allows(self, user: User, asked: Attributes) -> bool:
         """Whether this user may do this, too."""
         if self.further is not None:
@@ -56,8 +62,13 @@ class Access:
             raise forbidden(user, asked, self.authorizer.authorize(user, asked).reason)
 
 
-def access_of(registry: Registry, options: Options) -> Access:
-    """What decides about access to the objects of a registry, by the server's flags."""
+def attach(registry: Registry, options: Options) -> Access:
+    """Let the server's flags decide about access to the objects of a registry."""
+    registry.attached[Access] = access = _access(registry, options)
+    return access
+
+
+def _access(registry: Registry, options: Options) -> Access:
     issuer = Issuer(options.issuer, options.audiences or (options.issuer,), options.keys)
     authorizer: Authorizer = Rbac(registry) if options.rbac else AlwaysAllow()
     if not options.asks:

@@ -10,6 +10,7 @@ from ..store import Record
 from . import claim_status
 from .attributes import Attributes, attributes_of
 from .escalation import GUARDED, check_write
+from .gate import Access
 
 
 def creation(request: Request) -> Attributes:
@@ -24,14 +25,14 @@ def check_creation(
     if served.name in GUARDED:
         namespace = obj["metadata"].get("namespace", "")
         name = "" if asked is None else asked.name
-        check_write(registry.access, served.name, request.user, namespace, name, new=obj, old=None)
+        check_write(Access.of(registry), served.name, request.user, namespace, name, new=obj, old=None)
 
 
 def check_change(
     registry: Registry, served: Served, old: Record, new: Object, request: Request, *, subresource: str
 ) -> list[Cause]:
     """What of a change its user may not make. Raises 403 for a role or binding beyond the user's rights."""
-    access, user, name = registry.access, request.user, served.name
+    access, user, name = Access.of(registry), request.user, served.name
     if name in GUARDED:
         before = served.stored.decode(old.data)
         check_write(access, name, user, old.namespace, old.name, new=new, old=before)

@@ -57,21 +57,8 @@ def _check_priority_class(priority_class: Object, old: Object | None) -> list[Ca
     return causes
 
 
-#: Classes that every cluster has: what the server makes for itself when it first starts.
-SYSTEM_CLASSES: tuple[Object, ...] = (
-    {
-        "metadata": {"name": "system-cluster-critical"},
-        "value": 2_000_000_000,
-        "description": "Used for system critical pods that must run in the cluster, but can be moved to another "
-        "node if necessary.",
-    },
-    {
-        "metadata": {"name": "system-node-critical"},
-        "value": 2_000_001_000,
-        "description": "Used for system critical pods that must not be moved from their current node.",
-    },
-)
-SYSTEM_PRIORITIES: dict[str, int] = {found["metadata"]["name"]: found["value"] for found in SYSTEM_CLASSES}
+#: Classes that every cluster has (`data/bootstrap.json`).
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 LOGIC = {

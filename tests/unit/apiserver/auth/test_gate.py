@@ -90,7 +90,7 @@ def test_what_nobody_is_told_of_is_not_kept():
     for world in (World(), World(auth=Options(rbac=True, tokens={"t": ADMIN}))):
         body = {"apiVersion": f"{GROUP}/v1", "kind": "Lease", "metadata": {"name": "mine"}}
         assert world.send("PUT", f"{LEASES}/mine", body, authorization="Bearer t").status == 201
-        assert world.api.registry.access.further is None
+        assert world.api.access.further is None
 
 
 def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator():

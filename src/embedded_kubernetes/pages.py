@@ -1,0 +1,103 @@
+"""What is served beside objects: discovery, schemas, health, metrics, and what the issuer of tokens tells of itself."""
+
+from __future__ import annotations
+
+import orjson
+
+from . import discovery, openapi
+from .auth.gate import Access
+from .auth.jwt import ALGORITHM
+from .errors import method_not_allowed, not_found_path
+from .registry import Registry
+from .requests import Request, Response
+
+_HEALTH = frozenset({"healthz", "readyz", "livez"})
+_TEXT = "text/plain; charset=utf-8"
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+_METRIC = "apiserver_resource_objects"
+#: Paths of OpenID Connect discovery.
+_CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
+
+
+def page_not_found() -> Response:
+    return Response(404, b"404 page not found\n", _TEXT)
+
+
+class Pages:
+    """The pages of one server. `address` is the host and port by which it is reached."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.address = "127.0.0.1:6443"
+
+    def answer(self, request: Request, segments: list[str]) -> Response:
+        """The page at a path of these segments. Raises 404 or 405."""
+        first = segments[0]
+        if first in _HEALTH:
+            return _health(first, segments[1:], request)
+        path = "/" + "/".join(segments)
+        accept = request.accept or ""
+        if first == "openapi":
+            found = openapi.respond(path, accept, self._registry.resources())
+            if found is None:
+                return page_not_found()
+            body, content_type, etag = found
+            return Response(200, body, content_type, (("ETag", f'"{etag}"'), ("Vary", "Accept")))
+        if path == "/metrics":
+            return Response(200, _metrics(self._registry).encode(), _METRICS_TYPE)
+        answer = self._issuer(path) or discovery.respond(
+            path, accept, self._registry.resources(), address=self.address
+        )
+        if answer is None:
+            if first in ("api", "apis") and len(segments) > 1:
+                return self.no_version("" if first == "api" else segments[1])
+            return page_not_found()
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        document, content_type = answer
+        text = document.encode() if isinstance(document, str) else orjson.dumps(document)
+        return Response(200, text, content_type)
+
+    def no_version(self, group: str) -> Response:
+        """A built-in group answers for its versions too; for other groups nobody does."""
+        resources = self._registry.resources()
+        if any(resource.group == group and not resource.custom for resource in resources):
+            raise not_found_path()
+        return page_not_found()
+
+    def _issuer(self, path: str) -> tuple[object, str] | None:
+        """OpenID Connect discovery, and the key set."""
+        issuer = Access.of(self._registry).issuer
+        if path == _CONFIGURATION:
+            document = {
+                "issuer": issuer.name,
+                "jwks_uri": f"https://{self.address}{_KEYS}",
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": [ALGORITHM],
+            }
+            return document, "application/json"
+        return (issuer.keys.document(), "application/jwk-set+json") if path == _KEYS else None
+
+
+def _health(name: str, checks: list[str], request: Request) -> Response:
+    """What is served is healthy: there is one check, that the server answers."""
+    if checks and checks not in (["ping"], ["log"], ["etcd"]):
+        return page_not_found()
+    body = b"ok"
+    if "verbose" in request.parameters and not checks:
+        body = b"[+]ping ok\n" + name.encode() + b" check passed\n"
+    return Response(200, body, _TEXT)
+
+
+def _metrics(registry: Registry) -> str:
+    """How many objects of each kind are stored, in the Prometheus text format."""
+    lines = [
+        f"# HELP {_METRIC} Number of stored objects, by group and resource.",
+        f"# TYPE {_METRIC} gauge",
+    ]
+    for served in sorted(registry.tables(), key=lambda served: served.name):
+        if not served.resource.asks:
+            group, resource = served.name
+            lines.append(f'{_METRIC}{{group="{group}",resource="{resource}"}} {len(served.table.records)}')
+    return "\n".join(lines) + "\n"
