@@ -5,19 +5,20 @@ What a patch comes to is judged and stored as an update is (`writing`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from . import apply, patch
-from .auth.writes import check_change, creation
+from .auth.writes import creation
 from .bodies import check_fields, check_names, media_type, parse
 from .errors import ApiError, bad_request, conflict, not_found, stale
 from .errors import unsupported_media_type as unsupported
 from .registry import Registry, Served
 from .requests import Request, Response
 from .resource import Object
-from .writing import commit, create_object, match_name, match_namespace
+from .store import Record
+from .writing import Warnings, change, create_object, match_name, match_namespace
 
 _PATCH_TYPES = {
     "application/json-patch+json": "json",
@@ -27,19 +28,56 @@ _PATCH_TYPES = {
 }
 
 
+class _Patched(NamedTuple):
+    """What a patch comes to. `before` is the stored object, of which it may hold parts."""
+
+    new: Object
+    warnings: Warnings
+    before: Object | None = None
+
+
 def patched(
     registry: Registry, served: Served, namespace: str, name: str, *, subresource: str, request: Request
 ) -> Response:
     """PATCH of an object or of its status: JSON patch, merge, strategic merge or server-side apply."""
     resource = served.resource
     form = _patch_form(request, served)
-    dry = request.dry_run("PatchOptions", applies=form == "apply")
-    manager = request.parameters.get("fieldManager", "")
+    applies = form == "apply"
+    dry = request.dry_run("PatchOptions", applies=applies)
     old = served.table.get(namespace, name)
-    if form == "apply":
-        return _apply(registry, served, namespace, name, subresource=subresource, request=request, dry=dry)
-    if old is None:
+    if applies:
+        config = _configuration(request, served, namespace, name, exists=old is not None)
+        new, warnings, before = _applied(
+            registry, served, old, config, subresource=subresource, request=request
+        )
+    elif old is None:
         raise not_found(resource.plural, served.name[0], name)
+    else:
+        new, warnings, before = _merged(served, old, form, request)
+        match_namespace(new, namespace)
+        match_name(new["metadata"], name)
+    if old is None:
+        guard = creation(request)
+        return create_object(
+            registry, served, new, request, dry=dry, manager="", warnings=warnings, guard=guard
+        )
+    manager = None if applies else request.parameters.get("fieldManager", "")
+    return change(
+        registry,
+        served,
+        old,
+        new,
+        request,
+        before=before,
+        subresource=subresource,
+        manager=manager,
+        dry=dry,
+        warnings=warnings,
+    )
+
+
+def _merged(served: Served, old: Record, form: str, request: Request) -> _Patched:
+    resource = served.resource
     try:
         body = orjson.loads(request.body)
     except ValueError as error:
@@ -51,14 +89,12 @@ def patched(
     doc = served.view.decode(old.data) if known is None else known
     if form == "json":
         new = patch.json_patch(doc, body)
+    elif not isinstance(body, dict):
+        raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map")
+    elif form == "merge":
+        new = patch.merge_patch(doc, body, nulls=b"null" in request.body)
     else:
-        if not isinstance(body, dict):
-            raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map")
-        if form == "merge":
-            new = patch.merge_patch(doc, body, nulls=b"null" in request.body)
-        else:
-            new = patch.strategic_merge_patch(doc, body, resource)
-    if form == "strategic":
+        new = patch.strategic_merge_patch(doc, body, resource)
         # It is merged into the type itself, where the names of the type say nothing.
         new["kind"], new["apiVersion"] = resource.kind, resource.api_version
     try:
@@ -68,24 +104,7 @@ def patched(
         raise _patch_gone_wrong(refused, request) from None
     if known is not None:
         _unshare(new, before)
-    match_namespace(new, namespace)
-    match_name(new["metadata"], name)
-    if resource.shape is not None:
-        new = resource.shape.to_stored(new)
-    resource.default(new)
-    denied = check_change(registry, served, old, new, request, subresource=subresource)
-    return commit(
-        registry,
-        served,
-        old,
-        new,
-        before=before,
-        subresource=subresource,
-        manager=manager,
-        dry=dry,
-        warnings=warnings,
-        denied=denied,
-    )
+    return _Patched(new, warnings, before)
 
 
 def _unshare(new: Object, before: Object) -> None:
@@ -129,18 +148,9 @@ def _patch_form(request: Request, served: Served) -> str:
     return form
 
 
-def _apply(
-    registry: Registry,
-    served: Served,
-    namespace: str,
-    name: str,
-    *,
-    subresource: str,
-    request: Request,
-    dry: bool,
-) -> Response:
+def _configuration(request: Request, served: Served, namespace: str, name: str, *, exists: bool) -> Object:
+    """The configuration that is applied to the object of this name, with its name and namespace."""
     resource = served.resource
-    manager = request.parameters.get("fieldManager", "")
     config: Any = parse(request, resource.kind, may_be_yaml=True)
     if not isinstance(config, dict):
         raise bad_request("error decoding YAML: the applied configuration is not an object")
@@ -157,20 +167,32 @@ def _apply(
         raise bad_request("metadata.managedFields must be nil")
     if config.get("kind") != resource.kind:
         raise ApiError(500, "", f"expected objects of the same type, but got {config.get('kind', '')}")
-    old = served.table.get(namespace, name)
-    if old is not None and not metadata.get("name"):
+    if exists and not metadata.get("name"):
         metadata["name"] = name
     match_name(metadata, name)
     match_namespace(config, namespace)
-    live = served.view.decode(old.data) if old is not None else None
+    return config
+
+
+def _applied(
+    registry: Registry,
+    served: Served,
+    old: Record | None,
+    config: Object,
+    *,
+    subresource: str,
+    request: Request,
+) -> _Patched:
+    resource, metadata = served.resource, config["metadata"]
+    group, name = served.name[0], metadata["name"]
     if old is not None and metadata.get("resourceVersion") not in (None, "", str(old.rv)):
-        raise stale(resource.plural, served.name[0], name)
+        raise stale(resource.plural, group, name)
     if old is None and (subresource or metadata.get("resourceVersion")):
-        raise not_found(resource.plural, served.name[0], name)
+        raise not_found(resource.plural, group, name)
     new = apply.apply(
-        live,
+        served.view.decode(old.data) if old is not None else None,
         config,
-        manager=manager,
+        manager=request.parameters.get("fieldManager", ""),
         force=request.flag("force"),
         resource=resource,
         now=registry.now(),
@@ -179,26 +201,7 @@ def _apply(
     # `apply` has judged the configuration. To decode that here would fill in what nobody applied, so what is
     # decoded is the outcome.
     warnings = check_fields(request, new, resource)
-    if old is None:
-        if metadata.get("uid"):
-            why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
-            raise conflict(resource.plural, served.name[0], name, why)
-        guard = creation(request)
-        return create_object(
-            registry, served, new, request, dry=dry, manager="", warnings=warnings, guard=guard
-        )
-    if resource.shape is not None:
-        new = resource.shape.to_stored(new)
-    resource.default(new)
-    denied = check_change(registry, served, old, new, request, subresource=subresource)
-    return commit(
-        registry,
-        served,
-        old,
-        new,
-        subresource=subresource,
-        manager=None,
-        dry=dry,
-        warnings=warnings,
-        denied=denied,
-    )
+    if old is None and metadata.get("uid"):
+        why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
+        raise conflict(resource.plural, group, name, why)
+    return _Patched(new, warnings)

@@ -61,11 +61,12 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
     current.setdefault("spec", {})["replicas"] = wanted["spec"].get("replicas", 0)
     # The version is the caller's precondition; without one any will do.
     current["metadata"]["resourceVersion"] = metadata.get("resourceVersion") or str(old.rv)
-    answer = writing.commit(
+    answer = writing.change(
         registry,
         served,
         old,
         current,
+        request,
         subresource="",
         manager=request.parameters.get("fieldManager", ""),
         dry=dry,

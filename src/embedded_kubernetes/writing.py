@@ -176,15 +176,51 @@ def update(
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
         # The plural stands where other refusals have the kind: so does a real server's.
         raise invalid(resource.plural, served.name[0], name, [cause])
-    if resource.shape is not None:
-        obj = resource.shape.to_stored(obj)
-    resource.default(obj)
-    denied = check_change(registry, served, old, obj, request, subresource=subresource)
-    return commit(
+    return change(
         registry,
         served,
         old,
         obj,
+        request,
+        subresource=subresource,
+        manager=manager,
+        dry=dry,
+        warnings=warnings,
+    )
+
+
+def change(
+    registry: Registry,
+    served: Served,
+    old: Record,
+    new: Object,
+    request: Request,
+    *,
+    before: Object | None = None,
+    subresource: str,
+    manager: str | None,
+    dry: bool,
+    warnings: Warnings,
+) -> Response:
+    """Default, judge and store the next version of `old`, which is in the form that the request's kind has.
+
+    `before` is `old` decoded, if the caller has done that; `new` may share with it what stands in its spec and status.
+    Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means that the
+    caller has done it.
+    """
+    resource = served.resource
+    if resource.shape is not None:
+        new = resource.shape.to_stored(new)
+    resource.default(new)
+    denied = check_change(registry, served, old, new, request, subresource=subresource)
+    if before is None:
+        before = served.stored.decode(old.data)
+    return _commit(
+        registry,
+        served,
+        old,
+        new,
+        before,
         subresource=subresource,
         manager=manager,
         dry=dry,
@@ -193,29 +229,21 @@ def update(
     )
 
 
-def commit(
+def _commit(
     registry: Registry,
     served: Served,
     old: Record,
     new: Object,
+    before: Object,
     *,
-    before: Object | None = None,
     subresource: str,
     manager: str | None,
     dry: bool,
     warnings: Warnings,
-    denied: Sequence[Cause] = (),
+    denied: Sequence[Cause],
 ) -> Response:
-    """Judge and store the next version of `old`. `new` is in the stored shape, defaulted.
-
-    `before` is `old` decoded, if the caller has done that; `new` may share with it what stands in its spec and status.
-
-    Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means
-    that the caller has done it. `denied` is what of the change its user may not make.
-    """
+    """`denied` is what of the change its user may not make."""
     resource = served.resource
-    if before is None:
-        before = served.stored.decode(old.data)
     metadata, was = new["metadata"], before["metadata"]
     if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
         raise stale(resource.plural, served.name[0], old.name)
