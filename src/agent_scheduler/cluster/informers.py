@@ -297,6 +297,11 @@ class Picture:
                 self._observer.change_failed(kind.name, key, error)
 
 
+def kinds(cluster: Cluster, classes: PodClasses, found: Budgets) -> list[Kind]:
+    """What is watched whatever the profiles, beside what volumes and devices need (`storage`, `claims`)."""
+    return [nodes(cluster, classes), pods(cluster, classes), namespaces(cluster), budgets(found)]
+
+
 def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
     """Their images are kept where those of some pods are."""
     decode = msgspec.json.Decoder(wire.Node).decode

@@ -29,10 +29,7 @@ class Watching:
         self.budgets = Budgets()
         self.picture = Picture(
             [
-                informers.nodes(state.cluster, self._classes),
-                informers.pods(state.cluster, self._classes),
-                informers.namespaces(state.cluster),
-                informers.budgets(self.budgets),
+                *informers.kinds(state.cluster, self._classes, self.budgets),
                 *state.storage.kinds(),
                 *state.claims.kinds(),
             ],

@@ -236,7 +236,7 @@ class ControllersProcess:
         controller = ShardingController(
             self._settings.sharding, transport=transport, reports=reports, timing=self._timing
         )
-        self.metrics.read_plan(lambda: controller.plan, foreign=lambda: reports.foreign_count)
+        self.metrics.families.read_from(controller)
         return controller
 
     def _make_leases(self, transport: Transport) -> Leases:

@@ -321,14 +321,7 @@ class Runtime:
             recorder=QueueRecorder(metrics, clock=self._timing.clock),
             timing=self._timing,
         )
-        metrics.read_queue(fast_path.queue.pending, kept=fast_path.queue.kept_in_flight)
-        metrics.read_cache(
-            nodes=lambda: len(fast_path.ledger.rows),
-            pods=lambda: len(fast_path.ledger.placements),
-            assumed=lambda: fast_path.ledger.assumed,
-        )
-        metrics.binds_in_flight.read_from(lambda: {"": fast_path.binder.in_flight})
-        metrics.bind_concurrency.read_from(lambda: {"": fast_path.binder.concurrency})
+        metrics.families.read_from(fast_path)
         return fast_path
 
     def _make_reloader(self) -> Reloader | None:

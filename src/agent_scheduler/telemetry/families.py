@@ -8,12 +8,16 @@ that was made beforehand and one number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from agent_scheduler.telemetry.series import Counter, Gauge, Histogram, Tally
 
 SeriesT = TypeVar("SeriesT", Counter, Gauge, Histogram)
+NumberT = TypeVar("NumberT", Counter, Gauge)
+#: What is read at a scrape: of an owner, a number, or numbers by the value of the only label.
+Read = Callable[[Any], float | Mapping[str, float]]
 
 
 class _Family(Generic[SeriesT]):
@@ -66,33 +70,10 @@ class _Family(Generic[SeriesT]):
         return f"{self.name}{suffix}{{{labels}}}" if labels else self.name + suffix
 
 
-class CounterFamily(_Family[Counter]):
-    type = "counter"
+class _NumberFamily(_Family[NumberT]):
+    """Counted or set where something happens, or read from its owner at a scrape (`read_from`), never both."""
 
-    def _new(self, values: tuple[str, ...]) -> Counter:
-        return Counter(self._sample("", values))
-
-    def inc(self, amount: float = 1.0) -> None:
-        """For a family without labels."""
-        self.labels().inc(amount)
-
-    def _samples(self) -> Iterator[str]:
-        for series in self.series.values():
-            yield f"{series.text} {series.value}"
-
-
-class GaugeFamily(_Family[Gauge]):
-    """Set where something happens, or read from its owner at a scrape (`read_from`), never both."""
-
-    type = "gauge"
     _source: Callable[[], Mapping[str, float]] | None = None
-
-    def _new(self, values: tuple[str, ...]) -> Gauge:
-        return Gauge(self._sample("", values))
-
-    def set(self, value: float) -> None:
-        """For a family without labels."""
-        self.labels().set(value)
 
     def read_from(self, source: Callable[[], Mapping[str, float]]) -> None:
         """At each scrape, `source` gives the value by the value of the only label, or of "" without labels.
@@ -112,6 +93,28 @@ class GaugeFamily(_Family[Gauge]):
         else:
             for value, number in self._source().items():
                 yield f"{self._sample('', (value,) if self.label_names else ())} {number}"
+
+
+class CounterFamily(_NumberFamily[Counter]):
+    type = "counter"
+
+    def _new(self, values: tuple[str, ...]) -> Counter:
+        return Counter(self._sample("", values))
+
+    def inc(self, amount: float = 1.0) -> None:
+        """For a family without labels."""
+        self.labels().inc(amount)
+
+
+class GaugeFamily(_NumberFamily[Gauge]):
+    type = "gauge"
+
+    def _new(self, values: tuple[str, ...]) -> Gauge:
+        return Gauge(self._sample("", values))
+
+    def set(self, value: float) -> None:
+        """For a family without labels."""
+        self.labels().set(value)
 
 
 class HistogramFamily(_Family[Histogram]):
@@ -151,14 +154,20 @@ class Families:
     def __init__(self) -> None:
         self.made: dict[str, CounterFamily | GaugeFamily | HistogramFamily] = {}
         self._tallies: list[Tally] = []
+        self._read: list[tuple[CounterFamily | GaugeFamily, Read]] = []
 
-    def counter(self, name: str, help_text: str, *labels: str) -> CounterFamily:
+    def counter(self, name: str, help_text: str, *labels: str, read: Read | None = None) -> CounterFamily:
         if not name.endswith("_total"):
             raise ValueError(f"the counter {name} must end in _total")
-        return self._keep(CounterFamily(name, help_text, labels))
+        return self._number(CounterFamily(name, help_text, labels), read)
 
-    def gauge(self, name: str, help_text: str, *labels: str) -> GaugeFamily:
-        return self._keep(GaugeFamily(name, help_text, labels))
+    def gauge(self, name: str, help_text: str, *labels: str, read: Read | None = None) -> GaugeFamily:
+        return self._number(GaugeFamily(name, help_text, labels), read)
+
+    def read_from(self, owner: object) -> None:
+        """From now on each family with a `read` has what that says of `owner` at each scrape."""
+        for family, read in self._read:
+            family.read_from(partial(_read, read, owner))
 
     def histogram(
         self, name: str, help_text: str, *labels: str, bounds: tuple[float, ...]
@@ -183,6 +192,11 @@ class Families:
             tally.settle()
         return "".join(f"{line}\n" for family in self.made.values() for line in family.lines())
 
+    def _number(self, family: NumberFamilyT, read: Read | None) -> NumberFamilyT:
+        if read is not None:
+            self._read.append((family, read))
+        return self._keep(family)
+
     def _keep(self, family: FamilyT) -> FamilyT:
         if family.name in self.made:
             raise ValueError(f"the metric {family.name} exists already")
@@ -191,6 +205,12 @@ class Families:
 
 
 FamilyT = TypeVar("FamilyT", CounterFamily, GaugeFamily, HistogramFamily)
+NumberFamilyT = TypeVar("NumberFamilyT", CounterFamily, GaugeFamily)
+
+
+def _read(read: Read, owner: object) -> Mapping[str, float]:
+    found = read(owner)
+    return found if isinstance(found, Mapping) else {"": found}
 
 
 def _bound(value: float) -> str:

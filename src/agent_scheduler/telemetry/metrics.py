@@ -9,7 +9,7 @@ A metric is here only if something in the product sets it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from agent_scheduler.engine.queueing.views import PendingCounts
 from agent_scheduler.telemetry.process import ProcessMetrics
@@ -52,8 +52,15 @@ class ProfileMetrics:
         }
 
 
+def _by_queue(pods: PendingCounts) -> Mapping[str, float]:
+    return {queue: getattr(pods, queue) for queue in PENDING_QUEUES}
+
+
 class Metrics(ProcessMetrics):
-    """What a scheduler has beyond any other process. An attribute is named as its metric, without prefix."""
+    """What a scheduler has beyond any other process. An attribute is named as its metric, without prefix.
+
+    `read` of a family is given the scheduler (`fastpath.scheduler.FastPath`), at each scrape.
+    """
 
     def __init__(self, *, version: str) -> None:
         super().__init__(version=version)
@@ -124,9 +131,16 @@ class Metrics(ProcessMetrics):
 
     def _queue(self) -> None:
         make = self.families
-        self.pending_pods = make.gauge("scheduler_pending_pods", "Waiting pods, by queue.", "queue")
+        self.pending_pods = make.gauge(
+            "scheduler_pending_pods",
+            "Waiting pods, by queue.",
+            "queue",
+            read=lambda of: _by_queue(of.queue.pending()),
+        )
         self.pods_in_flight = make.gauge(
-            "agent_scheduler_pods_in_flight", "Pods taken off the queue whose attempt is not over."
+            "agent_scheduler_pods_in_flight",
+            "Pods taken off the queue whose attempt is not over.",
+            read=lambda of: of.queue.pending().in_flight,
         )
         self.queue_incoming_pods_total = make.counter(
             "scheduler_queue_incoming_pods_total",
@@ -165,7 +179,10 @@ class Metrics(ProcessMetrics):
             "Events dropped because too many were kept for pods in flight; these are retried after their backoff.",
         )
         self.inflight_events = make.gauge(
-            "scheduler_inflight_events", "Events that are kept because pods are in flight.", "event"
+            "scheduler_inflight_events",
+            "Events that are kept because pods are in flight.",
+            "event",
+            read=lambda of: of.queue.kept_in_flight(),
         )
         self.pod_scheduled_after_flush_total = make.counter(
             "scheduler_pod_scheduled_after_flush_total",
@@ -190,6 +207,11 @@ class Metrics(ProcessMetrics):
             "scheduler_cache_size",
             "Nodes, pods on a node, and those of them whose bind is not known yet.",
             "type",
+            read=lambda of: {
+                "nodes": len(of.ledger.rows),
+                "pods": len(of.ledger.placements),
+                "assumed_pods": of.ledger.assumed,
+            },
         )
         self.conflicts_total = make.counter(
             "agent_scheduler_conflicts_total",
@@ -241,9 +263,13 @@ class Metrics(ProcessMetrics):
             "agent_scheduler_evictions_failed_total",
             "Victims of a preemption that could not be evicted.",
         )
-        self.binds_in_flight = make.gauge("agent_scheduler_binds_in_flight", "Binds that are not over.")
+        self.binds_in_flight = make.gauge(
+            "agent_scheduler_binds_in_flight", "Binds that are not over.", read=lambda of: of.binder.in_flight
+        )
         self.bind_concurrency = make.gauge(
-            "agent_scheduler_bind_concurrency", "Binds that may be under way just now."
+            "agent_scheduler_bind_concurrency",
+            "Binds that may be under way just now.",
+            read=lambda of: of.binder.concurrency,
         )
 
     def _writes(self) -> None:
@@ -296,23 +322,3 @@ class Metrics(ProcessMetrics):
 
     def urgent_retry(self, granted: bool) -> None:
         self._urgent[granted].inc()
-
-    def read_queue(
-        self, counts: Callable[[], PendingCounts], *, kept: Callable[[], Mapping[str, int]]
-    ) -> None:
-        """From now on `pending_pods` and `pods_in_flight` are what `counts` says at each scrape, and `inflight_events`
-        what `kept` says."""
-
-        def by_queue() -> Mapping[str, float]:
-            pods = counts()
-            return {queue: getattr(pods, queue) for queue in PENDING_QUEUES}
-
-        self.pending_pods.read_from(by_queue)
-        self.pods_in_flight.read_from(lambda: {"": counts().in_flight})
-        self.inflight_events.read_from(kept)
-
-    def read_cache(
-        self, *, nodes: Callable[[], int], pods: Callable[[], int], assumed: Callable[[], int]
-    ) -> None:
-        """From now on `cache_size` is what these say at each scrape."""
-        self.cache_size.read_from(lambda: {"nodes": nodes(), "pods": pods(), "assumed_pods": assumed()})

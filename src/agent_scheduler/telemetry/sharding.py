@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
-
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import exponential
 
@@ -15,19 +12,11 @@ _PLAN_SECONDS = exponential(0.0001, 2, 18)
 WRITES = ("created", "updated", "deleted", "conflict", "failed", "too_large")
 
 
-class PlanCounts(Protocol):
-    """What is read of a plan: see `engine.shards.plan`."""
-
-    @property
-    def counts(self) -> Mapping[str, int]: ...
-    @property
-    def short(self) -> Mapping[str, int]: ...
-    @property
-    def unassigned(self) -> Mapping[str, str]: ...
-
-
 class ShardingMetrics(ProcessMetrics):
-    """Owner of every family of the process. An attribute is named as its metric, without prefix."""
+    """Owner of every family of the process. An attribute is named as its metric, without prefix.
+
+    `read` of a family is given the controller (`controllers.sharding.controller.ShardingController`), at each scrape.
+    """
 
     def __init__(self, *, version: str) -> None:
         super().__init__(version=version)
@@ -38,13 +27,21 @@ class ShardingMetrics(ProcessMetrics):
             bounds=_PLAN_SECONDS,
         )
         self.sharding_nodes = make.gauge(
-            "agent_scheduler_sharding_nodes", "Nodes that a shard is to have, by the last plan.", "shard"
+            "agent_scheduler_sharding_nodes",
+            "Nodes that a shard is to have, by the last plan.",
+            "shard",
+            read=lambda of: of.plan.counts if of.plan else {},
         )
         self.sharding_nodes_short = make.gauge(
-            "agent_scheduler_sharding_nodes_short", "Nodes that a shard lacks of its minimum.", "shard"
+            "agent_scheduler_sharding_nodes_short",
+            "Nodes that a shard lacks of its minimum.",
+            "shard",
+            read=lambda of: of.plan.short if of.plan else {},
         )
         self.sharding_nodes_unassigned = make.gauge(
-            "agent_scheduler_sharding_nodes_unassigned", "Nodes that no shard is to have, by the last plan."
+            "agent_scheduler_sharding_nodes_unassigned",
+            "Nodes that no shard is to have, by the last plan.",
+            read=lambda of: len(of.plan.unassigned) if of.plan else {},
         )
         self.sharding_moves_total = make.counter(
             "agent_scheduler_sharding_moves_total",
@@ -62,24 +59,5 @@ class ShardingMetrics(ProcessMetrics):
         self.sharding_foreign_shards = make.gauge(
             "agent_scheduler_sharding_foreign_shards",
             "NodeShards that have the name of a configured shard and belong to somebody else.",
+            read=lambda of: of.reports.foreign_count,
         )
-
-    def read_plan(self, plan: Callable[[], PlanCounts | None], *, foreign: Callable[[], int]) -> None:
-        """From now on the gauges are what these say at each scrape; without a plan there is nothing to say."""
-
-        def counts() -> Mapping[str, int]:
-            made = plan()
-            return {} if made is None else made.counts
-
-        def short() -> Mapping[str, int]:
-            made = plan()
-            return {} if made is None else made.short
-
-        def unassigned() -> Mapping[str, int]:
-            made = plan()
-            return {} if made is None else {"": len(made.unassigned)}
-
-        self.sharding_nodes.read_from(counts)
-        self.sharding_nodes_short.read_from(short)
-        self.sharding_nodes_unassigned.read_from(unassigned)
-        self.sharding_foreign_shards.read_from(lambda: {"": foreign()})

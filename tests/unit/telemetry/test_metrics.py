@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import prometheus_client
 import pytest
@@ -110,10 +112,22 @@ def test_fifteen_attempts_and_more_share_a_label(metrics: Metrics) -> None:
     assert values["scheduler_pod_scheduled_after_flush_total"] == 1
 
 
+def scheduler(**parts: Any) -> SimpleNamespace:
+    """What is read of a scheduler at a scrape."""
+    nobody = PendingCounts(active=0, backoff=0, unschedulable=0, gated=0, in_flight=0)
+    usual = {
+        "queue": SimpleNamespace(pending=lambda: nobody, kept_in_flight=dict),
+        "ledger": SimpleNamespace(rows={}, placements={}, assumed=0),
+        "binder": SimpleNamespace(in_flight=0, concurrency=0),
+    }
+    return SimpleNamespace(**(usual | parts))
+
+
 def test_queue_gauges_are_what_the_queue_says_when_scraped(metrics: Metrics) -> None:
     counts = PendingCounts(active=1, backoff=2, unschedulable=3, gated=4, in_flight=5)
     kept = {"NodeAdd": 2}
-    metrics.read_queue(lambda: counts, kept=lambda: kept)
+    queue = SimpleNamespace(pending=lambda: counts, kept_in_flight=lambda: kept)
+    metrics.families.read_from(scheduler(queue=queue))
     assert scrape(metrics)['scheduler_inflight_events{event="NodeAdd"}'] == 2
     assert scrape(metrics)['scheduler_pending_pods{queue="gated"}'] == 4
     counts = counts._replace(gated=0, in_flight=7)
@@ -128,7 +142,7 @@ def test_queue_gauges_are_what_the_queue_says_when_scraped(metrics: Metrics) -> 
 
 def test_cache_size_is_read_when_scraped(metrics: Metrics) -> None:
     pods: list[str] = []
-    metrics.read_cache(nodes=lambda: 2, pods=lambda: len(pods), assumed=lambda: 0)
+    metrics.families.read_from(scheduler(ledger=SimpleNamespace(rows={}, placements=pods, assumed=0)))
     pods.append("a")
     assert scrape(metrics)['scheduler_cache_size{type="pods"}'] == 1
 
@@ -256,6 +270,17 @@ def test_families_refuse_what_would_be_exposed_wrongly() -> None:
         make.histogram("y", "y", bounds=(1.0, 1.0))
     with pytest.raises(ValueError, match="only one can be read"):
         make.gauge("z", "z", "a", "b").read_from(dict)
+
+
+def test_what_an_owner_counts_is_read_of_it_at_each_scrape() -> None:
+    make, owner = Families(), SimpleNamespace(lost=3, waiting={"a": 1})
+    make.counter("lost_total", "x", read=lambda of: of.lost)
+    make.gauge("waiting", "x", "where", read=lambda of: of.waiting)
+    assert "\nlost_total 0" in make.text(), "nobody is there to be read yet"
+    make.read_from(owner)
+    owner.lost = 4
+    assert "\nlost_total 4\n" in make.text()
+    assert '\nwaiting{where="a"} 1\n' in make.text()
 
 
 def test_feature_gates_are_shown_as_they_are(metrics: Metrics) -> None:

@@ -74,7 +74,7 @@ class ShardingController:
         timing: Timing = REAL,
     ) -> None:
         self._settings = settings
-        self._reports = reports
+        self.reports = reports
         self._timing = timing
         self.effective = Effective(settings.flags, namespace=settings.namespace, name=settings.config_map)
         self._planner = Planner(settings.flags.plan)
@@ -120,7 +120,7 @@ class ShardingController:
         """Returns once all that existed at the start has been seen."""
         await self._watches.synced()
         if self.effective.start():
-            self._reports.started(self.effective)
+            self.reports.started(self.effective)
 
     @property
     def is_synced(self) -> bool:
@@ -155,9 +155,9 @@ class ShardingController:
     def _take_configuration(self, changes: list[Change[ConfigMap]]) -> None:
         for change in changes:
             if change.type is DELETED:
-                self._reports.configuration_gone(self.effective)
+                self.reports.configuration_gone(self.effective)
             else:
-                self._reports.configured(self.effective, self.effective.take(change.object))
+                self.reports.configured(self.effective, self.effective.take(change.object))
         self._wake.set()
 
     # ---- what is done
@@ -171,17 +171,17 @@ class ShardingController:
         """Plan and write until `stop` was called, or until cancelled. Needs `synced`."""
         # Whoever led before writes no more, so what is listed from now on has all that it wrote.
         await self._watches.renew()
-        self._reports.is_leading = True
+        self.reports.is_leading = True
         try:
             if self.effective.problem:
-                self._reports.still_refused(self.effective)
+                self.reports.still_refused(self.effective)
             self._dirty.update(shard.name for shard in self._book)
             while not self._stopping.is_set():
                 self._wake.clear()
                 pause = await self._round()
                 await self._rest(pause)
         finally:
-            self._reports.is_leading = False
+            self.reports.is_leading = False
 
     async def _rest(self, pause: float) -> None:
         """Wait for a change, at most `pause` seconds, and then for those that come with it."""
@@ -215,7 +215,7 @@ class ShardingController:
         if settings is None:
             return self._settings.flags.sync_period
         if self._watches.is_kind_missing:
-            self._reports.kind_missing()
+            self.reports.kind_missing()
             return self._settings.retry
         blocked = self._blocked(settings.plan)
         usable = without(settings.plan, blocked)
@@ -225,7 +225,7 @@ class ShardingController:
                 self._planner.reconfigure(usable)
             began = self._timing.clock()
             self.plan = self._planner.plan()
-            self._reports.planned(self._timing.clock() - began, dict(self.plan.short))
+            self.reports.planned(self._timing.clock() - began, dict(self.plan.short))
         names = () if usable is None else usable.names
         is_done = await self._write(names, self.plan if names else None)
         is_waiting = await self._retire(frozenset(settings.plan.names))
@@ -242,7 +242,7 @@ class ShardingController:
             for name in plan.names
             if (shard := self._book.get(name)) is not None and not shard.ours
         }
-        self._reports.foreign(found)
+        self.reports.foreign(found)
         return frozenset(found)
 
     def _tell_planner(self, configured: tuple[str, ...]) -> None:
@@ -294,7 +294,7 @@ class ShardingController:
             before = self._book.get(step.shard)
             written = await self._writer.put(step.shard, step.nodes)
             had = before.desired if before is not None else _NOTHING
-            self._reports.written(
+            self.reports.written(
                 shard_reference(step.shard, before.uid if before is not None else ""),
                 written,
                 added=len(step.nodes - had),
@@ -308,7 +308,7 @@ class ShardingController:
             is_done = False
             del wanted[step.shard]
             if written.is_absent:
-                self._reports.kind_missing()
+                self.reports.kind_missing()
                 return False
             if written.result is Result.CONFLICT and self._book.get(step.shard) is not before:
                 # Decided anew at once, on what is there now. If that cannot be read, there is nothing to decide on.
@@ -327,7 +327,7 @@ class ShardingController:
                 left = True
                 continue
             written = await self._writer.delete(shard)
-            self._reports.written(shard_reference(shard.name, shard.uid), written)
+            self.reports.written(shard_reference(shard.name, shard.uid), written)
             if written.result.is_done:
                 self._now_in(shard.name, None)
             else:
