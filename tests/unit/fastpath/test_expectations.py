@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from agent_scheduler.binding.expectations import Expectations
 from agent_scheduler.kube.transport import Headers, Response, Transport
 from tests.embedded import EmbeddedCluster, embedded_cluster, until
 
@@ -182,6 +188,56 @@ async def test_room_on_a_node_that_others_nominate_a_pod_to_is_kept_from_its_equ
         await cluster.add_pod("other", cpu="1")
         await until(lambda: running.reports.attempts["unschedulable"] >= 1)
         assert not await is_bound(cluster, "other")
+
+
+class Telling:
+    """What is sent for a pod as it was seen last, None if it is gone, which is about to go to n1."""
+
+    def __init__(self) -> None:
+        known = {"uid": "u", "namespace": "ns", "name": "p", "resource_version": "7"}
+        self.pod = cast(Any, SimpleNamespace(**known, node_name="", nominated_node_name=""))
+        self.decided = self.pod
+        self.sent: list[tuple[str, Any]] = []
+        #: What `wanted` says when it is asked twice.
+        self.asked: list[bool] = []
+
+    async def patch(self, path: str, body: bytes, *, wanted: Callable[[], bool]) -> None:
+        self.sent.append((path, json.loads(body)))
+        self.asked += [wanted(), wanted()]
+
+    async def tell(self, *, wanted: bool = True) -> None:
+        cluster = cast(Any, SimpleNamespace(pods={} if self.pod is None else {"u": self.pod}))
+        expectations = Expectations(cluster, cast(Any, self.patch))
+        await expectations.tell(self.decided, "n1", lambda: wanted)
+
+
+@pytest.mark.parametrize(
+    ("node", "nominated", "said"),
+    [("", "", True), ("", "another", True), ("", "n1", False), ("n2", "", False), ("n2", "another", False)],
+)
+async def test_it_is_told_unless_that_is_said_already_or_the_pod_has_a_node(
+    node: str, nominated: str, said: bool
+) -> None:
+    telling = Telling()
+    telling.pod.node_name, telling.pod.nominated_node_name = node, nominated
+    await telling.tell()
+    body = {"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"nominatedNodeName": "n1"}}
+    assert telling.sent == ([("/api/v1/namespaces/ns/pods/p/status", body)] if said else [])
+
+
+async def test_nothing_is_told_of_a_pod_that_is_gone() -> None:
+    telling = Telling()
+    telling.pod = None
+    await telling.tell()
+    assert telling.sent == []
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_it_is_sent_once_at_most_and_not_for_a_pod_that_no_longer_waits(wanted: bool) -> None:
+    """A patch asks before each request: a second one would come after others had their turn."""
+    telling = Telling()
+    await telling.tell(wanted=wanted)
+    assert telling.asked == [wanted, False]
 
 
 async def _seen(running: Running, name: str, node: str) -> None:

@@ -1,0 +1,125 @@
+"""What becomes of an attempt that failed: how its pod is queued, and who is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.history import History
+from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
+from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
+
+POD = cast(
+    Any, SimpleNamespace(uid="u", scheduler_name="agent-scheduler", cls=SimpleNamespace(error="no quantity"))
+)
+ENTRY = cast(Any, object())
+
+
+class World:
+    """A pod whose attempt has failed. `waits`: whether it is still there to wait."""
+
+    def __init__(self, *, waits: bool) -> None:
+        self.waits = waits
+        #: By what it is waited for; what people are told; results that are counted; nodes it is nominated to.
+        self.queued: list[set[str]] = []
+        self.told: list[tuple[str, str]] = []
+        self.counted: list[str] = []
+        self.nominated: list[str] = []
+        self.history = History(lambda: 5.0)
+        queue = SimpleNamespace(
+            add_unschedulable=self._add, nominate=lambda _pod, node: self.nominated.append(node)
+        )
+        messenger = SimpleNamespace(
+            refused=lambda _pod, reason, message, **_more: self.told.append((reason, message))
+        )
+        observer = SimpleNamespace(attempted=lambda _profile, result, _started: self.counted.append(result))
+        self.handler = FailureHandler(
+            queue=cast(Any, queue),
+            messenger=cast(Any, messenger),
+            observer=cast(Any, observer),
+            history=self.history,
+        )
+
+    def _add(self, entry: object, *, unschedulable_plugins: Any = ()) -> object | None:
+        assert entry is ENTRY
+        self.queued.append(set(unschedulable_plugins))
+        return object() if self.waits else None
+
+
+def refusal(*plugins: str) -> Refusal:
+    return cast(Refusal, SimpleNamespace(plugins=frozenset(plugins), message="0/1 nodes are available."))
+
+
+#: How an attempt fails -> what the pod waits for, what is counted, and what people are told.
+FAILURES: list[tuple[Callable[[FailureHandler], object], set[str], str, tuple[str, str]]] = [
+    (
+        lambda it: it.unschedulable(ENTRY, POD, refusal("NodePorts"), started=1.0, nominated="n1"),
+        {"NodePorts"},
+        "unschedulable",
+        ("Unschedulable", "0/1 nodes are available."),
+    ),
+    (
+        lambda it: it.unschedulable(ENTRY, POD, refusal(), started=1.0, nominated="n1"),
+        {NO_NODES},
+        "unschedulable",
+        ("Unschedulable", "0/1 nodes are available."),
+    ),
+    (
+        lambda it: it.unschedulable(
+            ENTRY, POD, refusal("NodePorts"), started=1.0, nominated="n1", again=True
+        ),
+        set(),
+        "unschedulable",
+        ("Unschedulable", "0/1 nodes are available."),
+    ),
+    (
+        lambda it: it.without_shard(ENTRY, POD, "no shard", nodes=3, started=1.0),
+        {NODE_SHARD},
+        "unschedulable",
+        ("NodeShardNotReady", "0/3 nodes are available: no shard."),
+    ),
+    (
+        lambda it: it.unreadable(ENTRY, POD, started=1.0),
+        {POD_SPEC},
+        "error",
+        ("SchedulerError", "no quantity"),
+    ),
+    (lambda it: it.error(ENTRY, POD, "why", started=1.0), set(), "error", ("SchedulerError", "why")),
+]
+NAMES = ["refused", "no nodes", "refused and to be tried again", "without a shard", "unreadable", "error"]
+
+
+@pytest.mark.parametrize(("fails", "waits_for", "result", "told"), FAILURES, ids=NAMES)
+def test_a_pod_waits_for_what_refused_it_and_people_are_told_why(
+    fails: Callable[[FailureHandler], object], waits_for: set[str], result: str, told: tuple[str, str]
+) -> None:
+    world = World(waits=True)
+    still_waits = fails(world.handler)
+    assert still_waits in (True, None)
+    assert world.queued == [waits_for]
+    assert world.counted == [result]
+    assert world.told == [told]
+    assert world.nominated == (["n1"] if still_waits else [])
+    (attempt,) = world.history.of(POD.uid)
+    assert (attempt.began, attempt.seconds, attempt.result, attempt.message) == (1.0, 4.0, result, told[1])
+
+
+@pytest.mark.parametrize(("fails", "waits_for", "result", "told"), FAILURES, ids=NAMES)
+def test_of_a_pod_that_went_meanwhile_nothing_is_told_nor_kept(
+    fails: Callable[[FailureHandler], object], waits_for: set[str], result: str, told: tuple[str, str]
+) -> None:
+    world = World(waits=False)
+    assert not fails(world.handler)
+    assert world.counted == [result]
+    assert world.told == [] and world.nominated == [] and world.history.of(POD.uid) == ()
+
+
+def test_an_error_that_was_told_before_is_not_told_again() -> None:
+    world = World(waits=True)
+    world.handler.error(ENTRY, POD, "why", started=1.0, tell=False)
+    assert world.told == [] and len(world.history.of(POD.uid)) == 1
