@@ -88,6 +88,8 @@ class Legality:
         self._world = world
         #: (Process, pod's UID) -> nodes on which it reserved room for the pod, as it knew them then.
         self._reserved: dict[tuple[str, str], dict[str, Json]] = {}
+        #: (Process, pod's UID, node) of what a process reserved by a history that is none any more.
+        self._unaware: set[tuple[str, str, str]] = set()
         #: UID of a claim -> when its volume was bound to it.
         self._bound: dict[str, float] = {}
         #: Node, or UID of a pod -> versions in which it was changed, the last of them its deletion maybe.
@@ -136,6 +138,7 @@ class Legality:
 
     def _judge(self, process: Process, fast_path: FastPath, uid: str, node_name: str) -> None:
         if self._world.backups.is_unaware(process):
+            self._unaware.add((process.name, uid, node_name))
             return
         self._world.safety.checked["S25"] += 1
         seen = Seen(self._world.evictions, process, fast_path)
@@ -191,6 +194,9 @@ class Legality:
         """A process has bound this pod."""
         node = pod["spec"]["nodeName"]
         reserved = self._reserved.get((actor.name, record.uid), {})
+        if node not in reserved and (actor.name, record.uid, node) in self._unaware:
+            # Sent before the process was killed, and carried out when its successor knew what there is.
+            return
         if node not in reserved:
             self._wrong("S25", actor, f"bound {record.key} to {node}, and had reserved {sorted(reserved)}")
         elif name := unreachable(self._world, pod, reserved[node]):

@@ -25,6 +25,9 @@ FOUND = [
         id="a claim whose devices failed is not given back as something else of it changes meanwhile",
     ),
     pytest.param("constrained", 1795401599617, id="half of the refusal of a watch comes, and then nothing"),
+    pytest.param(
+        "sharded", 1795404438025, id="a bind of before its process knew that the store went back is late"
+    ),
     pytest.param("planned", 1795401600171, id="only the version of the list of shards was asked for"),
     pytest.param("planned", 1795401601216, id="a shard is taken away while it is written and nobody answers"),
 ]
