@@ -582,17 +582,36 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
             await until(lambda: nothing_assumed(running))
 
 
+class Behind(Faulty):
+    """Its watch of pods tells nothing while they are not to be `shown`. Once it is to do what a subclass says."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner, "", "", 1, None)
+        self.shown = asyncio.Event()
+        self.shown.set()
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[Any]:
+        async with self.inner.stream(path, read_timeout=read_timeout) as batches:
+
+            async def behind() -> AsyncIterator[Any]:
+                async for lines in batches:
+                    if "/pods" in path:
+                        await self.shown.wait()
+                    yield lines
+
+            yield behind()
+
+
 @pytest.mark.parametrize("asked", ["says that it has a node", "gives no answer"])
 async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(asked: str) -> None:
     """A bind may be refused because the watch is behind: somebody has bound the pod. Whoever is asked about it may give
     no answer."""
-    shown = asyncio.Event()
-    shown.set()
     patches: list[str] = []
     async with devices("n1") as found:
         await found.add_claim("c")
 
-        class Ahead(Faulty):
+        class Ahead(Behind):
             async def request(self, method: str, path: str, **more: Any) -> Response:
                 if method == "PATCH" and "resourceclaims" in path:
                     patches.append(path)
@@ -600,7 +619,7 @@ async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(a
                     raise OutcomeUnknown("no answer")
                 if method == "POST" and path.endswith("/binding") and self.left > 0:
                     self.left -= 1
-                    shown.clear()
+                    self.shown.clear()
                     await self.inner.request(method, path, **more)
                     return Response(
                         403,
@@ -609,26 +628,48 @@ async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(a
                     )
                 return await self.inner.request(method, path, **more)
 
-            @asynccontextmanager
-            async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[Any]:
-                async with self.inner.stream(path, read_timeout=read_timeout) as batches:
-
-                    async def behind() -> AsyncIterator[Any]:
-                        async for lines in batches:
-                            if "/pods" in path:
-                                await shown.wait()
-                            yield lines
-
-                    yield behind()
-
-        async with scheduling(Ahead(found.cluster.transport, "", "", 1, None)) as running:
+        ahead = Ahead(found.cluster.transport)
+        async with scheduling(ahead) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
             assert await found.reserved("c") == ["p"]
             assert len(patches) == 2
-            shown.set()
+            ahead.shown.set()
             await until(lambda: not running.fast_path.binder.in_flight)
             await found.audit()
+
+
+async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It keeps its pod from the other node; but somebody has bound the pod, of which the watch is slow to tell."""
+    monkeypatch.setattr(prebind, "_INSIST", 0.05)
+    patches: list[str] = []
+    async with devices("n1", "n2") as found:
+        cluster = found.cluster
+        await found.add_claim("c")
+        cordon = {"spec": {"unschedulable": True}}
+        await cluster.ask("PATCH", "/api/v1/nodes/n1", cordon, content_type=MERGE)
+        await _keep_allocated(found, "c", "n1")
+
+        class Ahead(Behind):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                if method == "PATCH" and "resourceclaims" in path:
+                    patches.append(path)
+                if method == "GET" and path.endswith("/pods/p") and self.left:
+                    self.left -= 1
+                    self.shown.clear()
+                    await cluster.bind("p", "n1")
+                return await self.inner.request(method, path, **more)
+
+        ahead = Ahead(cluster.transport)
+        async with scheduling(ahead):
+            await found.add_pod("p", claim="c")
+            await until(lambda: not ahead.left and nothing_beside())
+            assert patches == []
+            ahead.shown.set()
+            await until(lambda: all_placed(found, 1))
+        assert "allocation" in (await found.claims())["c"]["status"]
 
 
 async def test_pods_are_decided_on_a_portion_at_a_time_where_devices_take_long_to_find(

@@ -209,3 +209,12 @@ def test_of_several_limits_the_closest_counts_whichever_comes_first() -> None:
         assert (limits.least, limits.most, limits.percent) == (2, 5, 50)
         assert limits.budget == {"cpu": 4000, "memory": GIB}
     assert Limits().and_also(NodeLimitArgs()) == Limits()
+
+
+def test_a_budget_that_a_shard_has_more_of_again_goes_on_to_what_is_left_over() -> None:
+    """Though none of what is left over has changed."""
+    world = World(settings(shard("a", rate(0.5, 1), limit(capacity={"cpu": "200"})), leftover="a"))
+    world.nodes(n1=80, n2=80, n3=0)
+    assert world.desired() == {"a": ["n1", "n2"]}
+    world.planner.delete_node("n2")
+    assert world.desired() == {"a": ["n1", "n3"]}

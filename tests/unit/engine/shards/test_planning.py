@@ -421,3 +421,16 @@ def test_what_is_deleted_without_having_been_there_is_no_error() -> None:
     planner.set_foreign("b", [])
     assert isinstance(planner.plan(), Plan)
     assert planner.plan().moved == 0
+
+
+def test_of_a_node_that_is_gone_nothing_is_kept_once_no_shard_names_it() -> None:
+    """Or a cluster whose nodes come and go would take more memory for ever."""
+    world = World(settings(shard("a")))
+    for number in range(4):
+        world.node(f"n{number}")
+        world.planner.delete_pod(f"pod on n{number}")
+        world.carry_out()
+        world.planner.delete_node(f"n{number}")
+        world.carry_out()
+        world.plan()
+    assert dict(world.planner._columns.row_of) == {}
