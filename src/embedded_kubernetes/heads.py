@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import NamedTuple
 
+from .auth.impersonation import PREFIX
+from .errors import ApiError
 from .requests import Request
 
 _BLOCK_LIMIT = 4096
@@ -20,23 +21,87 @@ _KNOWN_LIMIT = 1024
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
+BODY_LIMIT = 3 * 1024 * 1024
+HEADER_LIMIT = 64 * 1024
+TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
+_IMPERSONATE = PREFIX.encode()
 #: Request headers that say more about a message's framing than its length does: their blocks are not remembered.
-FRAMING = frozenset({b"connection", b"transfer-encoding", b"upgrade", b"te", b"trailer", b"expect"})
+_FRAMING = frozenset({b"connection", b"transfer-encoding", b"upgrade", b"te", b"trailer", b"expect"})
 
 
-class _Known(NamedTuple):
-    content_type: str
-    accept: str | None
-    authorization: str | None
-    impersonate: tuple[tuple[str, str], ...]
-    length: int
+class Head:
+    """What the headers of one request have said so far. Raises 413 or 431 for what is over a limit."""
+
+    __slots__ = (
+        "accept",
+        "authorization",
+        "content_type",
+        "expects_continue",
+        "framed",
+        "impersonate",
+        "size",
+        "url",
+    )
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.content_type = ""
+        self.accept: str | None = None
+        self.authorization: str | None = None
+        self.impersonate: tuple[tuple[str, str], ...] = ()
+        self.expects_continue = False
+        #: Something but its length frames the message.
+        self.framed = False
+        self.size = 0
+
+    def add_url(self, url: bytes) -> None:
+        self.url += url
+        self._count(len(url))
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._count(len(name) + len(value))
+        name = name.lower()
+        if name == b"content-type":
+            self.content_type = value.decode("latin-1")
+        elif name == b"accept":
+            self.accept = value.decode("latin-1")
+        elif name == b"authorization":
+            self.authorization = value.decode("latin-1")
+        elif name.startswith(_IMPERSONATE):
+            self.impersonate += ((name.decode("latin-1"), value.decode("latin-1")),)
+        elif name == b"content-length":
+            if int(value) > BODY_LIMIT:
+                raise TOO_LARGE
+        elif name in _FRAMING:
+            self.framed = True
+            self.expects_continue |= name == b"expect" and value.lower() == b"100-continue"
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        if self.size > HEADER_LIMIT:
+            raise ApiError(431, "", f"request header fields too large: limit is {HEADER_LIMIT}")
+
+    def request(self, method: str, url: str, body: bytes) -> Request:
+        """The request with these headers."""
+        path, _, query = url.partition("?")
+        return Request(
+            method,
+            path,
+            query,
+            body=body,
+            content_type=self.content_type,
+            accept=self.accept,
+            authorization=self.authorization,
+            impersonate=self.impersonate,
+        )
 
 
 class KnownRequests:
     """Header blocks of plain keep-alive HTTP/1.1 requests, shared by all connections of a server."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, tuple[Head, int]] = {}
 
     @staticmethod
     def block(data: bytes) -> bytes:
@@ -44,22 +109,13 @@ class KnownRequests:
         start, end = data.find(b"\r\n"), data.find(b"\r\n\r\n")
         return data[start:end] if 0 <= end - start < _BLOCK_LIMIT else b""
 
-    def remember(
-        self,
-        block: bytes,
-        *,
-        content_type: str,
-        accept: str | None,
-        authorization: str | None,
-        impersonate: tuple[tuple[str, str], ...],
-        length: int,
-    ) -> None:
+    def remember(self, block: bytes, head: Head, length: int) -> None:
         """Note what the parser made of a block. `length` is that of the body it framed."""
         if block.count(b"\n") != block.count(b"\r\n"):
             return  # a lenient parser may see the end of the headers elsewhere
         if len(self._known) >= _KNOWN_LIMIT:
             self._known.clear()
-        self._known[block] = _Known(content_type, accept, authorization, impersonate, length)
+        self._known[block] = (head, length)
 
     def take(self, data: bytes) -> tuple[Request, int] | None:
         """The request at the front of `data` and its size in bytes, if it is whole, plain and known."""
@@ -68,7 +124,8 @@ class KnownRequests:
         known = self._known.get(data[line_end:end]) if end >= line_end else None
         if known is None:
             return None
-        size = end + 4 + known.length
+        head, length = known
+        size = end + 4 + length
         line = data[:line_end]
         if len(data) < size or not line.isascii():
             return None
@@ -78,18 +135,7 @@ class KnownRequests:
         method, url, version = words
         if method not in _METHODS or version != "HTTP/1.1" or url[:1] != "/" or not url.isprintable():
             return None
-        path, _, query = url.partition("?")
-        request = Request(
-            method,
-            path,
-            query,
-            body=data[end + 4 : size],
-            content_type=known.content_type,
-            accept=known.accept,
-            authorization=known.authorization,
-            impersonate=known.impersonate,
-        )
-        return request, size
+        return head.request(method, url, data[end + 4 : size]), size
 
 
 class ResponseHeads:

@@ -19,29 +19,21 @@ from collections import deque
 
 import httptools
 
-from .auth.impersonation import PREFIX
 from .errors import ApiError
 from .handlers import Api
-from .heads import FRAMING, KnownRequests, ResponseHeads
-from .pacing import StreamTimers
+from .heads import BODY_LIMIT, TOO_LARGE, Head, KnownRequests, ResponseHeads
 from .requests import Disturb, Disturbance, Request, Response, Stream, refusal
-from .watch import Watcher
+from .stream_sender import BITE, StreamSender
 
 _log = logging.getLogger(__name__)
 
-BODY_LIMIT = 3 * 1024 * 1024
-HEADER_LIMIT = 64 * 1024
 _PIPELINE_LIMIT = 64
-_STREAM_BITE = 256 * 1024
 _WRITE_HIGH = 1024 * 1024
 #: Seconds in which a refused client may finish sending, so that it reads the refusal and not a reset.
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_IMPERSONATE = PREFIX.encode()
-_LAST_CHUNK = b"0\r\n\r\n"
 #: SO_LINGER by which closing a socket sends a reset and not a FIN.
 _NO_LINGER = struct.pack("ii", 1, 0)
-_TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
 _FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
 
 
@@ -83,11 +75,8 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[tuple[Request, bool, bool]] = deque()
         self._busy = False
         self._out: list[bytes] = []
-        self._stream: Stream | None = None
-        self._stream_chunked = True
+        self._stream: StreamSender | None = None
         self._stream_keep = True
-        self._timers: StreamTimers | None = None
-        self._pump_due = False
         self._delay: asyncio.TimerHandle | None = None
         #: A slow server carries a request out even if its client has gone meanwhile.
         self._delay_outlives = False
@@ -100,15 +89,9 @@ class Connection(asyncio.Protocol):
         self._reset()
 
     def _reset(self) -> None:
-        self._url = b""
-        self._content_type = ""
-        self._accept: str | None = None
-        self._authorization: str | None = None
-        self._impersonate: tuple[tuple[str, str], ...] = ()
-        self._expects_continue = False
+        self._head = Head()
         self._body: list[bytes] = []
         self._body_size = 0
-        self._header_size = 0
 
     # -- the transport's side
 
@@ -167,12 +150,14 @@ class Connection(asyncio.Protocol):
         self._write_paused = True
         if self._stream is None:
             self._transport.pause_reading()
+        else:
+            self._stream.paused = True
 
     def resume_writing(self) -> None:
         self._write_paused = False
         self._resume_reading()
         if self._stream is not None:
-            self._pump()
+            self._stream.resume()
 
     # -- the parser's side
 
@@ -181,77 +166,42 @@ class Connection(asyncio.Protocol):
         self._reset()
 
     def on_url(self, url: bytes) -> None:
-        self._url += url
-        self._count(len(url))
+        self._head.add_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
-        name = name.lower()
-        if name == b"content-type":
-            self._content_type = value.decode("latin-1")
-        elif name == b"accept":
-            self._accept = value.decode("latin-1")
-        elif name == b"authorization":
-            self._authorization = value.decode("latin-1")
-        elif name.startswith(_IMPERSONATE):
-            self._impersonate += ((name.decode("latin-1"), value.decode("latin-1")),)
-        elif name == b"expect":
-            self._expects_continue = value.lower() == b"100-continue"
-        elif name == b"content-length":
-            if int(value) > BODY_LIMIT:
-                raise _TOO_LARGE
-        elif name in FRAMING:
-            self._block = b""
-
-    def _count(self, size: int) -> None:
-        self._header_size += size
-        if self._header_size > HEADER_LIMIT:
-            raise ApiError(431, "", f"request header fields too large: limit is {HEADER_LIMIT}")
+        self._head.add(name, value)
 
     def on_headers_complete(self) -> None:
-        if self._expects_continue and not self._busy:
+        if self._head.expects_continue and not self._busy:
             self._out.append(_CONTINUE)
             self._flush()
 
     def on_body(self, body: bytes) -> None:
         self._body_size += len(body)
         if self._body_size > BODY_LIMIT:
-            raise _TOO_LARGE
+            raise TOO_LARGE
         self._body.append(body)
 
     def on_message_complete(self) -> None:
         self._between = True
         if self._discarding:
             return
-        url = self._url
+        head, body = self._head, self._body
+        url = head.url
         if not url.startswith(b"/"):
             # The absolute form that proxies send: only its path matters.
             parsed = httptools.parse_url(url)
             url = (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
-        path, _, query = url.decode("latin-1").partition("?")
-        body = self._body
-        request = Request(
+        request = head.request(
             self._parser.get_method().decode("latin-1"),
-            path,
-            query,
-            body=body[0] if len(body) == 1 else b"".join(body),
-            content_type=self._content_type,
-            accept=self._accept,
-            authorization=self._authorization,
-            impersonate=self._impersonate,
+            url.decode("latin-1"),
+            body[0] if len(body) == 1 else b"".join(body),
         )
         keep = self._parser.should_keep_alive()
         chunked = self._parser.get_http_version() != "1.0"
         block, self._block = self._block, b""
-        if block and keep and chunked and not self._expects_continue:
-            self._shared.known.remember(
-                block,
-                content_type=self._content_type,
-                accept=self._accept,
-                authorization=self._authorization,
-                impersonate=self._impersonate,
-                length=self._body_size,
-            )
+        if block and keep and chunked and not head.framed:
+            self._shared.known.remember(block, head, self._body_size)
         if self._busy:
             self._waiting.append((request, keep, chunked))
             if len(self._waiting) >= _PIPELINE_LIMIT:
@@ -295,7 +245,7 @@ class Connection(asyncio.Protocol):
                     if fault.distortion is not None:
                         result = result.disturbed(fault.distortion, self._shared.loop.call_later)
                     # From now on it is closed with the connection.
-                    self._stream = result
+                    self._stream = self._sender(result)
             elif fault.edited is not None:
                 result = fault.edited(result)
         if instead is not None:
@@ -347,7 +297,7 @@ class Connection(asyncio.Protocol):
             head += "".join(f"{name}: {_line(value)}\r\n" for name, value in response.headers).encode()
         if bodiless:
             self._out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
-        elif len(body) < _STREAM_BITE:
+        elif len(body) < BITE:
             self._out.append(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
         else:
             # A large list is not copied once more only to stand behind its head.
@@ -400,50 +350,24 @@ class Connection(asyncio.Protocol):
 
     # -- watches
 
-    def _start_stream(self, stream: Stream, *, keep: bool, chunked: bool) -> None:
+    def _start_stream(self, result: Stream, *, keep: bool, chunked: bool) -> None:
         self._busy = True
-        self._stream = stream
-        self._stream_chunked = chunked
         self._stream_keep = keep and chunked
-        head = self._shared.heads.get(200, stream.content_type, keep=self._stream_keep)
+        head = self._shared.heads.get(200, result.content_type, keep=self._stream_keep)
         self._out.append(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"\r\n"))
-        self._timers = StreamTimers(self._shared.loop, stream)
-        stream.watcher.wake = self._wake
-        self._wake()
-
-    def _wake(self) -> None:
-        if not self._pump_due:
-            self._pump_due = True
-            self._shared.loop.call_soon(self._pump_turn)
-
-    def _pump_turn(self) -> None:
-        self._pump_due = False
-        self._pump()
-
-    def _pump(self) -> None:
-        """Send what waits, one bite a turn, so that a long backlog holds up no other connection."""
-        stream = self._stream
-        if stream is None or self._timers is None or self._write_paused:
-            return
         self._flush()
-        watcher = stream.watcher
-        lines = watcher.take(_STREAM_BITE)
-        if lines:
-            data = lines[0] if len(lines) == 1 else b"".join(lines)
-            size = len(data)
-            self._transport.write(b"%x\r\n%b\r\n" % (size, data) if self._stream_chunked else data)
-            # A smaller bite took all there was, and the next line wakes; but a disturbed watch may keep some back.
-            if size >= _STREAM_BITE or watcher.drained or not isinstance(watcher, Watcher):
-                self._wake()
-        elif watcher.drained:
-            self._end_stream()
+        stream = self._stream = self._stream or self._sender(result)
+        stream.start(chunked=chunked)
 
-    def _end_stream(self) -> None:
-        if self._stream is not None and self._stream.watcher.torn:
+    def _sender(self, stream: Stream) -> StreamSender:
+        sender = StreamSender(self._transport, self._shared.loop, stream, self._stream_ended)
+        sender.paused = self._write_paused
+        return sender
+
+    def _stream_ended(self, *, torn: bool) -> None:
+        if torn:
             self._break_off()
             return
-        if self._stream_chunked:
-            self._transport.write(_LAST_CHUNK)
         keep = self._stream_keep and not self._shared.closing
         self._drop_stream()
         self._busy = False
@@ -454,16 +378,13 @@ class Connection(asyncio.Protocol):
 
     def _drop_stream(self) -> None:
         stream, self._stream = self._stream, None
-        if self._timers is not None:
-            self._timers.cancel()
-            self._timers = None
         if stream is not None:
-            stream.watcher.close()
+            stream.close()
 
     def shut_down(self) -> None:
         """Finish what is being answered, then close: a watch ends as at its deadline."""
         if self._stream is not None:
-            self._stream.watcher.end()
+            self._stream.end()
         elif not self._busy:
             self._hang_up()
 

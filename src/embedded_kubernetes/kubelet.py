@@ -28,11 +28,12 @@ from agent_scheduler.objects.quantity import QuantityError
 from .controllers import nobody, run
 from .kubelet_admission import NodeBook, demand_of
 from .kubelet_claims import PodClaims
+from .kubelet_leases import LEASES, NodeLeases
 from .kubelet_status import ended, is_ready, ready_node, refused, running
 from .pod_claims import CLAIMS, uses_claims
 from .resource import Object
 from .store import Event, Record, Store
-from .times import clock_text, micro_clock_text
+from .times import clock_text
 
 __all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
 
@@ -41,9 +42,6 @@ RUN_SECONDS = "agent-scheduler.io/run-seconds"
 
 PODS = ("", "pods")
 NODES = ("", "nodes")
-LEASES = ("coordination.k8s.io", "leases")
-LEASE_NAMESPACE = "kube-node-lease"
-LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
 #: How late a timer may be, so that many share one wake-up.
 _TIMER_SECONDS = 0.025
@@ -112,6 +110,7 @@ class Kubelets:
             self._note_pod(Event(record.rv, "ADDED", record, None))
         self._node_table.subscribers.append(self._note_node)
         self._pod_table.subscribers.append(self._note_pod)
+        self._leases = NodeLeases(store)
         self._claims: PodClaims | None = None
         if CLAIMS in store.tables:
             self._claims = PodClaims(store)
@@ -350,7 +349,7 @@ class Kubelets:
         if record is None:
             if self._books.pop(name, None) is not None:
                 self._host_ips.pop(name)
-                self._drop_lease(name)
+                self._leases.drop(name)
             return
         obj = orjson.loads(record.data)
         book = self._books.get(name)
@@ -379,33 +378,9 @@ class Kubelets:
         return sorted(indexed, key=lambda record: record.rv)
 
     def _renew(self, node: str) -> None:
-        if node not in self._books:
-            return
-        micros = micro_clock_text(self._store.clock())
-        leases = self._store.tables[LEASES]
-        record = leases.get(LEASE_NAMESPACE, node)
-        if record is None:
-            owner = self._node_table.records[node]
-            reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner.uid}
-            metadata = {
-                "name": node,
-                "namespace": LEASE_NAMESPACE,
-                "uid": self._store.uid(),
-                "creationTimestamp": self._now(),
-                "ownerReferences": [reference],
-            }
-            spec = {"holderIdentity": node, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": micros}
-            self._store.insert(LEASES, {"metadata": metadata, "spec": spec})
-        else:
-            lease = orjson.loads(record.data)
-            lease["spec"] = {**lease.get("spec", {}), "holderIdentity": node, "renewTime": micros}
-            self._store.replace(LEASES, record, lease)
-        self._later(RENEW_SECONDS, "renew", node)
-
-    def _drop_lease(self, node: str) -> None:
-        record = self._store.tables[LEASES].get(LEASE_NAMESPACE, node)
-        if record is not None:
-            self._store.remove(LEASES, record)
+        if node in self._books:
+            self._leases.renew(self._node_table.records[node], self._now())
+            self._later(RENEW_SECONDS, "renew", node)
 
 
 class _BadAnnotation(ValueError):

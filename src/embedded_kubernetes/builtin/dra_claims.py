@@ -24,6 +24,7 @@ from .dra_requests import (
     check_request_names,
     default_devices,
 )
+from .kind import Logic
 from .selectors import check_node_selector
 
 _MAX_RESULTS = 32
@@ -175,3 +176,11 @@ def check_template(template: Object, old: Object | None) -> list[Cause]:
     if old is not None:
         return [] if spec == (old.get("spec") or {}) else [immutable("spec", spec)]
     return check_claim_spec(spec.get("spec") or {}, "spec.spec")
+
+
+LOGIC = {
+    ("resource.k8s.io", "ResourceClaim"): Logic(
+        default=default_claim, check=check_claim, on_status=forget_devices, check_status=check_claim_status
+    ),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Logic(default=default_template, check=check_template),
+}

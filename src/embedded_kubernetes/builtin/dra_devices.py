@@ -10,6 +10,7 @@ from ..resource import Object
 from . import names
 from .causes import check_one_of, duplicate, immutable, invalid, required, too_many
 from .dra_requests import check_opaque, check_selectors
+from .kind import Logic
 from .selectors import check_node_selector
 
 _MAX_DEVICES = 128
@@ -180,3 +181,9 @@ def _check_device_key(key: str, path: str) -> list[Cause]:
     if slash:
         causes += [invalid(path, domain, problem) for problem in names.subdomain(domain)]
     return causes
+
+
+LOGIC = {
+    ("resource.k8s.io", "DeviceClass"): Logic(check=check_device_class),
+    ("resource.k8s.io", "ResourceSlice"): Logic(check=check_slice, on_create=date_taints),
+}

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from embedded_kubernetes import http
+from embedded_kubernetes import heads
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
@@ -233,7 +233,7 @@ async def test_malformed_requests_are_answered_400_and_cut_off(text: str) -> Non
 async def test_oversized_bodies_are_refused_by_their_length_and_by_their_size() -> None:
     async with serving() as served:
         client = await served.client()
-        client.send(f"POST {PODS} HTTP/1.1\nContent-Length: {http.BODY_LIMIT + 1}\n\n")
+        client.send(f"POST {PODS} HTTP/1.1\nContent-Length: {heads.BODY_LIMIT + 1}\n\n")
         status, body = await client.answer()
         assert (status, orjson.loads(body)["reason"]) == (413, "RequestEntityTooLarge")
         client = await served.client()
@@ -247,7 +247,7 @@ async def test_oversized_bodies_are_refused_by_their_length_and_by_their_size() 
 async def test_oversized_headers_are_refused() -> None:
     async with serving() as served:
         client = await served.client()
-        client.get("/healthz", f"X-Long: {'x' * http.HEADER_LIMIT}\n")
+        client.get("/healthz", f"X-Long: {'x' * heads.HEADER_LIMIT}\n")
         assert (await client.answer())[0] == 431
         assert await client.ended()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.requests import Request, Response, Stream
+from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Store
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -29,6 +31,7 @@ class World:
         auth: Options | None = None,
         observer: Observer | None = None,
         controllers: bool = True,
+        resources: Iterable[Resource] = BUILTIN,
     ) -> None:
         self.now = 1_800_000_000.0
         numbers = itertools.count(1)
@@ -37,7 +40,7 @@ class World:
             uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}",
             history=history,
         )
-        self.api = Api(self.store, BUILTIN, auth=auth, observer=observer, controllers=controllers)
+        self.api = Api(self.store, resources, auth=auth, observer=observer, controllers=controllers)
 
     def send(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", **more: Any
