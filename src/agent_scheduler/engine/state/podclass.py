@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakValueDictionary, ref
 
@@ -24,7 +25,17 @@ import msgspec
 from agent_scheduler.objects import wire
 
 from .features import required_features
-from .fingerprint import NOBODY, Owner, given_by, is_infeasible, speaks_of_pods, spelling
+from .fingerprint import (
+    NO_PLAIN,
+    NOBODY,
+    Owner,
+    Plain,
+    given_by,
+    is_infeasible,
+    plain_of,
+    speaks_of_pods,
+    spelling,
+)
 from .labelselector import Labels
 from .owners import Siblings
 from .podclaims import Demand
@@ -60,6 +71,11 @@ _affinity = msgspec.json.Decoder(wire.Affinity | None)
 _tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
 _spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
 _ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
+
+_written = attrgetter(
+    *("containers", "init_containers", "overhead", "resources", "node_selector", "affinity", "tolerations"),
+    *("topology_spread_constraints", "scheduler_name"),
+)
 
 #: Spellings kept of each class that lives, and besides.
 _SPELLINGS_OF_A_CLASS = 8
@@ -121,6 +137,8 @@ class PodClass:
     extended: bool = field(init=False)
     #: The one node that it may go to; empty for any.
     node_name: str = ""
+    #: Fields that rules read as they are written.
+    plain: Plain = NO_PLAIN
     #: Why no node may be chosen for it; empty for a sound spec.
     error: str = ""
     #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
@@ -221,22 +239,7 @@ class PodClasses:
         given = given_by(spec, status)
         volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
         # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
-        looks = (
-            spec.containers,
-            spec.init_containers,
-            spec.overhead,
-            spec.resources,
-            spec.node_selector,
-            spec.affinity,
-            spec.tolerations,
-            spec.topology_spread_constraints,
-            spec.scheduler_name,
-            self.images_for,
-            spec.host_network,
-            spec.host_users,
-            given,
-            node_name,
-        )
+        looks = (_written(spec), plain_of(spec), self.images_for, given, node_name)
         if looks == self._last and not volumes and self._last_class is not None:
             last = self._last_class()
             if last is not None:
@@ -274,6 +277,7 @@ class PodClasses:
         error = problems[0] if problems else ""
         speaks = speaks_of_pods(spec)
         host_ports = tuple(sorted(set(ports)))
+        plain = plain_of(spec)
         besides = (
             host_ports,
             features,
@@ -286,6 +290,7 @@ class PodClasses:
             else (),
             volumes,
             node_name,
+            plain,
             error,
         )
         contained = asked.by_containers
@@ -386,6 +391,7 @@ def _compile(
         labels=owner.labels,
         volumes=volumes,
         node_name=node_name,
+        plain=plain_of(spec),
         error=error,
         besides=besides,
     )
