@@ -29,6 +29,9 @@ FOUND = [
         "sharded", 1795404438025, id="a bind of before its process knew that the store went back is late"
     ),
     pytest.param("planned", 1795401600171, id="only the version of the list of shards was asked for"),
+    pytest.param(
+        "planned", 1795404957076, id="a shard for which a write got no answer is to have what it has already"
+    ),
     pytest.param("planned", 1795401601216, id="a shard is taken away while it is written and nobody answers"),
 ]
 

@@ -35,12 +35,12 @@ def test_an_older_version_takes_no_place_of_a_newer_one() -> None:
 def test_what_several_writes_without_an_answer_may_do_is_doubted_together() -> None:
     book = Book()
     book.set(shard(1))
-    book.doubt("a", "1", frozenset({"n1"}))
-    book.doubt("a", "1", frozenset({"n2"}))
-    assert book.doubted == {"a": {"n1", "n2"}}
+    book.doubt("a", "1", frozenset({"n1"}), until=60.0)
+    book.doubt("a", "1", frozenset({"n2"}), until=70.0)
+    assert book.doubted(69.9) == {"a": {"n1", "n2"}}
     # Each of them was for this version, and is refused now.
     book.set(shard(2))
-    assert book.doubted == {}
+    assert book.doubted(69.9) == {}
 
 
 @pytest.mark.parametrize("version", ["1", ""])
@@ -48,5 +48,13 @@ def test_a_write_for_a_version_that_is_no_more_is_not_doubted(version: str) -> N
     """The shard was changed, or made, by somebody else while an answer was waited for."""
     book = Book()
     book.set(shard(2))
-    book.doubt("a", version, frozenset({"n1"}))
-    assert book.doubted == {}
+    book.doubt("a", version, frozenset({"n1"}), until=70.0)
+    assert book.doubted(69.9) == {}
+
+
+def test_what_no_write_can_do_any_more_is_not_doubted() -> None:
+    book = Book()
+    book.set(shard(1))
+    book.doubt("a", "1", frozenset({"n1"}), until=60.0)
+    assert book.doubted(59.9) == {"a": {"n1"}}
+    assert book.doubted(60.0) == {}

@@ -215,14 +215,31 @@ async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
     assert written.result is Result.FAILED
     assert written.problem == "it did not succeed within 30 s"
     held = {shard.name: shard.desired for shard in it.book}
-    assert next_step({"other": frozenset({"n"})}, held, it.book.doubted) == Step("other", frozenset(), False)
+    assert next_step({"other": frozenset({"n"})}, held, it.book.doubted(it.now)) == Step(
+        "other", frozenset(), False
+    )
     # Nor do they if what was asked for next got no answer, either.
     await it.writer.put("s", frozenset({"m"}))
-    assert it.book.doubted == {"s": {"n", "m"}}
+    assert it.book.doubted(it.now) == {"s": {"n", "m"}}
     # It is known again once the shard has been written, or has been seen to be another.
     it.faults.lost.clear()
     assert (await it.writer.put("s", frozenset({"m"}))).result.is_done
-    assert it.book.doubted == {}
+    assert it.book.doubted(it.now) == {}
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+async def test_nodes_of_a_write_that_got_no_answer_are_for_others_once_nothing_can_be_carried_out(
+    it: World, method: str
+) -> None:
+    """Nobody may ever write that shard again: it may be to have what it has."""
+    if method == "PATCH":
+        await it.writer.put("s", frozenset())
+    it.faults.lost.update({method: False, "GET": False})
+    assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
+    it.now += 59.0
+    assert it.book.doubted(it.now) == {"s": {"n"}}
+    it.now += 1.5
+    assert it.book.doubted(it.now) == {}
 
 
 async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_for_others(it: World) -> None:
@@ -239,7 +256,7 @@ async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_
     it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost.update({"PATCH": False, "GET": False})
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
-    assert it.book.doubted == {}
+    assert it.book.doubted(it.now) == {}
 
 
 async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_the_next_request_is_refused(
@@ -253,10 +270,10 @@ async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_
     it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["POST"] = False
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
-    assert it.book.doubted == {"s": {"n"}}
+    assert it.book.doubted(it.now) == {"s": {"n"}}
     # Refused at once: nothing of it can come.
     assert (await it.writer.put("t", frozenset({"m"}))).result is Result.FAILED
-    assert it.book.doubted == {"s": {"n"}}
+    assert it.book.doubted(it.now) == {"s": {"n"}}
 
 
 async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_out(it: World) -> None:

@@ -8,6 +8,7 @@ away, take the label off.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,17 +44,26 @@ def shard_of(found: NodeShard) -> Shard:
     )
 
 
+class _Doubt(NamedTuple):
+    """Writes without an answer: the version that they were for ("" if they were to make the shard), their nodes, and
+    when none of them can be carried out any more."""
+
+    version: str
+    nodes: frozenset[str]
+    until: float
+
+
 class Book:
     """Owner of what is known of NodeShards. It is told by the watch and by the answers to our writes, in any order.
 
-    Invariants: no version takes the place of a newer one; what may still be written is known as long as it may.
+    Invariants: no version takes the place of a newer one; what may still be written is known as long as it may. Times
+    are of one monotonic clock.
     """
 
     def __init__(self) -> None:
         self._shards: dict[str, Shard] = {}
-        #: By name: the version that writes without an answer were for ("" if they were to make the shard), and their
-        #: nodes.
-        self._doubts: dict[str, tuple[str, frozenset[str]]] = {}
+        #: By name: what may be written besides.
+        self._doubts: dict[str, _Doubt] = {}
         #: Names of shards that only answers have told of. The watch may never do: not of what went before it saw that
         #: come, nor again of what it has told the end of.
         self._untold: set[str] = set()
@@ -65,10 +75,10 @@ class Book:
     def get(self, name: str) -> Shard | None:
         return self._shards.get(name)
 
-    @property
-    def doubted(self) -> Mapping[str, frozenset[str]]:
+    def doubted(self, now: float) -> Mapping[str, frozenset[str]]:
         """By shard: nodes that it may come to have by a write that got no answer."""
-        return {name: nodes for name, (_, nodes) in self._doubts.items()}
+        self._doubts = {name: doubt for name, doubt in self._doubts.items() if now < doubt.until}
+        return {name: doubt.nodes for name, doubt in self._doubts.items()}
 
     @property
     def untold(self) -> list[Shard]:
@@ -110,17 +120,19 @@ class Book:
         self._doubts.pop(shard.name, None)
         return True
 
-    def doubt(self, name: str, version: str, nodes: frozenset[str]) -> None:
-        """A write of these to the shard as of `version` ("": to make it) got no answer, and may be carried out as long
-        as it is so; so may an earlier one. Nothing where it is known to be another by now."""
+    def doubt(self, name: str, version: str, nodes: frozenset[str], *, until: float) -> None:
+        """A write of these to the shard as of `version` ("": to make it) got no answer, and may be carried out `until`
+        then, as long as the shard is so; so may an earlier one. Nothing where it is known to be another by now."""
         known = self._shards.get(name)
         if version != ("" if known is None else known.resource_version):
             return
         before = self._doubts.get(name)
-        self._doubts[name] = (version, nodes if before is None or before[0] != version else nodes | before[1])
+        if before is not None and before.version == version:
+            nodes |= before.nodes
+        self._doubts[name] = _Doubt(version, nodes, until)
 
     def _put(self, shard: Shard) -> None:
         self._shards[shard.name] = shard
         doubt = self._doubts.get(shard.name)
-        if doubt is not None and doubt[0] != shard.resource_version:
+        if doubt is not None and doubt.version != shard.resource_version:
             del self._doubts[shard.name]

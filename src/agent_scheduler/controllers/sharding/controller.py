@@ -272,7 +272,8 @@ class ShardingController:
         wanted: dict[str, frozenset[str]] = {}
         leaving = [shard.name for shard in self._book if shard.ours and shard.name not in names]
         # One that may still be made is made empty: until it is there, or cannot come, nobody gets its nodes.
-        leaving += [name for name in self._book.doubted if self._book.get(name) is None and name not in names]
+        doubted = self._book.doubted(self._timing.clock())
+        leaving += [name for name in doubted if self._book.get(name) is None and name not in names]
         for name in (*leaving, *names):
             nodes = _NOTHING
             if plan is not None and name in names:
@@ -287,7 +288,7 @@ class ShardingController:
         is_done = True
         while wanted and not self._stopping.is_set():
             held = {shard.name: shard.desired for shard in self._book}
-            step = next_step(wanted, held, self._book.doubted)
+            step = next_step(wanted, held, self._book.doubted(self._timing.clock()))
             if step is None:
                 # Who has what they should get could not be written, or belongs to somebody else.
                 return False

@@ -129,7 +129,7 @@ class Writer:
         if made.failure is None:
             return Written(Result.CREATED)
         if made.is_open and not made.found:
-            self._book.doubt(name, "", nodes)
+            self._book.doubt(name, "", nodes, until=self._timing.clock() + self._fence)
         return self._failed(made.failure)
 
     async def _update(self, shard: Shard, ordered: list[str], nodes: frozenset[str]) -> Written:
@@ -152,7 +152,8 @@ class Writer:
                 return Written(Result.CONFLICT, "it has come to belong to somebody else")
             return Written(Result.UPDATED)
         if patched.is_open:
-            self._book.doubt(shard.name, shard.resource_version, nodes)
+            ends = self._timing.clock() + self._fence
+            self._book.doubt(shard.name, shard.resource_version, nodes, until=ends)
         if patched.failure.kind in _CHANGED:
             await self.look(shard)
             if self._book.get(shard.name) is None:
