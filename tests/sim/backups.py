@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embedded_kubernetes.store import Event, Record, Table, _index
+from embedded_kubernetes.store import Event, Record, Table
 
 if TYPE_CHECKING:
     from .processes import Process
@@ -167,7 +167,7 @@ class Backups:
                 if is_ is None:
                     table.keys.add(key)
             if table.by_field:
-                _index(table, was, is_)
+                table.index(was, is_)
             store._own(
                 name,
                 key,
