@@ -26,25 +26,11 @@ class Given(NamedTuple):
     infeasible: bool
 
 
-class Plain(NamedTuple):
-    """Fields of a spec that rules read as they are written. A new one is named here and in `plain_of`."""
-
-    host_network: bool | None = None
-    host_users: bool | None = None
-
-
-NO_PLAIN = Plain()
-
-
-def plain_of(spec: wire.PodSpec) -> Plain:
-    return Plain(spec.host_network, spec.host_users)
-
-
 #: Among volumes that are claims made for the pod.
 _EPHEMERAL = b'"ephemeral"'
 #: What stands in a spelling before what most pods do not have.
 _INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
-_PLAIN, _RULES = "plain fields", "restart rules"
+_HOST, _RULES = "host", "restart rules"
 
 
 class Owner(NamedTuple):
@@ -115,9 +101,8 @@ def spelling(
             written += (_WHOLE, *given.whole)
         for status in (*(given.statuses or ()), *(given.init_statuses or ())):
             written += (status.name, status.resources, status.allocated_resources)
-    plain = plain_of(spec)
-    if plain != NO_PLAIN:
-        written += (_PLAIN, *plain)
+    if spec.host_network or spec.host_users is not None:
+        written += (_HOST, spec.host_network, spec.host_users)
     rules = [each.restart_policy_rules for each in (*containers, *inits) if each.restart_policy_rules]
     if rules:
         written += (_RULES, *rules)

@@ -26,13 +26,10 @@ from agent_scheduler.objects import wire
 
 from .features import required_features
 from .fingerprint import (
-    NO_PLAIN,
     NOBODY,
     Owner,
-    Plain,
     given_by,
     is_infeasible,
-    plain_of,
     speaks_of_pods,
     spelling,
 )
@@ -72,9 +69,10 @@ _tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
 _spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
 _ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
 
+#: What a class may depend on of a spec beside its volumes, as it is written.
 _written = attrgetter(
     *("containers", "init_containers", "overhead", "resources", "node_selector", "affinity", "tolerations"),
-    *("topology_spread_constraints", "scheduler_name"),
+    *("topology_spread_constraints", "scheduler_name", "host_network", "host_users"),
 )
 
 #: Spellings kept of each class that lives, and besides.
@@ -137,8 +135,6 @@ class PodClass:
     extended: bool = field(init=False)
     #: The one node that it may go to; empty for any.
     node_name: str = ""
-    #: Fields that rules read as they are written.
-    plain: Plain = NO_PLAIN
     #: Why no node may be chosen for it; empty for a sound spec.
     error: str = ""
     #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
@@ -239,7 +235,7 @@ class PodClasses:
         given = given_by(spec, status)
         volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
         # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
-        looks = (_written(spec), plain_of(spec), self.images_for, given, node_name)
+        looks = (_written(spec), self.images_for, given, node_name)
         if looks == self._last and not volumes and self._last_class is not None:
             last = self._last_class()
             if last is not None:
@@ -277,7 +273,6 @@ class PodClasses:
         error = problems[0] if problems else ""
         speaks = speaks_of_pods(spec)
         host_ports = tuple(sorted(set(ports)))
-        plain = plain_of(spec)
         besides = (
             host_ports,
             features,
@@ -290,7 +285,6 @@ class PodClasses:
             else (),
             volumes,
             node_name,
-            plain,
             error,
         )
         contained = asked.by_containers
@@ -391,7 +385,6 @@ def _compile(
         labels=owner.labels,
         volumes=volumes,
         node_name=node_name,
-        plain=plain_of(spec),
         error=error,
         besides=besides,
     )

@@ -55,7 +55,6 @@ def test_a_pod_has_one_class_before_and_after_it_runs() -> None:
         {"containers": [container("x")]},
         {"tolerations": [{"operator": "Exists"}]},
         {"affinity": {"nodeAffinity": {}}},
-        {"hostUsers": False},
         {"nodeSelector": {"a": "b"}},
     ],
     ids=lambda more: next(iter(more)),
@@ -66,11 +65,6 @@ def test_whatever_a_decision_reads_makes_another_class(more: dict[str, Any]) -> 
     other = read_pod(pod_json(**{"containers": [container("1")], **more}), classes)
     assert other.cls is not plain.cls
     assert read_pod(pod_json(containers=[container("1")]), classes).cls is plain.cls
-
-
-def test_rules_read_plain_fields_as_they_are_written() -> None:
-    read = [read_pod(pod_json(**spec), PodClasses()).cls.plain for spec in ({}, {"hostUsers": False})]
-    assert [plain.host_users for plain in read] == [None, False]
 
 
 def test_a_class_lives_as_long_as_a_pod_of_it() -> None:
