@@ -369,6 +369,43 @@ async def test_a_leader_that_was_replaced_stops_at_once() -> None:
         assert seen == ["me", "usurper"]
 
 
+@pytest.mark.parametrize("holder", ["usurper", ""], ids=["replaced", "released in our name"])
+async def test_a_leader_whose_lease_is_gone_may_write_nothing_while_its_work_is_stopped(holder: str) -> None:
+    """By the clock its right would go on for seconds, and somebody else may lead already."""
+    leases = Leases()
+    async with electing(leases) as (elector, _, _transport):
+        started, allowed = asyncio.Event(), list[bool]()
+
+        async def lead() -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                allowed.append(elector.leading)
+
+        async with running(elector.run(lead)) as task:
+            await started.wait()
+            assert elector.leading
+            leases.write({"holderIdentity": holder, "leaseDurationSeconds": 15})
+            assert await asyncio.wait_for(task, 5) is False
+    assert allowed == [False]
+    assert leases.spec["holderIdentity"] == holder
+
+
+@pytest.mark.parametrize(("chance", "pause"), [(0.0, 2.0), (0.5, 2.2), (1.0, 2.4)])
+async def test_candidates_try_at_times_of_their_own_and_a_leader_renews_in_every_period(
+    chance: float, pause: float
+) -> None:
+    """As client-go: or all who wait for one lease would ask for it together."""
+    leases = Leases(holderIdentity="other", leaseDurationSeconds=15)
+    time = FakeTime(chance=chance)
+    async with leading(leases, time=time):
+        waited = len(time.slept)
+        await eventually(lambda: len(time.slept) >= waited + 3)
+        assert {round(seconds, 3) for seconds in time.slept[: waited - 1]} == {pause}
+        assert set(time.slept[waited : waited + 3]) == {2.0}
+
+
 async def test_a_lease_that_was_released_in_our_name_is_not_taken_back_while_leading() -> None:
     leases = Leases()
     async with leading(leases) as led:
