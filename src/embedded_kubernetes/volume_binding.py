@@ -22,7 +22,7 @@ import orjson
 
 from agent_scheduler.objects.quantity import value
 
-from .builtin.volumes import check_driver_name
+from .builtin.causes import check_driver_name
 from .controllers import nobody
 from .deletion import delete_record
 from .free_volumes import FreeVolumes

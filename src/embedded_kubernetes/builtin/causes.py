@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 
 from ..errors import Cause
+from . import names
 
 
 def shown(value: object) -> str:
@@ -72,3 +73,33 @@ def check_one_of(path: str, value: str | None, allowed: tuple[str, ...]) -> list
     if value in allowed:
         return []
     return [unsupported(path, value, allowed) if value else required(path)]
+
+
+def check_port(port: int | str, path: str) -> list[Cause]:
+    """A port number or the name of one."""
+    if isinstance(port, int):
+        return check_range(path, port, low=1, high=65535)
+    return [invalid(path, port, problem) for problem in names.port_name(port)]
+
+
+def check_driver_name(driver: str, at: str) -> list[Cause]:
+    """The name of a CSI driver."""
+    if len(driver) > 63:
+        return [too_long(at, 63)]
+    return [invalid(at, driver, problem) for problem in names.subdomain(driver.lower())]
+
+
+def check_file_mode(mode: int, at: str) -> list[Cause]:
+    detail = "must be a number between 0 and 0777 (octal), both inclusive"
+    return [] if 0 <= mode <= 0o777 else [invalid(at, mode, detail)]
+
+
+def check_no_backsteps(path: str, at: str) -> list[Cause]:
+    return [invalid(at, path, "must not contain '..'")] if ".." in path.split("/") else []
+
+
+def check_descending(path: str, at: str) -> list[Cause]:
+    """A relative path that stays below where it starts."""
+    if path.startswith("/"):
+        return [invalid(at, path, "must be a relative path")]
+    return check_no_backsteps(path, at)

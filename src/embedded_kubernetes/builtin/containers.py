@@ -9,8 +9,8 @@ from ..errors import Cause
 from . import names
 from .amounts import check_requirements
 from .causes import (
-    check_not_negative,
     check_one_of,
+    check_port,
     check_range,
     duplicate,
     forbidden,
@@ -21,6 +21,7 @@ from .causes import (
 )
 from .environment import check_env, check_env_from
 from .mounts import check_devices, check_mounts
+from .rules import check_part
 from .security import check_container_security
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -286,17 +287,8 @@ def _check_runtime(container: Container, at: str, parts: PodParts) -> list[Cause
             continue
         path = f"{at}.{name}"
         causes += _check_handler(probe, path, parts.grace)
-        for field in (
-            "initialDelaySeconds",
-            "timeoutSeconds",
-            "periodSeconds",
-            "successThreshold",
-            "failureThreshold",
-        ):
-            causes += check_not_negative(f"{path}.{field}", probe.get(field, 0))
+        causes += check_part("probe", probe, path)
         grace = probe.get("terminationGracePeriodSeconds")
-        if grace is not None and grace <= 0:
-            causes.append(invalid(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0"))
         if name == "readinessProbe":
             if grace is not None:
                 detail = "must not be set for readinessProbes"
@@ -337,10 +329,3 @@ def _check_handler(handler: dict[str, Any], at: str, grace: int | None) -> list[
     if not given:
         causes.append(required(at, "must specify a handler type"))
     return causes
-
-
-def check_port(port: int | str, path: str) -> list[Cause]:
-    """A port number or the name of one."""
-    if isinstance(port, int):
-        return check_range(path, port, low=1, high=65535)
-    return [invalid(path, port, problem) for problem in names.port_name(port)]

@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import Cause
 from . import names
 from .causes import invalid, required, unsupported
+from .rules import check_part
 
 _ENV_FIELDS = frozenset(
     {
@@ -102,19 +103,8 @@ def check_env_from(sources: list[dict[str, Any]], path: str) -> list[Cause]:
     causes: list[Cause] = []
     for index, source in enumerate(sources):
         at = f"{path}[{index}]"
-        if prefix := source.get("prefix"):
-            causes += [invalid(f"{at}.prefix", prefix, problem) for problem in names.env_name(prefix)]
-        given = 0
-        for kind in ("configMapRef", "secretRef"):
-            if (ref := source.get(kind)) is not None:
-                given += 1
-                name = ref.get("name", "")
-                if not name:
-                    causes.append(required(f"{at}.{kind}.name"))
-                causes += [
-                    invalid(f"{at}.{kind}.name", name, text)
-                    for text in (names.subdomain(name) if name else ())
-                ]
+        causes += check_part("envFrom", source, at)
+        given = sum(source.get(kind) is not None for kind in ("configMapRef", "secretRef"))
         if not given:
             causes.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
         elif given > 1:

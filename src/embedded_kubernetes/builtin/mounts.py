@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import Cause
-from .causes import check_one_of, forbidden, invalid, not_found, required
-from .volumes import check_descending
+from .causes import check_descending, check_one_of, forbidden, invalid, not_found, required
 
 
 def check_mounts(

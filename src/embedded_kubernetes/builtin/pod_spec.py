@@ -28,6 +28,7 @@ from .containers import (
 from .metadata import check_labels
 from .placement import check_affinity, check_gates, check_spread, check_tolerations
 from .pod_resources import container_requests
+from .rules import check_part
 from .security import check_pod_security
 from .volumes import check_volumes
 
@@ -241,20 +242,10 @@ def _check_host_network(spec: dict[str, Any], path: str, *, is_pod: bool) -> lis
 
 
 def _check_dns(dns: dict[str, Any], path: str) -> list[Cause]:
-    causes: list[Cause] = []
-    servers, searches = dns.get("nameservers") or [], dns.get("searches") or []
-    if len(servers) > 3:
-        causes.append(invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers"))
-    for index, server in enumerate(servers):
-        causes += [invalid(f"{path}.nameservers[{index}]", server, problem) for problem in names.ip(server)]
-    if len(searches) > 32:
-        causes.append(invalid(f"{path}.searches", searches, "must not have more than 32 search paths"))
-    if len(" ".join(searches)) > 2048:
+    causes = check_part("dnsConfig", dns, path)
+    if len(" ".join(dns.get("searches") or ())) > 2048:
         detail = "must not have more than 2048 characters (including spaces) in the search list"
-        causes.append(invalid(f"{path}.searches", searches, detail))
-    for index, option in enumerate(dns.get("options") or ()):
-        if not option.get("name"):
-            causes.append(required(f"{path}.options[{index}]", "must not be empty"))
+        causes.append(invalid(f"{path}.searches", dns["searches"], detail))
     return causes
 
 

@@ -2,25 +2,26 @@
 
 A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends in `?` ends the path
 where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A rule is a name, a
-name with arguments (`["range", 1, 65535]`), or an object of rules for the fields below. One with `@create` after its
-name holds for new objects only. Where a required value is missing, the rules after that are not asked.
+name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, or `#` and the name of a part
+One with `@create` after its name holds for new objects only. Where a required value is missing, the rules after that
+are not asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import milli_value
 
 from ..errors import Cause
 from ..resource import Object
+from ..schema_source import data
 from . import causes, names
-from .containers import check_port
+from .metadata import check_annotations, check_labels
 from .selectors import check_label_selector
-from .volumes import check_driver_name
 
 #: What stands for the stored value where there is none: of a new object, and of what lies in a list.
 NEW: Any = object()
@@ -74,6 +75,16 @@ def compile_rules(rules: Mapping[str, Any]) -> Check:
     return lambda obj, old: below("", obj, NEW if old is None else old)
 
 
+def check_part(name: str, value: Any, at: str) -> list[Cause]:
+    """The causes of a part that several kinds hold, by its rules in `data/parts.json`."""
+    return _part(name)(at, value, NEW)
+
+
+@cache
+def _part(name: str) -> Rule:
+    return _below(data("parts.json")[name])
+
+
 def _below(rules: Mapping[str, Any]) -> Rule:
     entries = [(_steps(path), [_rule(one) for one in chain]) for path, chain in rules.items()]
 
@@ -110,6 +121,8 @@ def _rule(written: Any) -> Rule:
     if isinstance(written, dict):
         return _below(written)
     name, *arguments = [written] if isinstance(written, str) else written
+    if name.startswith("#"):
+        return _part(name[1:])
     name, _, when = name.partition("@")
     rule: Rule = partial(_RULES[name], *arguments)
     return (lambda at, value, was: rule(at, value, was) if was is NEW else []) if when else rule
@@ -120,8 +133,9 @@ def _required(*given: Any) -> list[Cause]:
     return [] if value else [causes.required(at, *detail)]
 
 
-def _present(detail: str, at: str, value: Any, was: Any) -> list[Cause]:
-    return [causes.required(at, detail)] if value is None else []
+def _present(*given: Any) -> list[Cause]:
+    *detail, at, value, _ = given
+    return [causes.required(at, *detail)] if value is None else []
 
 
 def _one_of(*given: Any) -> list[Cause]:
@@ -136,6 +150,27 @@ def _range(low: int, high: int, at: str, value: Any, was: Any) -> list[Cause]:
 def _not_negative(at: str, value: Any, was: Any) -> list[Cause]:
     number = milli_value(value) if isinstance(value, str) else value or 0
     return [causes.invalid(at, value, "must be greater than or equal to 0")] if number < 0 else []
+
+
+def _amount(detail: str, at: str, value: Any, was: Any) -> list[Cause]:
+    return [causes.forbidden(at, detail)] if milli_value(value) < 0 else []
+
+
+def _at_least(low: int, detail: str, at: str, value: Any, was: Any) -> list[Cause]:
+    return [causes.invalid(at, value, detail)] if value < low else []
+
+
+def _at_most(most: int, detail: str, at: str, value: Any, was: Any) -> list[Cause]:
+    """How many items a list has."""
+    return [causes.invalid(at, value, detail)] if len(value or ()) > most else []
+
+
+def _absolute(at: str, value: Any, was: Any) -> list[Cause]:
+    return [] if value.startswith("/") else [causes.invalid(at, value, "must be an absolute path")]
+
+
+def _single_source(at: str, value: Any, was: Any) -> list[Cause]:
+    return [causes.forbidden(at, "may not specify more than 1 volume type")] if len(value) > 1 else []
 
 
 def _fixed(*given: Any) -> list[Cause]:
@@ -194,14 +229,25 @@ _RULES: dict[str, Callable[..., list[Cause]]] = {
     "no empty name": _no_empty_name,
     "range": _range,
     "not negative": _not_negative,
+    "amount": _amount,
+    "at least": _at_least,
+    "at most": _at_most,
+    "absolute": _absolute,
+    "single source": _single_source,
+    "file mode": lambda at, value, was: causes.check_file_mode(value, at),
+    "no backsteps": lambda at, value, was: causes.check_no_backsteps(value, at),
+    "descending": lambda at, value, was: causes.check_descending(value, at),
+    "labels": lambda at, value, was: check_labels(value or {}, at),
+    "annotations": lambda at, value, was: check_annotations(value or {}, at),
+    "environment variable": _named(names.env_name),
     "fixed": _fixed,
     "any of": _any_of,
     "exactly one of": _exactly_one_of,
     "needs": _needs,
     "unique": _unique,
-    "port": lambda at, value, was: check_port(value, at),
+    "port": lambda at, value, was: causes.check_port(value, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
-    "driver name": lambda at, value, was: check_driver_name(value or "", at),
+    "driver name": lambda at, value, was: causes.check_driver_name(value or "", at),
     "subdomain": _named(names.subdomain),
     "label": _named(names.label),
     "qualified": _named(names.qualified),

@@ -12,8 +12,7 @@ from zlib import crc32
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import check_one_of, check_range, duplicate, immutable, invalid, required
-from .containers import check_port
+from .causes import check_one_of, check_port, check_range, duplicate, immutable, invalid, required
 from .kind import Logic
 from .metadata import check_labels
 

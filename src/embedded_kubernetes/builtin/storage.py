@@ -13,14 +13,12 @@ from . import names
 from .causes import check_one_of, forbidden, immutable, invalid, required
 from .kind import Logic
 from .pod_defaults import default_volume_source
+from .rules import check_part
 from .selectors import check_node_selector
 from .volumes import (
     VOLUME_MODES,
     check_access_modes,
     check_claim_spec,
-    check_driver_name,
-    check_host_path,
-    check_nfs,
 )
 
 #: Annotations: the class of a claim in its first form, and that a class is the default one.
@@ -172,13 +170,8 @@ def _check_volume(volume: Object, old: Object | None) -> list[Cause]:
         at = f"spec.{kind}"
         if place:
             causes.append(forbidden(at, "may not specify more than 1 volume type"))
-        elif kind == "hostPath":
-            causes += check_host_path(spec[kind], at)
-        elif kind == "nfs":
-            causes += check_nfs(spec[kind], at)
-        elif kind == "csi":
-            causes += check_driver_name(spec[kind].get("driver", ""), f"{at}.driver")
-            causes += [] if spec[kind].get("volumeHandle") else [required(f"{at}.volumeHandle")]
+        elif kind in ("hostPath", "nfs", "csi"):
+            causes += check_part("persistentCSI" if kind == "csi" else kind, spec[kind], at)
         elif kind == "local":
             causes += [] if spec[kind].get("path") else [required(f"{at}.path")]
             if spec.get("nodeAffinity") is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from agent_scheduler.objects.quantity import milli_value
@@ -10,178 +9,27 @@ from agent_scheduler.objects.quantity import milli_value
 from ..errors import Cause
 from . import names
 from .causes import check_one_of, duplicate, forbidden, invalid, required, unsupported
-from .metadata import check_annotations, check_labels
+from .rules import check_part
 from .selectors import check_label_selector
 
-_HOST_PATH_TYPES = (
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
-    "Socket",
-)
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
-
-
-def check_descending(path: str, at: str) -> list[Cause]:
-    """A relative path that stays below where it starts."""
-    if path.startswith("/"):
-        return [invalid(at, path, "must be a relative path")]
-    return check_no_backsteps(path, at)
-
-
-def check_no_backsteps(path: str, at: str) -> list[Cause]:
-    return [invalid(at, path, "must not contain '..'")] if ".." in path.split("/") else []
-
-
-def _check_mode(source: dict[str, Any], at: str) -> list[Cause]:
-    causes: list[Cause] = []
-    mode = source.get("defaultMode")
-    if mode is not None and not 0 <= mode <= 0o777:
-        detail = "must be a number between 0 and 0777 (octal), both inclusive"
-        causes.append(invalid(f"{at}.defaultMode", mode, detail))
-    return causes + _check_items(source.get("items"), f"{at}.items")
-
-
-def _check_items(items: list[dict[str, Any]] | None, path: str) -> list[Cause]:
-    causes: list[Cause] = []
-    for index, item in enumerate(items or ()):
-        at = f"{path}[{index}]"
-        if not item.get("key"):
-            causes.append(required(f"{at}.key"))
-        if not item.get("path"):
-            causes.append(required(f"{at}.path"))
-        else:
-            causes += check_descending(item["path"], f"{at}.path")
-        mode = item.get("mode")
-        if mode is not None and not 0 <= mode <= 0o777:
-            detail = "must be a number between 0 and 0777 (octal), both inclusive"
-            causes.append(invalid(f"{at}.mode", mode, detail))
-    return causes
-
-
-def _check_empty_dir(source: dict[str, Any], at: str) -> list[Cause]:
-    limit = source.get("sizeLimit")
-    if limit is not None and milli_value(limit) < 0:
-        return [forbidden(f"{at}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
-    return []
-
-
-def check_host_path(source: dict[str, Any], at: str) -> list[Cause]:
-    path = source.get("path", "")
-    if not path:
-        return [required(f"{at}.path")]
-    causes = check_no_backsteps(path, f"{at}.path")
-    kind = source.get("type")
-    return causes if not kind else causes + check_one_of(f"{at}.type", kind, _HOST_PATH_TYPES)
-
-
-def _check_config_map(source: dict[str, Any], at: str) -> list[Cause]:
-    causes = [] if source.get("name") else [required(f"{at}.name")]
-    return causes + _check_mode(source, at)
-
-
-def _check_secret(source: dict[str, Any], at: str) -> list[Cause]:
-    causes = [] if source.get("secretName") else [required(f"{at}.secretName")]
-    return causes + _check_mode(source, at)
-
-
-def _check_claim(source: dict[str, Any], at: str) -> list[Cause]:
-    return [] if source.get("claimName") else [required(f"{at}.claimName")]
-
-
-def check_nfs(source: dict[str, Any], at: str) -> list[Cause]:
-    causes = [required(f"{at}.{field}") for field in ("server", "path") if not source.get(field)]
-    if (path := source.get("path", "")) and not path.startswith("/"):
-        causes.append(invalid(f"{at}.path", path, "must be an absolute path"))
-    return causes
-
-
-def _check_csi(source: dict[str, Any], at: str) -> list[Cause]:
-    driver = source.get("driver", "")
-    if not driver:
-        return [required(f"{at}.driver")]
-    return check_driver_name(driver, f"{at}.driver")
-
-
-def check_driver_name(driver: str, at: str) -> list[Cause]:
-    """The name of a CSI driver."""
-    if len(driver) > 63:
-        return [Cause("FieldValueTooLong", at, "Too long: may not be more than 63 bytes")]
-    return [invalid(at, driver, problem) for problem in names.subdomain(driver.lower())]
-
-
-def _check_downward(source: dict[str, Any], at: str) -> list[Cause]:
-    causes: list[Cause] = []
-    for index, item in enumerate(source.get("items") or ()):
-        here = f"{at}.items[{index}]"
-        if not item.get("path"):
-            causes.append(required(f"{here}.path"))
-        else:
-            causes += check_descending(item["path"], f"{here}.path")
-        if item.get("fieldRef") is None and item.get("resourceFieldRef") is None:
-            causes.append(required(here, "one of fieldRef and resourceFieldRef is required"))
-    return causes
-
-
-def _check_projected(source: dict[str, Any], at: str) -> list[Cause]:
-    causes: list[Cause] = []
-    for index, part in enumerate(source.get("sources") or ()):
-        here = f"{at}.sources[{index}]"
-        if len(part) > 1:
-            causes.append(forbidden(here, "may not specify more than 1 volume type"))
-        if (token := part.get("serviceAccountToken")) is not None:
-            seconds = token.get("expirationSeconds", 3600)
-            if seconds < 600:
-                detail = "may not specify a duration less than 10 minutes"
-                causes.append(invalid(f"{here}.serviceAccountToken.expirationSeconds", seconds, detail))
-            if not token.get("path"):
-                causes.append(required(f"{here}.serviceAccountToken.path"))
-        for kind in ("secret", "configMap"):
-            if (ref := part.get(kind)) is not None:
-                if not ref.get("name"):
-                    causes.append(required(f"{here}.{kind}.name"))
-                causes += _check_items(ref.get("items"), f"{here}.{kind}.items")
-        if (downward := part.get("downwardAPI")) is not None:
-            causes += _check_downward(downward, f"{here}.downwardAPI")
-    return causes
-
-
-def _check_ephemeral(source: dict[str, Any], at: str) -> list[Cause]:
-    template = source.get("volumeClaimTemplate")
-    if template is None:
-        return [required(f"{at}.volumeClaimTemplate")]
-    metadata = template.get("metadata") or {}
-    causes = check_labels(metadata.get("labels") or {}, f"{at}.volumeClaimTemplate.metadata.labels")
-    causes += check_annotations(
-        metadata.get("annotations") or {}, f"{at}.volumeClaimTemplate.metadata.annotations"
-    )
-    return causes + check_claim_spec(template.get("spec") or {}, f"{at}.volumeClaimTemplate.spec")
-
-
-def _check_image(source: dict[str, Any], at: str) -> list[Cause]:
-    causes = [] if source.get("reference") else [required(f"{at}.reference")]
-    policy = source.get("pullPolicy")
-    return causes + check_one_of(f"{at}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
-
-
-_SOURCES: dict[str, Callable[[dict[str, Any], str], list[Cause]]] = {
-    "emptyDir": _check_empty_dir,
-    "hostPath": check_host_path,
-    "configMap": _check_config_map,
-    "secret": _check_secret,
-    "persistentVolumeClaim": _check_claim,
-    "nfs": check_nfs,
-    "csi": _check_csi,
-    "downwardAPI": _check_downward,
-    "projected": _check_projected,
-    "ephemeral": _check_ephemeral,
-    "image": _check_image,
-}
+#: The sources that have rules, as parts.
+_CHECKED = frozenset(
+    [
+        "emptyDir",
+        "hostPath",
+        "configMap",
+        "secret",
+        "persistentVolumeClaim",
+        "nfs",
+        "csi",
+        "downwardAPI",
+        "projected",
+        "ephemeral",
+        "image",
+    ]
+)
 
 
 def check_volumes(volumes: list[dict[str, Any]], path: str) -> tuple[dict[str, dict[str, Any]], list[Cause]]:
@@ -203,8 +51,12 @@ def check_volumes(volumes: list[dict[str, Any]], path: str) -> tuple[dict[str, d
         for place, kind in enumerate(kinds):
             if place:
                 causes.append(forbidden(f"{at}.{kind}", "may not specify more than 1 volume type"))
-            elif check := _SOURCES.get(kind):
-                causes += check(volume[kind], f"{at}.{kind}")
+            elif kind in _CHECKED:
+                causes += check_part(kind, volume[kind], f"{at}.{kind}")
+                if kind == "ephemeral" and (template := volume[kind].get("volumeClaimTemplate")):
+                    causes += check_claim_spec(
+                        template.get("spec") or {}, f"{at}.{kind}.volumeClaimTemplate.spec"
+                    )
     return by_name, causes
 
 
@@ -243,7 +95,7 @@ def check_claim_spec(spec: dict[str, Any], path: str) -> list[Cause]:
 
 
 def _check_data_source(source: dict[str, Any], at: str) -> list[Cause]:
-    causes = [required(f"{at}.{field}") for field in ("name", "kind") if not source.get(field)]
+    causes = check_part("dataSource", source, at)
     group, kind = source.get("apiGroup") or "", source.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
         detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
