@@ -9,11 +9,10 @@ from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
-from .causes import check_not_negative, check_one_of, immutable, invalid, required
+from .causes import immutable, invalid, required
 from .eviction import matches
 from .kind import Logic
 from .pod_defaults import default_pod_spec
-from .selectors import check_label_selector
 from .workloads import check_template
 
 Spec = dict[str, Any]
@@ -21,15 +20,6 @@ Spec = dict[str, Any]
 _MAX_INT32 = 2**31 - 1
 _PREFIX = "batch.kubernetes.io/"
 _RESTART = ("OnFailure", "Never")
-_NUMBERS = (
-    "parallelism",
-    "completions",
-    "activeDeadlineSeconds",
-    "backoffLimit",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-    "ttlSecondsAfterFinished",
-)
 #: The names that cron knows beside five fields (robfig/cron, which the CronJob controller parses with).
 _DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
 #: A CronJob's name and eleven characters more must fit into a Job's, whose pods' host names have 63.
@@ -67,22 +57,12 @@ def _select_own_pods(job: Object) -> None:
 
 def _check_job(job: Object, old: Object | None) -> list[Cause]:
     spec = job.get("spec") or {}
-    causes = [
-        cause
-        for field in _NUMBERS
-        if (number := spec.get(field)) is not None
-        for cause in check_not_negative(f"spec.{field}", number)
-    ]
+    causes: list[Cause] = []
     selector, template = spec.get("selector"), spec.get("template") or {}
-    if selector is None:
-        causes.append(required("spec.selector"))
-    else:
-        causes += check_label_selector(selector, "spec.selector")
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        if not matches(selector, labels):
-            detail = "`selector` does not match template `labels`"
-            causes.append(invalid("spec.template.metadata.labels", labels, detail))
-    causes += check_one_of("spec.completionMode", spec.get("completionMode"), ("NonIndexed", "Indexed"))
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector is not None and not matches(selector, labels):
+        detail = "`selector` does not match template `labels`"
+        causes.append(invalid("spec.template.metadata.labels", labels, detail))
     if spec.get("completionMode") == "Indexed":
         if spec.get("completions") is None:
             detail = "when completion mode is Indexed"
@@ -90,8 +70,6 @@ def _check_job(job: Object, old: Object | None) -> list[Cause]:
     elif spec.get("backoffLimitPerIndex") is not None:
         detail = "requires indexed completion mode"
         causes.append(invalid("spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
-    policy = spec.get("podReplacementPolicy")
-    causes += check_one_of("spec.podReplacementPolicy", policy, ("Failed", "TerminatingOrFailed"))
     causes += check_template(template, "spec.template", restart=_RESTART)
     if old is not None:
         causes += _check_job_update(spec, old.get("spec") or {})
@@ -99,7 +77,7 @@ def _check_job(job: Object, old: Object | None) -> list[Cause]:
 
 
 def _check_job_update(spec: Spec, before: Spec) -> list[Cause]:
-    fixed = ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"]
+    fixed: list[str] = []
     # An indexed job may grow and shrink while its parallelism follows (elastic indexed jobs).
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not elastic:
@@ -122,19 +100,12 @@ def _check_cron_job(cron_job: Object, old: Object | None) -> list[Cause]:
     if old is None and len(name) > _LONGEST_CRON_NAME:
         causes.append(invalid("metadata.name", name, "must be no more than 52 characters"))
     schedule = spec.get("schedule", "")
-    if not schedule:
-        causes.append(required("spec.schedule"))
-    elif "TZ" in schedule and (old is None or schedule != (old.get("spec") or {}).get("schedule")):
+    if "TZ" in schedule and (old is None or schedule != (old.get("spec") or {}).get("schedule")):
         detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         causes.append(invalid("spec.schedule", schedule, detail))
-    elif not _is_schedule(schedule):
+    elif schedule and not _is_schedule(schedule):
         detail = f"expected exactly 5 fields, found {len(schedule.split())}: [{schedule}]"
         causes.append(invalid("spec.schedule", schedule, detail))
-    allowed = ("Allow", "Forbid", "Replace")
-    causes += check_one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), allowed)
-    for field in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        if (number := spec.get(field)) is not None:
-            causes += check_not_negative(f"spec.{field}", number)
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     at = "spec.jobTemplate.spec"
     if job.get("manualSelector"):

@@ -7,10 +7,13 @@ pays for a message. Paths are texts such as `spec.containers[0].image`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 
 from ..errors import Cause
 from . import names
+
+_PERCENT = re.compile(r"[0-9]+%")
 
 
 def shown(value: object) -> str:
@@ -103,3 +106,18 @@ def check_descending(path: str, at: str) -> list[Cause]:
     if path.startswith("/"):
         return [invalid(at, path, "must be a relative path")]
     return check_no_backsteps(path, at)
+
+
+def check_int_or_percent(value: int | str, path: str, *, at_most_all: bool = True) -> list[Cause]:
+    """A whole number that is not negative, or a percentage."""
+    if isinstance(value, int):
+        return check_not_negative(path, value)
+    if not _PERCENT.fullmatch(value):
+        detail = (
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
+            "regex used for validation is '[0-9]+%')"
+        )
+        return [invalid(path, value, detail)]
+    if at_most_all and int(value[:-1]) > 100:
+        return [invalid(path, value, "must not be greater than 100%")]
+    return []

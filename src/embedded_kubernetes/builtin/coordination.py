@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import check_not_negative, check_one_of, forbidden, invalid
+from .causes import check_one_of, forbidden, invalid
 from .kind import Logic
 
 #: The largest value that a class of a user may have; those above are the system's.
@@ -15,11 +15,6 @@ HIGHEST_USER_PRIORITY = 1_000_000_000
 def _check_lease(lease: Object, old: Object | None) -> list[Cause]:
     spec = lease.get("spec") or {}
     causes: list[Cause] = []
-    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
-    if duration is not None and duration <= 0:
-        causes.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
-    if transitions is not None:
-        causes += check_not_negative("spec.leaseTransitions", transitions)
     strategy = spec.get("strategy")
     if strategy is not None:
         # The path doubles its last part, as a real server's does.
@@ -35,7 +30,7 @@ def _check_lease(lease: Object, old: Object | None) -> list[Cause]:
 
 
 def _check_priority_class(priority_class: Object, old: Object | None) -> list[Cause]:
-    value, policy = priority_class.get("value", 0), priority_class.get("preemptionPolicy")
+    value = priority_class.get("value", 0)
     name = priority_class["metadata"].get("name") or ""
     causes: list[Cause] = []
     if old is None:
@@ -49,11 +44,6 @@ def _check_priority_class(priority_class: Object, old: Object | None) -> list[Ca
         elif value > HIGHEST_USER_PRIORITY:
             detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
             causes.append(forbidden("value", detail))
-        return causes + check_one_of("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
-    if value != old.get("value", 0):
-        causes.append(forbidden("value", "may not be changed in an update."))
-    if policy != old.get("preemptionPolicy"):
-        causes.append(invalid("preemptionPolicy", policy, "field is immutable"))
     return causes
 
 

@@ -8,14 +8,13 @@ from typing import Any
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import check_one_of, duplicate, immutable, invalid, required, too_many
+from .causes import invalid, required, too_many
 from .dra_requests import check_opaque, check_selectors
 from .kind import Logic
 from .selectors import check_node_selector
 
 _MAX_DEVICES = 128
 _MAX_ELABORATE_DEVICES = 64
-_TAINT_EFFECTS = ("NoExecute", "NoSchedule", "None")
 _ATTRIBUTE_KINDS = ("bool", "int", "string", "version", "bools", "ints", "strings", "versions")
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
@@ -29,8 +28,6 @@ def check_device_class(device_class: Object, old: Object | None) -> list[Cause]:
     causes = check_selectors(spec.get("selectors"), "spec.selectors")
     for index, config in enumerate(spec.get("config") or ()):
         causes += check_opaque(config, f"spec.config[{index}]")
-    if name := spec.get("extendedResourceName"):
-        causes += [invalid("spec.extendedResourceName", name, text) for text in names.qualified(name)]
     return causes
 
 
@@ -44,28 +41,7 @@ def date_taints(slice_: Object) -> None:
 
 def check_slice(slice_: Object, old: Object | None) -> list[Cause]:
     spec = slice_.get("spec") or {}
-    causes: list[Cause] = []
-    driver, pool = spec.get("driver", ""), spec.get("pool") or {}
-    if not driver:
-        causes.append(required("spec.driver"))
-    else:
-        causes += [invalid("spec.driver", driver, problem) for problem in names.subdomain(driver)]
-    name = pool.get("name", "")
-    if not name:
-        causes.append(required("spec.pool.name"))
-    else:
-        causes += [
-            invalid("spec.pool.name", name, problem)
-            for part in name.split("/")
-            for problem in names.subdomain(part)
-        ]
-    if pool.get("resourceSliceCount", 0) <= 0:
-        count = pool.get("resourceSliceCount", 0)
-        causes.append(invalid("spec.pool.resourceSliceCount", count, "must be greater than zero"))
-    if pool.get("generation", 0) < 0:
-        at = "spec.pool.generation"
-        causes.append(invalid(at, pool["generation"], "must be greater than or equal to zero"))
-    causes += _check_slice_nodes(spec)
+    causes = _check_slice_nodes(spec)
     devices = spec.get("devices") or []
     if devices and spec.get("sharedCounters"):
         causes.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
@@ -73,21 +49,10 @@ def check_slice(slice_: Object, old: Object | None) -> list[Cause]:
     most = _MAX_ELABORATE_DEVICES if elaborate else _MAX_DEVICES
     if len(devices) > most:
         causes.append(too_many("spec.devices", len(devices), most))
-    seen: set[str] = set()
     for index, device in enumerate(devices):
         at = f"spec.devices[{index}]"
-        causes += _check_device(device, at, seen)
+        causes += _check_device(device, at)
         causes += _check_device_nodes(device, at, on=bool(spec.get("perDeviceNodeSelection")))
-    if old is not None:
-        before = old.get("spec") or {}
-        was = (before.get("pool") or {}).get("name", "")
-        for field, now, then in (
-            ("driver", driver, before.get("driver", "")),
-            ("nodeName", spec.get("nodeName"), before.get("nodeName")),
-            ("pool.name", name, was),
-        ):
-            if now != then:
-                causes.append(immutable(f"spec.{field}", now))
     return causes
 
 
@@ -120,16 +85,8 @@ def _check_slice_nodes(spec: dict[str, Any]) -> list[Cause]:
     return []
 
 
-def _check_device(device: dict[str, Any], at: str, seen: set[str]) -> list[Cause]:
+def _check_device(device: dict[str, Any], at: str) -> list[Cause]:
     causes: list[Cause] = []
-    name = device.get("name", "")
-    if not name:
-        causes.append(required(f"{at}.name"))
-    else:
-        causes += [invalid(f"{at}.name", name, problem) for problem in names.label(name)]
-    if name in seen:
-        causes.append(duplicate(f"{at}.name", name))
-    seen.add(name)
     for key, attribute in (device.get("attributes") or {}).items():
         here = f"{at}.attributes[{key}]"
         causes += _check_device_key(key, here)
@@ -146,10 +103,6 @@ def _check_device(device: dict[str, Any], at: str, seen: set[str]) -> list[Cause
                 )
     for key in device.get("capacity") or {}:
         causes += _check_device_key(key, f"{at}.capacity[{key}]")
-    for index, taint in enumerate(device.get("taints") or ()):
-        here, key = f"{at}.taints[{index}]", taint.get("key", "")
-        causes += [invalid(f"{here}.key", key, problem) for problem in names.qualified(key)]
-        causes += check_one_of(f"{here}.effect", taint.get("effect"), _TAINT_EFFECTS)
     return causes
 
 

@@ -110,7 +110,7 @@ def resource(kind: Kind, logic: Logic | None = None) -> Resource:
         categories=kind.categories,
         verbs=kind.verbs,
         status=kind.status,
-        default=rules.default,
+        default=rules.default if kind.defaults else logic.default or rules.default,
         prepare_create=rules.prepare_create,
         prepare_update=rules.prepare_update,
         validate=rules.check if kind.asks else rules.validate,
@@ -140,7 +140,7 @@ class _Rules:
     def __init__(self, kind: Kind, logic: Logic) -> None:
         self._kind, self._logic = kind, logic
         self._defaults = compile_defaults(kind.defaults)
-        self._check = compile_rules(kind.rules)
+        self.check = _composed(kind, logic)
         self._name_rule: Callable[[str], names.Problems] = getattr(names, kind.name_rule)
         self._names = tuple(
             name.removeprefix("metadata.") for name in _names(kind, (*kind.fields, *logic.field_names))
@@ -177,11 +177,6 @@ class _Rules:
         if kind.generation and any(obj.get(field) != old.get(field) for field in kind.counted):
             metadata.raise_generation(obj)
 
-    def check(self, obj: Object, old: Object | None) -> list[Cause]:
-        """The kind's own rules."""
-        own = self._check(obj, old)
-        return own + self._logic.check(obj, old) if self._logic.check is not None else own
-
     def validate(self, obj: Object, old: Object | None) -> list[Cause]:
         kind = self._kind
         if old is not None:
@@ -212,6 +207,14 @@ class _Rules:
                 unset if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             )
         return found | self._logic.fields(obj) if self._logic.fields is not None else found
+
+
+def _composed(kind: Kind, logic: Logic) -> Check:
+    """A kind's own rules: those of its data, then those of its logic."""
+    own, more = compile_rules(kind.rules) if kind.rules else None, logic.check
+    if own is None:
+        return more or (lambda obj, old: [])
+    return own if more is None else lambda obj, old: own(obj, old) + more(obj, old)
 
 
 #: What a write to the status subresource sets.

@@ -80,6 +80,10 @@ def check_part(name: str, value: Any, at: str) -> list[Cause]:
     return _part(name)(at, value, NEW)
 
 
+def has_rules(part: str) -> bool:
+    return part in data("parts.json")
+
+
 @cache
 def _part(name: str) -> Rule:
     return _below(data("parts.json")[name])
@@ -157,7 +161,22 @@ def _amount(detail: str, at: str, value: Any, was: Any) -> list[Cause]:
 
 
 def _at_least(low: int, detail: str, at: str, value: Any, was: Any) -> list[Cause]:
-    return [causes.invalid(at, value, detail)] if value < low else []
+    return [causes.invalid(at, value or 0, detail)] if (value or 0) < low else []
+
+
+def _too_many(most: int, at: str, value: Any, was: Any) -> list[Cause]:
+    return [causes.too_many(at, len(value), most)] if len(value or ()) > most else []
+
+
+def _supported(*given: Any) -> list[Cause]:
+    *allowed, at, value, _ = given
+    return [] if value in allowed else [causes.unsupported(at, value, allowed)]
+
+
+def _pool_name(at: str, value: Any, was: Any) -> list[Cause]:
+    """One or more DNS subdomains, with slashes between them (KEP-4381)."""
+    parts = (value or "").split("/")
+    return [causes.invalid(at, value, problem) for part in parts for problem in names.subdomain(part)]
 
 
 def _at_most(most: int, detail: str, at: str, value: Any, was: Any) -> list[Cause]:
@@ -232,6 +251,10 @@ _RULES: dict[str, Callable[..., list[Cause]]] = {
     "amount": _amount,
     "at least": _at_least,
     "at most": _at_most,
+    "too many": _too_many,
+    "supported": _supported,
+    "pool name": _pool_name,
+    "int or percent": lambda at, value, was: causes.check_int_or_percent(value, at),
     "absolute": _absolute,
     "single source": _single_source,
     "file mode": lambda at, value, was: causes.check_file_mode(value, at),

@@ -14,23 +14,20 @@ from ..errors import forbidden as refused
 from ..resource import Object
 from . import names
 from .amounts import check_amount
-from .causes import duplicate, immutable, invalid
+from .causes import duplicate, invalid
 from .kind import Logic
-from .metadata import check_labels
 from .placement import check_tolerations
 
 Toleration = dict[str, Any]
 
 
 def _check(runtime_class: Object, old: Object | None) -> list[Cause]:
-    handler = runtime_class.get("handler", "")
-    causes = [invalid("handler", handler, problem) for problem in names.label(handler)]
+    causes: list[Cause] = []
     for name, amount in ((runtime_class.get("overhead") or {}).get("podFixed") or {}).items():
         at = f"overhead.podFixed[{name}]"
         causes += [invalid(at, name, problem) for problem in names.qualified(name)]
         causes += check_amount(name, amount, at)
     scheduling = runtime_class.get("scheduling") or {}
-    causes += check_labels(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
     tolerations = scheduling.get("tolerations") or []
     causes += check_tolerations(tolerations, "scheduling.tolerations")
     causes += [
@@ -38,8 +35,6 @@ def _check(runtime_class: Object, old: Object | None) -> list[Cause]:
         for index, toleration in enumerate(tolerations)
         if toleration in tolerations[:index]
     ]
-    if old is not None and handler != old.get("handler"):
-        causes.append(immutable("handler", handler))
     return causes
 
 

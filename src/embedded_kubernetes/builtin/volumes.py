@@ -9,27 +9,11 @@ from agent_scheduler.objects.quantity import milli_value
 from ..errors import Cause
 from . import names
 from .causes import check_one_of, duplicate, forbidden, invalid, required, unsupported
-from .rules import check_part
+from .rules import check_part, has_rules
 from .selectors import check_label_selector
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
-#: The sources that have rules, as parts.
-_CHECKED = frozenset(
-    [
-        "emptyDir",
-        "hostPath",
-        "configMap",
-        "secret",
-        "persistentVolumeClaim",
-        "nfs",
-        "csi",
-        "downwardAPI",
-        "projected",
-        "ephemeral",
-        "image",
-    ]
-)
 
 
 def check_volumes(volumes: list[dict[str, Any]], path: str) -> tuple[dict[str, dict[str, Any]], list[Cause]]:
@@ -51,7 +35,7 @@ def check_volumes(volumes: list[dict[str, Any]], path: str) -> tuple[dict[str, d
         for place, kind in enumerate(kinds):
             if place:
                 causes.append(forbidden(f"{at}.{kind}", "may not specify more than 1 volume type"))
-            elif kind in _CHECKED:
+            elif has_rules(kind):
                 causes += check_part(kind, volume[kind], f"{at}.{kind}")
                 if kind == "ephemeral" and (template := volume[kind].get("volumeClaimTemplate")):
                     causes += check_claim_spec(

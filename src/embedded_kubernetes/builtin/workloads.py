@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import Cause
 from ..resource import Object
 from .causes import (
-    check_not_negative,
+    check_int_or_percent,
     check_one_of,
     forbidden,
     immutable,
@@ -26,7 +26,6 @@ from .kind import Check, Logic
 from .metadata import check_annotations, check_labels
 from .pod_defaults import default_pod_spec
 from .pod_spec import check_pod_spec
-from .policy import check_int_or_percent
 from .selectors import check_label_selector
 
 Spec = dict[str, Any]
@@ -69,10 +68,6 @@ def check_template(
     if not deadline and spec.get("activeDeadlineSeconds") is not None:
         causes.append(forbidden(f"{path}.spec.activeDeadlineSeconds", "is not supported here"))
     return causes
-
-
-def _check_numbers(spec: Spec, *fields: str) -> list[Cause]:
-    return [cause for field in fields for cause in check_not_negative(f"spec.{field}", spec.get(field) or 0)]
 
 
 def _check_selector(spec: Spec, owner: str) -> list[Cause]:
@@ -127,10 +122,9 @@ def _check_strategy(spec: Spec, field: str, allowed: tuple[str, ...]) -> list[Ca
 
 
 def _check_deployment(spec: Spec) -> list[Cause]:
-    causes = _check_numbers(spec, "replicas") + _check_selector(spec, "deployment")
+    causes = _check_selector(spec, "deployment")
     causes += _check_match(spec) + _check_own_template(spec)
     causes += _check_strategy(spec, "strategy", ("Recreate", "RollingUpdate"))
-    causes += _check_numbers(spec, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
     deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
     if deadline is not None and deadline <= ready:
         causes.append(
@@ -140,8 +134,7 @@ def _check_deployment(spec: Spec) -> list[Cause]:
 
 
 def _check_replica_set(spec: Spec) -> list[Cause]:
-    causes = _check_numbers(spec, "replicas", "minReadySeconds") + _check_selector(spec, "deployment")
-    return causes + _check_match(spec) + _check_own_template(spec)
+    return _check_selector(spec, "deployment") + _check_match(spec) + _check_own_template(spec)
 
 
 _MUTABLE = frozenset(
@@ -159,11 +152,8 @@ _MUTABLE = frozenset(
 
 def _check_stateful_set(obj: Object, old: Object | None) -> list[Cause]:
     spec = obj.get("spec") or {}
-    policy = spec.get("podManagementPolicy")
-    causes = check_one_of("spec.podManagementPolicy", policy, ("OrderedReady", "Parallel"))
-    causes += _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
-    causes += _check_numbers(spec, "replicas", "minReadySeconds") + _check_selector(spec, "statefulset")
-    causes += _check_match(spec) + _check_own_template(spec)
+    causes = _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
+    causes += _check_selector(spec, "statefulset") + _check_match(spec) + _check_own_template(spec)
     if old is not None:
         before = old.get("spec") or {}
         if any(spec.get(key) != before.get(key) for key in (spec.keys() | before.keys()) - _MUTABLE):
@@ -175,18 +165,15 @@ def _check_stateful_set(obj: Object, old: Object | None) -> list[Cause]:
 
 def _check_daemon_set(spec: Spec) -> list[Cause]:
     causes = _check_match(spec) + _check_selector(spec, "daemonset") + _check_own_template(spec)
-    causes += _check_numbers(spec, "minReadySeconds")
-    causes += _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
-    return causes + _check_numbers(spec, "revisionHistoryLimit")
+    return causes + _check_strategy(spec, "updateStrategy", ("OnDelete", "RollingUpdate"))
 
 
 def _check_replication_controller(obj: Object, old: Object | None) -> list[Cause]:
     spec = obj.get("spec") or {}
-    causes = _check_numbers(spec, "minReadySeconds")
+    causes: list[Cause] = []
     selector, template = spec.get("selector") or {}, spec.get("template")
     if not selector:
         causes.append(required("spec.selector"))
-    causes += _check_numbers(spec, "replicas")
     if template is None:
         return [*causes, required("spec.template")]
     labels = (template.get("metadata") or {}).get("labels") or {}
