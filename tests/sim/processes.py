@@ -196,8 +196,9 @@ class Process(ABC):
         world.trace(self.name, f"{self.identity} ended: {how}")
         world.states.harvest(self)
         self._look_back()
+        goes_back = not task.cancelled() and world.backups.must_start_over(self)
         if not task.cancelled() and task.result() == 1:
-            if world.backups.must_start_over(self):
+            if goes_back:
                 world.states.reached("started over as the store went back")
             elif self.elects:
                 world.states.reached("lease lost")
@@ -207,7 +208,7 @@ class Process(ABC):
             took = world.loop.time() - self._asked_at
             if took > GRACE + _BEYOND_GRACE + world.stopped_for(self.name):
                 world.safety.violated("L6", f"{self.identity} took {took:.1f} s to end after SIGTERM")
-            lost = self.elects and task.result() == 1
+            lost = task.result() == 1 and (self.elects or goes_back)
             if task.result() != 0 and not lost:
                 world.safety.violated("L6", f"{self.identity} ended with {task.result()} after SIGTERM")
         elif not task.cancelled() and not (task.result() == 1 and self._may_start_over()):

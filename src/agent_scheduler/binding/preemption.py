@@ -16,7 +16,7 @@ that were evicted and are not yet seen to be count as leaving, so nobody else is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -124,13 +124,14 @@ class Preemption:
         gate: Gate,
         evict: EvictCall,
         deallocate: Callable[[PodInfo, Demand], str],
+        caught_up: Callable[[], Awaitable[None]],
         messenger: PreemptionMessenger,
         observer: PreemptionObserver,
         timing: Timing,
         profiles: Mapping[str, Profile],
     ) -> None:
         """`deallocate` is told of a pod with resource claims that no node will do for, and gives what is to be said of
-        that."""
+        that. `caught_up` returns once all is known of pods that was true when it was called."""
         self._cluster = cluster
         self._columns = snapshot.columns
         self.nominations = nominations
@@ -138,6 +139,7 @@ class Preemption:
         self._gate = gate
         self._evict = evict
         self.deallocate = deallocate
+        self._caught_up = caught_up
         self._messenger = messenger
         self._observer = observer
         self._timing = timing
@@ -291,10 +293,13 @@ class Preemption:
             queue.activate((uid,))
 
     async def _see_to_the_rest(self, pod: PodInfo, victims: Collection[str]) -> None:
-        """Who is to leave and is not seen to for long counts as staying again, and the pod is decided on anew."""
+        """Who is to leave and is not seen to for long is looked for, as it may be the watch that is silent. Who stays
+        counts as staying again, and the pod is decided on anew."""
         if not self._unseen() & set(victims):
             return
         await self._timing.sleep(_SEEN_WITHIN)
+        if self._unseen() & set(victims):
+            await self._caught_up()
         unseen = self._unseen() & set(victims)
         for uid in unseen:
             self._stays(uid, pod)

@@ -6,13 +6,13 @@ from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.prebind import PreBind
 from agent_scheduler.binding.preemption import Preemption
-from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.kube.retry import Timing
 
 from .explaining import Explainer
 from .observer import FastPathObserver
 from .shard import Shard
 from .state import State
+from .watching import Watching
 from .worker import Worker
 from .writing import Binding
 
@@ -21,7 +21,7 @@ def build_preemption(
     state: State,
     calls: Calls,
     prebind: PreBind,
-    budgets: Budgets,
+    watching: Watching,
     *,
     messenger: KubeMessenger,
     observer: FastPathObserver,
@@ -30,11 +30,12 @@ def build_preemption(
     return Preemption(
         cluster=state.cluster,
         snapshot=state.snapshot,
-        budgets=budgets,
+        budgets=watching.budgets,
         nominations=state.nominations,
         gate=state.rules.gate,
         evict=calls.evict,
         deallocate=prebind.deallocate,
+        caught_up=lambda: watching.picture.catch_up("Pod"),
         messenger=messenger,
         observer=observer,
         timing=timing,

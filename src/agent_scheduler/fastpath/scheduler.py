@@ -66,7 +66,7 @@ class FastPath:
             state,
             self._calls,
             binding.prebind,
-            self._watching.budgets,
+            self._watching,
             messenger=messenger,
             observer=observer,
             timing=timing,

@@ -16,7 +16,7 @@ from embedded_kubernetes.faults import Injector
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
 from .running import scheduling
-from .test_preemption import HIGH, end, full_node, leaving, object_of, settled
+from .test_preemption import HIGH, end, full_node, has_node, leaving, settled
 
 LIES = ["notFound", "forbidden", "loginPage", "badGateway", "redirect", "empty", "emptyObject"]
 
@@ -92,12 +92,7 @@ async def test_a_preemption_survives_answers_that_are_not_the_api_servers(
             assert lies.told == 12
             await end(cluster, "low-0")
             await until(cluster.placed)
-            await until(lambda: _has_node(cluster, "high"))
-
-
-async def _has_node(cluster: EmbeddedCluster, name: str) -> str | None:
-    node: str | None = (await object_of(cluster, name))["spec"].get("nodeName")
-    return node
+            await until(lambda: has_node(cluster, "high"))
 
 
 class Wrong:
@@ -133,5 +128,5 @@ async def test_a_victim_that_is_not_seen_to_leave_is_evicted_again(monkeypatch: 
             assert await until(lambda: leaving(cluster)) == {"low-0"}
             assert wrong.told == {"low-0"}
             await end(cluster, "low-0")
-            await until(lambda: _has_node(cluster, "high"))
+            await until(lambda: has_node(cluster, "high"))
             assert not running.fast_path.preemption._leaving

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -38,6 +39,11 @@ async def settled(running: Running, pods: int) -> None:
 async def object_of(cluster: EmbeddedCluster, name: str) -> dict[str, Any]:
     found: dict[str, Any] = await cluster.ask("GET", f"{PODS}/{name}")
     return found
+
+
+async def has_node(cluster: EmbeddedCluster, name: str) -> str | None:
+    node: str | None = (await object_of(cluster, name))["spec"].get("nodeName")
+    return node
 
 
 async def end(cluster: EmbeddedCluster, name: str) -> None:
@@ -277,6 +283,54 @@ async def test_victims_that_the_watch_has_not_shown_to_be_leaving_count_as_leavi
             await until(lambda: not running.fast_path.preemption._gate.shut_for)
             running.fast_path.queue.activate((uid,))
             await until(lambda: _says(cluster, "high", TERMINATING))
+            assert running.reports.counts["victims"] == 1
+
+
+class SilentAfterEviction:
+    """A transport whose watches of pods bring nothing more once a pod was evicted, and do not end, either."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._transport = cluster.transport
+        self.deletions = 0
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        # What it brings is no news to a watch that begins after it.
+        self.deletions += method == "DELETE"
+        return await self._transport.request(method, path, **more)
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[Any]:
+        begun = self.deletions
+        async with self._transport.stream(path, read_timeout=read_timeout) as batches:
+
+            async def heard() -> AsyncIterator[Any]:
+                async for lines in batches:
+                    if "/pods" in path and self.deletions > begun:
+                        await asyncio.Event().wait()
+                    yield lines
+
+            yield heard()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "start":
+            raise AttributeError(name)
+        return getattr(self._transport, name)
+
+
+async def test_nobody_else_is_evicted_while_the_watch_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_scheduler.binding.preemption._SEEN_WITHIN", 0.05)
+    async with embedded_cluster() as cluster:
+        await full_node(cluster, "n1", pods=1, prefix="a")
+        await full_node(cluster, "n2", pods=1, prefix="b")
+        silent = SilentAfterEviction(cluster)
+        async with scheduling(silent, initial_backoff=0.01, max_backoff=0.01) as running:  # type: ignore[arg-type]
+            await settled(running, 2)
+            await cluster.add_pod("high", cpu="2", priorityClassName=HIGH)
+            await until(lambda: silent.deletions)
+            (victim,) = await until(lambda: leaving(cluster))
+            await end(cluster, victim)
+            await until(lambda: has_node(cluster, "high"))
+            assert silent.deletions == 1
             assert running.reports.counts["victims"] == 1
 
 
