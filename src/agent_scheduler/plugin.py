@@ -25,6 +25,7 @@ from agent_scheduler.engine.framework.plugin import (
     default_normalize,
     default_normalize_reversed,
 )
+from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
 from agent_scheduler.engine.framework.registration import Registration
 from agent_scheduler.engine.state.columns import Bools, Columns, Ints, Rows
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -38,6 +39,7 @@ __all__ = [
     "AllPods",
     "Amount",
     "ArgsError",
+    "Attempt",
     "Bools",
     "ByKeys",
     "ClusterEvent",
@@ -54,13 +56,16 @@ __all__ = [
     "PodIndex",
     "PodInfo",
     "PodRejected",
+    "PreBind",
     "PreEnqueue",
     "QueueingHint",
     "Registration",
+    "Reserve",
     "Resource",
     "Rows",
     "Score",
     "UpTo",
+    "Writes",
     "default_normalize",
     "default_normalize_reversed",
     "nobody_or_all",

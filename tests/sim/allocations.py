@@ -128,8 +128,9 @@ class Allocations:
         start, tell, add, states = prebind.start, prebind._tell, queue.add, self._world.states
 
         def started(result: Any, node_name: str, reserved: Any) -> None:
-            if reserved.claims is not None:
-                self._judge(process, fast_path, reserved.claims)
+            for plugin, reservation in reserved.parts:
+                if plugin.name == "DynamicResources":
+                    self._judge(process, fast_path, reservation)
             start(result, node_name, reserved)
 
         def told(result: Any, node_name: str, problem: str) -> None:

@@ -35,7 +35,7 @@ from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.retry import Timing
 
 from .failure import FailureHandler, Messenger
-from .prebind import PreBind, Reserved, Unavailable
+from .prebind import PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
@@ -104,7 +104,7 @@ class Binder:
         timing: Timing,
         observer: BinderObserver,
         nominations: Nominations | None = None,
-        prebind: PreBind | None = None,
+        prebind: PreBinder | None = None,
     ) -> None:
         """Without `prebind`, pods are bound whatever their claims are. `concurrency`: binds that may be under way at a
         time; the most, if it `adapts` to what the server can do."""
@@ -213,7 +213,7 @@ class Binder:
             and cluster.ledger.sequence == result.placement.seen
             and cluster.pods.get(pod.uid) is pod
             # What is reserved for one pod with claims may change what they are to the next one.
-            and not result.cls.reserves
+            and not result.reserves
         )
         if not is_as_decided and not self._stands(result):
             return
@@ -221,7 +221,8 @@ class Binder:
             choice = self._choose(result)
         except Exception as error:
             # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
-            self._give_back(result)
+            if self._prebind is not None and result.reserves:
+                self._prebind.give_back(pod)
             problem = f"{type(error).__name__}: {error}"
             self._observer.bind_failed(pod, result.placement.candidates[0].node_name, problem)
             self._failures.error(entry, pod, problem, started=result.started)
@@ -263,7 +264,7 @@ class Binder:
         if self._cluster.queue.nominator.nominated:
             candidates = self._free(result)
         filters: Sequence[CompiledFilter] | None = result.filters
-        prebind = self._prebind if result.cls.reserves else None
+        prebind = self._prebind if result.reserves else None
         if prebind is not None:
             filters = prebind.filters(result)
             candidates = prebind.fitting(result, candidates, filters) if filters is not None else ()
@@ -282,11 +283,6 @@ class Binder:
                 verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
             )
             return None if candidate is None else Choice(candidate, reserved)
-
-    def _give_back(self, result: ScheduleResult) -> None:
-        """What is reserved for a pod with claims is no longer, or is its own by now."""
-        if self._prebind is not None and result.cls.reserves:
-            self._prebind.give_back(result.pod)
 
     def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
         """The pod's claims are written, or will not be, and nothing is reserved any more."""
@@ -446,16 +442,19 @@ class Binder:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
         entry, pod = result.entry, result.pod
         cluster = self._cluster
-        if result.cls.reserves:
-            self._give_back(result)
+        seen = cluster.pods.get(pod.uid)
+        # After UNKNOWN the watch has told meanwhile: the pod is bound or gone, and the ledger knows.
+        is_bound = answer.outcome is BindOutcome.BOUND or (
+            answer.outcome is BindOutcome.UNKNOWN and seen is not None and seen.node_name == node_name
+        )
+        if self._prebind is not None and result.reserves:
+            (self._prebind.bound if is_bound else self._prebind.give_back)(pod)
         match answer.outcome:
             case BindOutcome.BOUND:
                 cluster.ledger.confirm(pod.uid)
                 self._scheduled(result, node_name)
             case BindOutcome.UNKNOWN:
-                # The watch has told meanwhile: the pod is bound or gone, and the ledger knows.
-                seen = cluster.pods.get(pod.uid)
-                if seen is not None and seen.node_name == node_name:
+                if is_bound:
                     self._scheduled(result, node_name)
                 else:
                     cluster.queue.done(pod.uid)
@@ -476,8 +475,8 @@ class Binder:
                 if self._prebind is None or not self._prebind.failed(result, node_name, problem):
                     self._claims_ended(result, node_name, problem)
                 return
-        if self._prebind is not None and result.cls.reserves:
-            self._prebind.bound(pod)
+        if self._prebind is not None and result.reserves:
+            self._prebind.over(pod)
 
     def _scheduled(self, result: ScheduleResult, node_name: str) -> None:
         entry, pod = result.entry, result.pod

@@ -27,7 +27,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
 
-from .claim_turns import Turn, Turns
+from .key_locks import KeyLock, KeyLocks
 
 #: So often a claim that others change meanwhile is written before its pod is put off.
 _TRIES: Final = 8
@@ -53,7 +53,7 @@ class ClaimWriter:
         self._devices = claims.devices
         self._changes = claims.changes
         self._patch = patch
-        self._turns = Turns()
+        self._locks = KeyLocks()
         #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
         self._open: set[str] = set()
 
@@ -63,20 +63,20 @@ class ClaimWriter:
         What went wrong; empty once all is written. `wanted` is asked before each request.
         """
         for part in reservation.parts:
-            async with self._turns.of(part.claim) as turn:
-                problem = await self._write(reservation, part, turn, wanted)
+            async with self._locks.of(part.claim) as lock:
+                problem = await self._write(reservation, part, lock, wanted)
             if problem:
                 return problem
         return ""
 
     async def _write(
-        self, reservation: Reservation, part: Part, turn: Turn, wanted: Callable[[], bool]
+        self, reservation: Reservation, part: Part, lock: KeyLock, wanted: Callable[[], bool]
     ) -> str:
         failures = 0
         with self._changes.of((part.claim,)) as changed:
             while True:
                 changed.clear()
-                step = due(reservation, part, self._devices, self._newer(part.claim, turn.version))
+                step = due(reservation, part, self._devices, self._newer(part.claim, lock.version))
                 if step is Due.DONE:
                     return ""
                 if isinstance(step, Lost):
@@ -89,10 +89,10 @@ class ClaimWriter:
                     )
                     failure = patched.failure
                     if failure is None:
-                        turn.version = patched.resource_version
+                        lock.version = patched.resource_version
                         if not step.status:
                             continue
-                        self._devices.written(part.claim, reservation.pod.uid, turn.version)
+                        self._devices.written(part.claim, reservation.pod.uid, lock.version)
                         return ""
                     if patched.is_open:
                         self._open.add(reservation.pod.uid)
@@ -104,7 +104,7 @@ class ClaimWriter:
                 if failure is not None and (failure.kind is not FailureClass.CONFLICT or failures >= _TRIES):
                     return str(failure)
                 # Somebody else has changed the claim: the watch is about to say how.
-                turn.version = ""
+                lock.version = ""
                 if not wanted():
                     return "the pod no longer waits"
                 await heard(changed)
@@ -128,11 +128,11 @@ class ClaimWriter:
         nobody is deallocated: no controller does that once there is no reservation to withdraw. Best effort: what stays
         is used by the pod's next attempt, or goes with the pod."""
         for part in reservation.parts:
-            async with self._turns.of(part.claim) as turn:
-                await self._take_back(reservation, part, turn, wanted)
+            async with self._locks.of(part.claim) as lock:
+                await self._take_back(reservation, part, lock, wanted)
 
     async def _take_back(
-        self, reservation: Reservation, part: Part, turn: Turn, wanted: Callable[[], bool]
+        self, reservation: Reservation, part: Part, lock: KeyLock, wanted: Callable[[], bool]
     ) -> None:
         devices, pod = self._devices, reservation.pod
         with self._changes.of((part.claim,)) as changed:
@@ -141,13 +141,13 @@ class ClaimWriter:
                 claim = devices.claim(part.claim)
                 if claim is None or claim.uid != part.uid or not devices.has_reserved(part.claim, pod.uid):
                     return
-                version = self._newer(part.claim, turn.version) or devices.latest_version(part.claim)
+                version = self._newer(part.claim, lock.version) or devices.latest_version(part.claim)
                 is_last = devices.reserved_for(part.claim) == {pod.uid}
                 write = (
                     deallocated(claim, version) if is_last else taken_back(part.claim, part.uid, pod, version)
                 )
                 patched = await self._send(write, wanted)
-                turn.version = patched.resource_version
+                lock.version = patched.resource_version
                 if patched.failure is None:
                     devices.taken_back(part.claim, pod.uid, patched.resource_version)
                     if is_last:
@@ -164,7 +164,7 @@ class ClaimWriter:
         also where the claim is no longer what it was, of which the watch tells; else why not. Whoever is to write the
         claim waits until that is known."""
         failure: Failure | None = None
-        async with self._turns.of(claim.key):
+        async with self._locks.of(claim.key):
             with self._changes.of((claim.key,)) as changed:
                 for _ in range(_TRIES):
                     changed.clear()
@@ -198,7 +198,7 @@ class ClaimWriter:
     def to_deallocate(self, demand: Demand, pod: PodInfo) -> ClaimInfo | None:
         """A claim that keeps the pod from nodes, and that nobody else uses, or nobody can, or is about to change."""
         claim = to_deallocate(demand, self._devices, pod_ref(pod))
-        return None if claim is not None and claim.key in self._turns else claim
+        return None if claim is not None and claim.key in self._locks else claim
 
     async def _send(self, write: Write, wanted: Callable[[], bool]) -> Patched:
         path = claim_path(*write.claim)

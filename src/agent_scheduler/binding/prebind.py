@@ -1,28 +1,27 @@
-"""From a chosen node to claims that are written: what happens to a pod with volumes or devices before its bind.
+"""Reserve and PreBind: what happens to a pod of which a plugin has something reserved or written before its bind.
 
     judged ──> reserve, with the judging ──> nothing to write: the bind
                    └─> refused: next one        └─> else a task: write ──> wait ──> all there: the bind
                                                                             └─> failed: nothing stays reserved
 
-A node is reserved on the books as they are, in the same step that assumes the pod. What has to be written, first of all
-where the pod is about to go (`expectations`), is written a request at a time, outside the places that binds have.
-What was written for volumes stays when an attempt fails; reservations of resource claims are
-taken back.
+A node is reserved as the cluster is known, in the same step that assumes the pod. What has to be written, first of all
+where the pod is about to go, is written a request at a time, outside the places that binds have. What is written, and
+what becomes of that when an attempt fails, is the plugins' (`engine.framework.prebind`).
 
-Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is told; a
-pod is bound only when the watch has shown its volume claims to be bound, the API server has its resource claims
-reserved for it, and the devices of these are ready.
+Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is notified;
+a pod is bound only when all plugins with a reservation for it have said so.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.resource_claims import ResourceClaims, pod_ref
+from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.compiled import (
     CompiledFilter,
@@ -30,32 +29,26 @@ from agent_scheduler.engine.decide.compiled import (
     first_refusing,
 )
 from agent_scheduler.engine.decide.decide import Candidate
-from agent_scheduler.engine.dra.extended_claim import DELETED
-from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL
-from agent_scheduler.engine.dra.reservation import Reservation as ClaimReservation
-from agent_scheduler.engine.framework.plugin import Depends, Profile, Reserve
+from agent_scheduler.engine.framework.plugin import Depends, Profile
+from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve
 from agent_scheduler.engine.state.podclaims import Demand
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.volumes.reservation import Reservation as VolumeReservation
 from agent_scheduler.kube.bind import DEFAULT_POLICY
-from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.times import time_text
 
-from .claim_writer import ClaimWriter, PatchCall
+from .claim_writer import PatchCall
 from .device_waits import DeviceWaits, WaitMessenger, WaitObserver
 from .expectations import Expectations
-from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
+from .extended_claims import CreateCall, DeleteCall
+from .pod_claims import PodClaims
 from .result import ScheduleResult
 from .volume_writer import VolumeWriter
 
 #: Writes of claims and volumes under way at a time.
 PREBIND_CONCURRENCY: Final = 32
 
-#: Seconds until a claim that a refused pod has to lose is tried again.
-_INSIST: Final = 5.0
-
-#: Is told how it ended for a pod: what went wrong, or nothing.
+#: Called with how it ended for a pod: what went wrong, or nothing.
 Ended = Callable[[ScheduleResult, str, str], None]
 
 
@@ -73,18 +66,18 @@ class ClaimCalls(Protocol):
     def create(self) -> CreateCall: ...
     @property
     def delete(self) -> DeleteCall: ...
-
     @property
     def binds(self) -> Asks: ...
 
 
 class Reserved(NamedTuple):
-    """What was taken for a pod and has to be written before its bind."""
+    """What plugins have taken for a pod and have something to write for."""
 
-    volumes: VolumeReservation | None
-    claims: ClaimReservation | None
-    #: Seconds that the volumes may take to be bound.
-    timeout: float
+    parts: tuple[tuple[PreBind, Any], ...]
+
+    @property
+    def waits_for_others(self) -> bool:
+        return any(plugin.waits_for_others for plugin, _ in self.parts)
 
 
 class Unavailable(NamedTuple):
@@ -94,11 +87,18 @@ class Unavailable(NamedTuple):
 UNAVAILABLE: Final = Unavailable()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Job:
     result: ScheduleResult
     node_name: str
     reserved: Reserved
+    #: Those plugins whose PreBind has begun, with the reservations of each.
+    begun: list[tuple[PreBind, Attempt]] = field(default_factory=list)
+
+    @property
+    def written(self) -> list[tuple[PreBind, Attempt]]:
+        """Whose writes are taken back if the attempt fails."""
+        return [(plugin, attempt) for plugin, attempt in self.begun if plugin.takes_back]
 
 
 class _Work(NamedTuple):
@@ -108,8 +108,23 @@ class _Work(NamedTuple):
     drop: Callable[[], None]
 
 
-class PreBind:
-    """Owner of the pods whose claims are being written."""
+class _Writes:
+    """The `Writes` of `engine.framework.prebind`."""
+
+    def __init__(self, volumes: VolumeWriter, claims: PodClaims, patch: PatchCall) -> None:
+        self.volumes = volumes
+        self.claims = claims
+        self._patch = patch
+
+    async def patch(
+        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
+    ) -> str:
+        patched = await self._patch(path, body, wanted=wanted, strategic=strategic)
+        return "" if patched.failure is None else str(patched.failure)
+
+
+class PreBinder:
+    """Owner of the pods whose PreBind is under way."""
 
     def __init__(
         self,
@@ -123,30 +138,31 @@ class PreBind:
         observer: WaitObserver,
         timing: Timing,
     ) -> None:
-        patch = calls.patch
         self._cluster = cluster
-        self._storage = storage
-        self._claims = claims
-        self._writer = ClaimWriter(claims, patch)
-        self._extended = ExtendedClaims(
-            claims, writer=self._writer, patch=patch, create=calls.create, delete=calls.delete
-        )
         self._profile_of = profile_of
-        self._expectations = Expectations(cluster, patch)
-        self._volumes = VolumeWriter(cluster=cluster, storage=storage, patch=patch, clock=timing.clock)
-        self._waits = DeviceWaits(
+        self._expectations = Expectations(cluster, calls.patch)
+        self._now = timing.now
+        self._work: asyncio.Queue[_Work] = asyncio.Queue()
+        waits = DeviceWaits(
             claims, messenger=messenger, observer=observer, clock=timing.clock, now=timing.now
         )
-        self._now = timing.now
-        self._is_pending = calls.binds.is_pending
-        self._work: asyncio.Queue[_Work] = asyncio.Queue()
+        self.claims = PodClaims(
+            cluster=cluster,
+            claims=claims,
+            waits=waits,
+            patch=calls.patch,
+            create=calls.create,
+            delete=calls.delete,
+            is_pending=calls.binds.is_pending,
+            beside=self._beside,
+        )
+        volumes = VolumeWriter(cluster=cluster, storage=storage, patch=calls.patch, clock=timing.clock)
+        self._writes = _Writes(volumes, self.claims, calls.patch)
         self._ended: Ended | None = None
         self._writing_changed: Callable[[], None] = lambda: None
-        #: UID of each pod that is bound with resource claims written for it -> these. Until its bind has ended.
-        self._written: dict[str, ClaimReservation] = {}
-        #: UIDs of the refused pods that wait for a claim of theirs to be given back.
-        self._insisting: set[str] = set()
-        #: Pods whose claims are being written, or taken back.
+        #: UID of each pod that is bound with something written for it that is taken back if its bind is refused.
+        self._written: dict[str, list[tuple[PreBind, Attempt]]] = {}
+        #: Pods whose PreBind is under way, or being undone.
         self.under_way = 0
         #: Those of them that wait for nobody but the API server.
         self.writing = 0
@@ -184,89 +200,51 @@ class PreBind:
         node, pod = self._cluster.ledger.node(candidate.node_name), result.pod
         if node is None:
             return UNAVAILABLE
-        volumes: VolumeReservation | None = None
-        claims: ClaimReservation | None = None
-        timeout, at = 0.0, time_text(self._now())
+        profile = self._profile_of(pod.scheduler_name)
+        reserves = {id(plugin): plugin for plugin in profile.reserves}
+        pre_binds = {plugin.name: plugin for plugin in profile.pre_binds}
+        at = time_text(self._now())
+        taken: list[Reserve] = []
+        parts: list[tuple[PreBind, Any]] = []
         for each in filters:
-            if not isinstance(each.plugin, Reserve):
+            plugin = reserves.get(id(each.plugin))
+            if plugin is None:
                 continue
-            taken = each.plugin.reserve(each.state, pod, node, at)
-            if taken is None:
-                if volumes is not None:
-                    self._storage.give_back(pod.uid)
-                if claims is not None:
-                    self._claims.give_back(pod.uid)
+            reservation = plugin.reserve(each.state, pod, node, at)
+            if reservation is None:
+                for other in taken:
+                    other.unreserve(pod, self._writes)
                 return UNAVAILABLE
-            if isinstance(taken, VolumeReservation):
-                volumes, timeout = taken, each.plugin.prebind_timeout
-            else:
-                claims = taken
-        if volumes is not None and volumes.all_bound:
-            volumes = None
-        if claims is not None and not (claims.parts or claims.promise is not None or self._names(pod)):
-            claims = None
-        return None if volumes is None and claims is None else Reserved(volumes, claims, timeout)
+            taken.append(plugin)
+            pre_bind = pre_binds.get(plugin.name)
+            if pre_bind is not None and pre_bind.is_due(pod, reservation, self._writes):
+                parts.append((pre_bind, reservation))
+        return Reserved(tuple(parts)) if parts else None
 
     def give_back(self, pod: PodInfo) -> None:
         """What the pod still counts on is for others, but for what has been written."""
-        self._storage.give_back(pod.uid)
-        self._claims.give_back(pod.uid)
+        for plugin in self._profile_of(pod.scheduler_name).reserves:
+            plugin.unreserve(pod, self._writes)
+
+    def bound(self, pod: PodInfo) -> None:
+        """What was reserved and written for the pod is its own."""
+        for plugin in self._profile_of(pod.scheduler_name).reserves:
+            plugin.bound(pod, self._writes)
 
     def deallocate(self, pod: PodInfo, demand: Demand) -> str:
-        """No node will do for a pod with resource claims: have one given back that keeps it from other nodes, if there
-        is one (DynamicResources' PostFilter). What is to be said of that."""
-        if demand.left_over:
-            self._insist(pod, lambda: self._remove_left_over(pod))
-            return DELETED
-        claim = self._writer.to_deallocate(demand, pod)
-        if claim is None:
-            return STILL
-
-        async def send() -> bool:
-            begun = False
-
-            def wanted() -> bool:
-                """Not if an attempt has begun meanwhile, which may count on the claim. One that begins later waits for
-                its turn to write it, so what came of this has to be known by then."""
-                nonlocal begun
-                begun = begun or pod.uid not in self._cluster.ledger.placements
-                return begun and self._cluster.waits(pod.uid)
-
-            failure = await self._writer.deallocate(claim, pod_ref(pod), wanted=wanted)
-            # That it is gone the watch tells.
-            return failure is None or failure.kind is FailureClass.NOT_FOUND
-
-        said = DEALLOCATED if self._writer.is_last(claim, pod) else STILL
-        self._insist(pod, send)
-        return said
-
-    def _insist(self, pod: PodInfo, send: Callable[[], Awaitable[bool]]) -> None:
-        """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up."""
-        uid = pod.uid
-        if uid in self._insisting:
-            return
-
-        async def repeat() -> None:
-            try:
-                while True:
-                    pending = await self._is_pending(pod) if self._cluster.waits(uid) else False
-                    # A pod that has a node, whatever the watch has shown, uses what would be given back.
-                    if pending is False or (pending and await send()):
-                        return
-                    await asyncio.sleep(_INSIST)
-            finally:
-                self._insisting.discard(uid)
-
-        self._insisting.add(uid)
-        self._work.put_nowait(_Work(repeat, lambda: self._insisting.discard(uid)))
+        """As `PodClaims.deallocate`."""
+        return self.claims.deallocate(pod, demand)
 
     # ---- beside
 
     def start(self, result: ScheduleResult, node_name: str, reserved: Reserved) -> None:
-        """Have the claims written; the pod is assumed on the node already."""
+        """Have all written; the pod is assumed on the node already."""
         job = _Job(result, node_name, reserved)
-        self._begin(reserved.volumes is None)
-        self._work.put_nowait(_Work(lambda: self._carry_out(job), lambda: self._drop(job)))
+        self._begin(not reserved.waits_for_others)
+        self._beside(lambda: self._carry_out(job), lambda: self._drop(job))
+
+    def _beside(self, run: Callable[[], Awaitable[None]], drop: Callable[[], None]) -> None:
+        self._work.put_nowait(_Work(run, drop))
 
     def _begin(self, writes: bool) -> None:
         self.under_way += 1
@@ -276,31 +254,31 @@ class PreBind:
         self.under_way -= 1
         self.writing -= writes
 
-    def bound(self, pod: PodInfo) -> None:
+    def over(self, pod: PodInfo) -> None:
         """The bind has ended in a way that leaves the pod its claims, or leaves them to others."""
         self._written.pop(pod.uid, None)
-        self._extended.bound(pod.uid)
+        self.claims.bound(pod.uid)
 
     def failed(self, result: ScheduleResult, node_name: str, problem: str) -> bool:
-        """The bind was refused. Whether claims were written for it, which are taken back before it is told as ended."""
-        reservation = self._written.pop(result.pod.uid, None)
-        if reservation is None:
+        """The bind was refused. Whether anything was written for it that is taken back before it is told as ended."""
+        written = self._written.pop(result.pod.uid, None)
+        if not written:
             return False
 
         async def undo() -> None:
             try:
-                await self._take_back(result.pod, reservation)
+                await _take_back(written)
             finally:
                 self._end(True)
             self._tell(result, node_name, problem)
 
         self._begin(True)
-        self._work.put_nowait(_Work(undo, lambda: self._end(True)))
+        self._beside(undo, lambda: self._end(True))
         return True
 
     async def run(self, ended: Ended, writing_changed: Callable[[], None]) -> None:
-        """Write claims until cancelled; what was reserved then is given back. `writing_changed` is told when a pod that
-        was being written for waits for somebody else, and when it no longer does."""
+        """Write until cancelled; what was reserved then is given back. `writing_changed` is called when a pod that was
+        being written for waits for somebody else, and when it no longer does."""
         self._ended, self._writing_changed = ended, writing_changed
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -311,7 +289,7 @@ class PreBind:
                 self._work.get_nowait().drop()
 
     async def _carry_out(self, job: _Job) -> None:
-        pod, claims = job.result.pod, job.reserved.claims
+        pod, writes = job.result.pod, not job.reserved.waits_for_others
         try:
             await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
             problem = await self._write_all(job)
@@ -321,106 +299,82 @@ class PreBind:
             self._drop(job)
             raise
         if not problem:
-            if claims is not None:
-                self._written[pod.uid] = claims
-            self._end(job.reserved.volumes is None)
+            if job.written:
+                self._written[pod.uid] = job.written
+            self._end(writes)
             self._tell(job.result, job.node_name, "")
             return
         try:
-            if claims is None:
-                self._undo(pod)
-            elif self._writer.is_open(pod.uid):
-                self._undo_when_settled(pod, claims)
+            if job.written and self.claims.is_open(pod.uid):
+                self._undo_when_settled(job)
             else:
                 self._undo(pod)
-                await self._take_back(pod, claims)
+                await _take_back(job.written)
         finally:
-            self._end(job.reserved.volumes is None)
+            self._end(writes)
         self._tell(job.result, job.node_name, problem)
-
-    def _undo_when_settled(self, pod: PodInfo, claims: ClaimReservation) -> None:
-        """The room is for others at once, but devices are not as long as the claim may still be written to have them:
-        a request that got no answer may be carried out after this process has turned to something else."""
-        self._cluster.forget(pod)
-        self._storage.give_back(pod.uid)
-        assumed = self._cluster.devices.assumed
-        before = {key: assumed.get(key) for key in assumed.held(pod.uid)}
-
-        def is_open() -> bool:
-            """What the watch has shown meanwhile is over, and a later attempt's is not touched."""
-            return any(assumed.get(key) is each for key, each in before.items())
-
-        async def undo() -> None:
-            await asyncio.sleep(DEFAULT_POLICY.settles)
-            # The pod's next attempt begins as soon as nothing is assumed: what this one wrote has to be gone by then.
-            if is_open():
-                await self._take_back(pod, claims)
-            if is_open():
-                self._claims.give_back(pod.uid)
-
-        self._work.put_nowait(_Work(undo, lambda: self._claims.give_back(pod.uid)))
-
-    def _drop(self, job: _Job) -> None:
-        self._end(job.reserved.volumes is None)
-        self._undo(job.result.pod)
 
     async def _write_all(self, job: _Job) -> str:
         """What went wrong; empty once all is written and there."""
-        if job.reserved.volumes is not None:
-            problem = await self._volumes.write(
-                job.result.pod, job.reserved.volumes, timeout=job.reserved.timeout
+        for plugin, reservation in job.reserved.parts:
+            attempt = Attempt(
+                pod=job.result.pod,
+                node_name=job.node_name,
+                reservation=reservation,
+                writes=self._writes,
+                wanted=lambda: self._is_wanted(job),
+                waiting=lambda: self._waiting(not job.reserved.waits_for_others),
             )
+            job.begun.append((plugin, attempt))
+            problem = await plugin.pre_bind(attempt)
             if problem:
-                return f'running PreBind plugin "VolumeBinding": {problem}'
-        if job.reserved.claims is not None:
-            pod = job.result.pod
-            # What takes longest comes first: others may change the pod's own claims as long as it is not bound.
-            problem = await self._extended.write(
-                job.reserved.claims, names=self._names(pod), wanted=lambda: self._is_wanted(job)
-            )
-            problem = problem or await self._writer.write(
-                job.reserved.claims, wanted=lambda: self._is_wanted(job)
-            )
-            problem = problem or await self._await_devices(job, job.reserved.claims)
-            if problem:
-                return f'running PreBind plugin "DynamicResources": {problem}'
+                return f'running PreBind plugin "{plugin.name}": {problem}'
         return ""
 
-    async def _await_devices(self, job: _Job, claims: ClaimReservation) -> str:
-        if not self._waits.concerns(claims):
-            return ""
-        pod = job.result.pod
-        timeout = self._cluster.devices.binding_timeout(pod.scheduler_name)
-        writes = job.reserved.volumes is None
+    @contextmanager
+    def _waiting(self, writes: bool) -> Iterator[None]:
         self.writing -= writes
         self._writing_changed()
         try:
-            return await self._waits.wait(pod, claims, timeout=timeout, wanted=lambda: self._is_wanted(job))
+            yield
         finally:
             self.writing += writes
             self._writing_changed()
 
-    async def _take_back(self, pod: PodInfo, reservation: ClaimReservation) -> None:
-        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there."""
-        if await self._is_pending(pod) is not True:
-            return
-        await self._writer.take_back(reservation, wanted=lambda: self._cluster.waits(pod.uid))
-        if reservation.promise is not None:
-            await self._remove_left_over(pod)
-
-    async def _remove_left_over(self, pod: PodInfo) -> bool:
-        return await self._extended.take_back(
-            pod_ref(pod), names=self._names(pod), wanted=lambda: self._cluster.waits(pod.uid)
-        )
-
-    def _names(self, pod: PodInfo) -> str:
-        """The claim for extended resources that the pod's status names as last seen."""
-        seen = self._cluster.pods.get(pod.uid)
-        return "" if seen is None else seen.extended_claim
-
     def _undo(self, pod: PodInfo) -> None:
         self._cluster.forget(pod)
         self.give_back(pod)
+
+    def _undo_when_settled(self, job: _Job) -> None:
+        """The capacity is for others at once, but what was written for is not as long as it may still be carried out: a
+        request that got no answer may be after this process has turned to something else."""
+        pod, written = job.result.pod, job.written
+        self._cluster.forget(pod)
+        kept = {plugin.name for plugin, _ in written}
+        reserves = self._profile_of(pod.scheduler_name).reserves
+        for plugin in reserves:
+            if plugin.name not in kept:
+                plugin.unreserve(pod, self._writes)
+        is_held = self.claims.still_held(pod.uid)
+
+        def unreserve() -> None:
+            for plugin in reserves:
+                if plugin.name in kept:
+                    plugin.unreserve(pod, self._writes)
+
+        async def undo() -> None:
+            await asyncio.sleep(DEFAULT_POLICY.settles)
+            # The pod's next attempt begins as soon as nothing is assumed: what this one wrote has to be gone by then.
+            if is_held():
+                await _take_back(written)
+            if is_held():
+                unreserve()
+
+        self._beside(undo, unreserve)
+
+    def _drop(self, job: _Job) -> None:
+        self._end(not job.reserved.waits_for_others)
+        self._undo(job.result.pod)
 
     def _tell(self, result: ScheduleResult, node_name: str, problem: str) -> None:
         assert self._ended is not None, "work is done in `run`"
@@ -429,6 +383,13 @@ class PreBind:
     def _is_wanted(self, job: _Job) -> bool:
         pod = job.result.pod
         return self._cluster.waits(pod.uid) and self._cluster.pods[pod.uid].cls is pod.cls
+
+
+async def _take_back(written: Sequence[tuple[PreBind, Attempt]]) -> None:
+    for plugin, attempt in written:
+        undo = plugin.take_back(attempt)
+        if undo is not None:
+            await undo
 
 
 async def _run(work: _Work) -> None:

@@ -25,3 +25,5 @@ class ScheduleResult(NamedTuple):
     started: float
     #: The version of the storage that it was decided on.
     catalogue_version: int = -1
+    #: As `ClassView.reserves`.
+    reserves: bool = False

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from agent_scheduler.cluster.changes import heard
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.storage import Storage
+from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.volumes.reservation import (
     DONE,
-    Reservation,
     State,
     Write,
     due,
@@ -27,6 +27,8 @@ from .claim_writer import PatchCall
 
 
 class VolumeWriter:
+    """The `Volumes` of `engine.framework.prebind`."""
+
     def __init__(
         self, *, cluster: Cluster, storage: Storage, patch: PatchCall, clock: Callable[[], float]
     ) -> None:
@@ -35,9 +37,13 @@ class VolumeWriter:
         self._patch = patch
         self._clock = clock
 
-    async def write(self, pod: PodInfo, reservation: Reservation, *, timeout: float) -> str:  # noqa: ASYNC109 - `bindTimeoutSeconds`
+    def give_back(self, uid: str) -> None:
+        self._storage.give_back(uid)
+
+    async def bind(self, attempt: Attempt, timeout: float) -> str:  # noqa: ASYNC109 - `bindTimeoutSeconds`
         """What went wrong; empty once all claims are bound. The volume controller and the provisioner are waited for,
         up to `timeout` seconds."""
+        pod, reservation = attempt.pod, attempt.reservation
         catalogue = self._cluster.catalogue
         ends = self._clock() + timeout
         claims = [each.claim for each in reservation.bindings]

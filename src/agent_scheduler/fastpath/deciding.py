@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.messenger import KubeMessenger
-from agent_scheduler.binding.prebind import PreBind
+from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.binding.preemption import Preemption
 from agent_scheduler.kube.retry import Timing
 
@@ -20,7 +20,7 @@ from .writing import Binding
 def build_preemption(
     state: State,
     calls: Calls,
-    prebind: PreBind,
+    prebind: PreBinder,
     watching: Watching,
     *,
     messenger: KubeMessenger,

@@ -159,7 +159,7 @@ class Worker:
         else:
             version = self._cluster.catalogue.version
             self._binder.submit(
-                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version)
+                ScheduleResult(entry, pod, view.pod, decision, view.filters, started, version, view.reserves)
             )
 
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:

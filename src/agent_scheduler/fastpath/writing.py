@@ -8,7 +8,7 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import Calls, RateLimit
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.messenger import KubeMessenger
-from agent_scheduler.binding.prebind import PreBind
+from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
@@ -73,7 +73,7 @@ class Binding:
     """What becomes of a decision: a bind, behind its claims, or another try."""
 
     failures: FailureHandler
-    prebind: PreBind
+    prebind: PreBinder
     binder: Binder
 
 
@@ -95,7 +95,7 @@ def build_binding(
     failures = FailureHandler(
         queue=state.queue, messenger=messenger, observer=observer, history=state.history
     )
-    prebind = PreBind(
+    prebind = PreBinder(
         cluster=state.cluster,
         storage=state.storage,
         claims=state.claims,

@@ -7,8 +7,7 @@ Binds, status writes and events each have a budget of their own, so a flood of F
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import suppress
+from collections.abc import Awaitable, Generator
 from typing import Any
 
 from agent_scheduler.kube.retry import REAL, Timing
@@ -60,21 +59,6 @@ class TokenBucket:
         self._tokens -= 1
         return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
 
-    def take_now(self) -> bool:
-        """Takes one token; False, and nothing is taken, if it had to be waited for."""
-        if not self._qps:
-            return True
-        self._gain()
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-    def put_back(self) -> None:
-        """A token of `take_now` was of no use."""
-        if self._qps:
-            self._tokens += 1
-
     async def _pay(self, seconds: float) -> None:
         try:
             await self._timing.sleep(seconds)
@@ -114,36 +98,6 @@ class Budget:
         """As `TokenBucket.set_rate`. How many may be under way stays as it is."""
         self._bucket.set_rate(qps, burst)
         self.is_unlimited = not qps and self._slots is None
-
-    def take_now(self) -> bool:
-        """A place for one request that nobody awaits, until `give_back`. False if it had to be waited for."""
-        slots = self._slots
-        if (slots is not None and slots.locked()) or not self._bucket.take_now():
-            return False
-        if slots is not None:
-            # A slot that is free is taken without a wait, so the coroutine ends at once.
-            with suppress(StopIteration):
-                slots.acquire().send(None)
-        return True
-
-    def give_back(self) -> None:
-        """A request with a place of `take_now` has ended."""
-        if self._slots is not None:
-            self._slots.release()
-
-    def at_once(self, send: Callable[[], bool]) -> bool:
-        """Sends a request that nobody awaits, if there is a place for it, which it has until `give_back`. `send` says
-        whether it was sent; where not, as where it raises, the place is not used."""
-        if not self.take_now():
-            return False
-        sent = False
-        try:
-            sent = send()
-        finally:
-            if not sent:
-                self._bucket.put_back()
-                self.give_back()
-        return sent
 
     def request(self) -> _Place:
         """Holds a place for one request. Wait for an answer inside, never for a backoff."""

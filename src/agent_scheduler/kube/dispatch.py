@@ -20,9 +20,6 @@ class Dispatcher(Generic[K, V]):
     """Calls `send(key, call)` for what `put` is given, `concurrency` at a time, first come first served.
 
     `capacity` bounds the keys that wait. `send` deals with its failures itself; what it raises ends `run`.
-
-    `begin(key, call)` sends a call at once and without a task, if it can: `ended` is to be called when it is over, and
-    not before `begin` has returned. False: nothing was sent, and `send` is the way.
     """
 
     def __init__(
@@ -31,12 +28,10 @@ class Dispatcher(Generic[K, V]):
         *,
         concurrency: int,
         capacity: int | None = None,
-        begin: Callable[[K, V], bool] = lambda _key, _call: False,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         self._send = send
-        self._begin = begin
         self._concurrency = concurrency
         self._capacity = capacity
         # Owner: this class. Invariant: a key of `_waiting` is either in `_ready` or in `_busy`, and whoever takes it
@@ -46,10 +41,8 @@ class Dispatcher(Generic[K, V]):
         self._ready: deque[K] = deque()
         #: What `run` sends in; None while nobody is in it.
         self._tasks: asyncio.TaskGroup | None = None
-        # Tasks that send, and calls that were begun. Invariant: together at most `concurrency`, and never fewer when
-        # the loop waits while a key is ready.
+        # Tasks that send. Invariant: at most `concurrency`, and never fewer when the loop waits while a key is ready.
         self._senders = 0
-        self._begun = 0
         self._quiet = asyncio.Event()
 
     def __len__(self) -> int:
@@ -67,12 +60,10 @@ class Dispatcher(Generic[K, V]):
             return True
         if not self.has_room():
             return False
-        if key in self._busy:
-            self._waiting[key] = call
-        elif self._ready or not self._is_free() or not self._begins(key, call):
-            self._waiting[key] = call
+        self._waiting[key] = call
+        if key not in self._busy:
             self._ready.append(key)
-            if self._is_free():
+            if self._senders < self._concurrency:
                 self._start()
         return True
 
@@ -89,7 +80,7 @@ class Dispatcher(Generic[K, V]):
         async with asyncio.TaskGroup() as tasks:
             self._tasks, self._senders = tasks, 0
             try:
-                for _ in range(min(len(self._ready), self._concurrency - self._begun)):
+                for _ in range(min(len(self._ready), self._concurrency)):
                     self._start()
                 await asyncio.get_running_loop().create_future()
             finally:
@@ -106,25 +97,6 @@ class Dispatcher(Generic[K, V]):
             pass
         return len(self)
 
-    def ended(self, key: K, again: V | None = None) -> None:
-        """The call that was begun for `key` is over. `again` is what to `send` for it now, if nothing newer waits."""
-        self._begun -= 1
-        self._busy.discard(key)
-        if key in self._waiting:
-            self._ready.append(key)
-        elif again is not None:
-            self._come_back(key, again)
-        taken = None if self._tasks is None else self._take()
-        if taken is None:
-            self._rest()
-        elif not self._begins(*taken):
-            self._come_back(*taken)
-            self._start()
-
-    def _come_back(self, key: K, call: V) -> None:
-        self._waiting[key] = call
-        self._ready.appendleft(key)
-
     def _take(self) -> tuple[K, V] | None:
         """What is to be sent next."""
         while self._ready:
@@ -132,21 +104,6 @@ class Dispatcher(Generic[K, V]):
             if key not in self._busy and key in self._waiting:
                 return key, self._waiting.pop(key)
         return None
-
-    def _is_free(self) -> bool:
-        """Whether one more may be sent now."""
-        return self._tasks is not None and self._senders + self._begun < self._concurrency
-
-    def _begins(self, key: K, call: V) -> bool:
-        try:
-            begun = self._begin(key, call)
-        except Exception:
-            # Nothing was sent. `send` fails alike, and ends the run with it.
-            return False
-        if begun:
-            self._begun += 1
-            self._busy.add(key)
-        return begun
 
     def _start(self) -> None:
         """One more sender. It takes its call when it runs, not before, so that a newer one said in the same breath
@@ -159,12 +116,11 @@ class Dispatcher(Generic[K, V]):
         """Sends until nothing is ready: a task waiting for more would have to be woken, which costs as much."""
         try:
             while (taken := self._take()) is not None:
-                if self._begins(*taken):
-                    return
                 await self._one(*taken)
         finally:
             self._senders -= 1
-            self._rest()
+            if not self._busy:
+                self._quiet.set()
 
     async def _one(self, key: K, call: V) -> None:
         self._busy.add(key)
@@ -174,7 +130,3 @@ class Dispatcher(Generic[K, V]):
             self._busy.discard(key)
             if key in self._waiting:
                 self._ready.append(key)
-
-    def _rest(self) -> None:
-        if not self._busy:
-            self._quiet.set()

@@ -12,22 +12,22 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from agent_scheduler.kube.answers import Asked, Verb, read
+from agent_scheduler.kube.answers import Asked, Verb
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.driver import Begun, Driver, Operation, Send, ask, pause
+from agent_scheduler.kube.driver import Driver, Operation, Send, ask, pause
 from agent_scheduler.kube.errors import Failure, FailureClass, Source
 from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.paths import segment
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
-from agent_scheduler.kube.transport import Response, Transport, TransportError, start_of
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.times import micro_stamp, micro_time_text
 from agent_scheduler.telemetry.logs import get_logger
 
@@ -108,13 +108,6 @@ class _Series:
     told_at: float = 0.0
 
 
-class _Failed(NamedTuple):
-    """What is said once, and could not be written yet."""
-
-    event: _Event
-    begun: Begun
-
-
 class EventRecorder:
     """Run `run()` as a task of its own. `controller` and `instance` become reportingController and -Instance.
 
@@ -140,12 +133,9 @@ class EventRecorder:
         timing: Timing = REAL,
         count: Callable[[str], None] = lambda _what: None,
     ) -> None:
-        self._start = start_of(transport)
         self._controller = controller
         self._instance = instance
-        self._budget = budget
         self._capacity = capacity
-        self._request_timeout = request_timeout
         self._timing = timing
         self._driver = Driver(
             transport=transport,
@@ -160,8 +150,8 @@ class EventRecorder:
         self._count = count
         self._serial = 0
         # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
-        self._dispatcher: Dispatcher[str, _Series | _Event | _Failed] = Dispatcher(
-            self._tell, begin=self._begin, concurrency=concurrency, capacity=capacity
+        self._dispatcher: Dispatcher[str, _Series | _Event] = Dispatcher(
+            self._tell, concurrency=concurrency, capacity=capacity
         )
         # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
@@ -267,26 +257,8 @@ class EventRecorder:
             if series.told and series.times > series.told:
                 self._dispatcher.put(series.event.metadata.name, series)
 
-    def _begin(self, name: str, what: _Series | _Event | _Failed) -> bool:
-        """Most of what is said once is one request that succeeds, for which no task is made."""
-        return isinstance(what, _Event) and self._budget.at_once(
-            lambda: self._start(
-                "POST",
-                _path(what.metadata.namespace),
-                body=_encode(what),
-                timeout=self._request_timeout,
-                answered=partial(self._answered, name, what, self._timing.clock()),
-            )
-        )
-
-    def _answered(self, name: str, event: _Event, at: float, answer: Response | TransportError) -> None:
-        self._budget.give_back()
-        failure = self._posted(read(answer, Asked(Verb.CREATE, "events", name)))
-        self._dispatcher.ended(name, None if failure is None else _Failed(event, Begun(at, failure)))
-
-    async def _tell(self, _name: str, what: _Series | _Event | _Failed) -> None:
-        event, begun = what if isinstance(what, _Failed) else (what, None)
-        failure = await self._driver.run(self._telling(event), begun=begun)
+    async def _tell(self, _name: str, event: _Series | _Event) -> None:
+        failure = await self._driver.run(self._telling(event))
         if failure is None:
             return
         # The object's namespace is gone, or about to be.

@@ -250,7 +250,7 @@ async def test_a_write_that_waits_for_the_watch_ends_when_its_pod_goes() -> None
     assert await asyncio.wait_for(writing, 10) == "the pod no longer waits"
     assert len(world.server.sent) == 1
     # The turn is free.
-    assert KEY not in world.writer._turns
+    assert KEY not in world.writer._locks
 
 
 def test_what_was_assumed_of_a_claim_and_is_over_is_told_though_the_watch_shows_nothing_new() -> None:

@@ -88,7 +88,7 @@ async def test_devices_meet_a_resource_that_no_node_offers(resource: str, place:
         await until(lambda: nothing_assumed(running))
         assert running.reports.failures == []
         prebind = running.fast_path.binder._prebind
-        assert prebind is not None and not prebind._extended._made
+        assert prebind is not None and not prebind.claims.extended._made
         assert len({pod.cls for pod in running.fast_path.cluster.pods.values()}) == 1
 
 
@@ -241,7 +241,7 @@ async def test_a_device_whose_claim_could_not_be_made_is_for_the_next() -> None:
 async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
     struck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.prebind._INSIST", 0.1)
+    monkeypatch.setattr("agent_scheduler.binding.pod_claims._RETRY", 0.1)
 
     class Guarded(Faulty):
         async def request(self, method: str, path: str, **more: Any) -> Response:
@@ -270,7 +270,7 @@ async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
 async def test_a_claim_that_could_not_be_deallocated_is_deallocated_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.prebind._INSIST", 0.1)
+    monkeypatch.setattr("agent_scheduler.binding.pod_claims._RETRY", 0.1)
     async with devices("n1", "n2") as found:
         cluster = found.cluster
         await found.add_claim("c")

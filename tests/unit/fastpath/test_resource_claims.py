@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.binding import prebind
+from agent_scheduler.binding import pod_claims, prebind
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
@@ -512,7 +512,7 @@ async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps its pod from the other node, and is to be given back; but then its own node will do after all."""
-    monkeypatch.setattr(prebind, "_INSIST", 0.05)
+    monkeypatch.setattr(pod_claims, "_RETRY", 0.05)
     async with devices("n1", "n2") as found:
         cluster = found.cluster
         await found.add_claim("c")
@@ -643,7 +643,7 @@ async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It keeps its pod from the other node; but somebody has bound the pod, of which the watch is slow to tell."""
-    monkeypatch.setattr(prebind, "_INSIST", 0.05)
+    monkeypatch.setattr(pod_claims, "_RETRY", 0.05)
     patches: list[str] = []
     async with devices("n1", "n2") as found:
         cluster = found.cluster

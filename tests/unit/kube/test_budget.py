@@ -174,37 +174,6 @@ async def test_a_limit_can_be_lifted_and_set() -> None:
     assert sum(time.slept) == pytest.approx(1.0)
 
 
-async def test_a_place_that_is_taken_without_waiting_counts_as_any_other() -> None:
-    budget = Budget(concurrency=2)
-    assert budget.take_now()
-    async with budget.request():
-        assert not budget.take_now()
-    assert budget.take_now() and not budget.take_now()
-    budget.give_back()
-    assert budget.take_now()
-    waiting = asyncio.create_task(_one(budget))
-    await asyncio.sleep(0)
-    budget.give_back()
-    # Who waits comes first.
-    assert not budget.take_now()
-    await waiting
-    assert budget.take_now()
-
-
-async def _one(budget: Budget) -> None:
-    async with budget.request():
-        pass
-
-
-async def test_a_token_that_has_to_be_saved_up_is_not_taken_without_waiting() -> None:
-    time = FakeTime()
-    budget = Budget(qps=1, burst=2, concurrency=5, timing=time.timing)
-    assert budget.take_now() and budget.take_now() and not budget.take_now()
-    await time.sleep(1)
-    assert budget.take_now() and not budget.take_now()
-    assert Budget().take_now()
-
-
 def test_what_has_a_bound_on_requests_under_way_is_not_unlimited() -> None:
     budget = Budget(concurrency=1)
     assert not budget.is_unlimited
@@ -231,18 +200,3 @@ async def test_time_that_has_passed_counts_at_the_rate_that_it_passed_at() -> No
     bucket.set_rate(10, 100)
     await take(bucket, 11)
     assert sum(time.slept) == pytest.approx(0.1)
-
-
-async def test_part_of_a_token_is_none() -> None:
-    time = FakeTime()
-    budget = Budget(qps=1, burst=1, timing=time.timing)
-    assert budget.take_now()
-    await time.sleep(0.5)
-    assert not budget.take_now()
-
-
-async def test_who_finds_no_place_takes_no_token() -> None:
-    budget = Budget(qps=1, burst=2, concurrency=1, timing=FakeTime().timing)
-    assert budget.take_now() and not budget.take_now()
-    budget.give_back()
-    assert budget.take_now()

@@ -13,7 +13,6 @@ import pytest
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Backoff, Timing
-from agent_scheduler.kube.transport import Answered, Transport, TransportError
 
 from .scripted import (
     Action,
@@ -32,25 +31,6 @@ POD = ObjectReference("Pod", "t", "p", "u")
 START = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
 
 
-class Starting:
-    """A transport on which any request can be started."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self.request = transport.request
-        self.started: set[asyncio.Task[None]] = set()
-
-    def start(self, method: str, path: str, *, answered: Answered, **options: Any) -> bool:
-        async def carry() -> None:
-            try:
-                answered(await self._transport.request(method, path, **options))
-            except TransportError as error:
-                answered(error)
-
-        self.started.add(asyncio.create_task(carry()))
-        return True
-
-
 @dataclass
 class Bench:
     """The sweep's sleep is held until `sweep` is set, so that a test says when it happens."""
@@ -60,7 +40,6 @@ class Bench:
     time: FakeTime
     counts: dict[str, int] = field(default_factory=dict)
     sweep: asyncio.Event = field(default_factory=asyncio.Event)
-    started: set[asyncio.Task[None]] = field(default_factory=set)
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -77,10 +56,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def recording(
-    *actions: Action, start: bool = True, warm: bool = False, **options: Any
-) -> AsyncIterator[Bench]:
-    """`start` False: the test runs the recorder. `warm`: requests can be started."""
+async def recording(*actions: Action, start: bool = True, **options: Any) -> AsyncIterator[Bench]:
+    """`start` False: the test runs the recorder."""
     time = FakeTime()
     async with connected(in_order(*actions)) as (server, transport):
         bench = Bench(server, None, time)  # type: ignore[arg-type]
@@ -91,9 +68,6 @@ async def recording(
                 bench.sweep.clear()
             await time.sleep(seconds)
 
-        if warm:
-            transport = starting = Starting(transport)
-            bench.started = starting.started
         bench.recorder = EventRecorder(
             transport,
             controller="agent-scheduler",
@@ -116,17 +90,13 @@ async def recording(
             yield bench
 
 
-WARM = pytest.mark.parametrize("warm", [False, True])
-#: How an event is said, and whether its request can be started.
-SAID = pytest.mark.parametrize(
-    ("say", "warm"), [(Bench.failed, False), (Bench.failed, True), (Bench.bound, False), (Bench.bound, True)]
-)
+#: How an event is said.
+SAID = pytest.mark.parametrize("say", [Bench.failed, Bench.bound])
 
 
-@WARM
 @pytest.mark.parametrize("method", ["event", "once"])
-async def test_an_event_is_written_as_events_k8s_io_v1(method: str, warm: bool) -> None:
-    async with recording(Answer(201), warm=warm) as bench:
+async def test_an_event_is_written_as_events_k8s_io_v1(method: str) -> None:
+    async with recording(Answer(201)) as bench:
         say = getattr(bench.recorder, method)
         say(POD, type="Normal", reason="Scheduled", action="Binding", note="Successfully assigned t/p to n1")
         ((_, body),) = await bench.sent()
@@ -247,9 +217,8 @@ async def test_an_event_that_the_server_forgot_is_begun_again() -> None:
         assert sent[2][1]["series"]["count"] == 2
 
 
-@WARM
-async def test_what_is_said_once_is_not_remembered(warm: bool) -> None:
-    async with recording(Answer(201), warm=warm) as bench:
+async def test_what_is_said_once_is_not_remembered() -> None:
+    async with recording(Answer(201)) as bench:
         bench.bound()
         bench.bound()
         sent = await bench.sent()
@@ -259,44 +228,8 @@ async def test_what_is_said_once_is_not_remembered(warm: bool) -> None:
         assert bench.counts == {"recorded": 2}
 
 
-async def test_a_request_is_started_for_what_is_said_once_and_may_be_sent_at_once() -> None:
-    async with recording(Answer(201), warm=True) as bench:
-        bench.failed()
-        bench.bound()
-        await bench.sent()
-        assert len(bench.started) == 1
-    async with recording(Answer(201), warm=True, budget=Budget(qps=5, burst=1)) as bench:
-        bench.bound()
-        bench.bound()
-        await bench.sent()
-        assert len(bench.started) == 1
-
-
-@pytest.mark.parametrize("budget", [Budget(), Budget(qps=100, burst=3), Budget(concurrency=1)])
-async def test_an_event_that_the_budget_has_a_place_for_is_sent_without_a_task_of_its_own(
-    budget: Budget,
-) -> None:
-    async with recording(Answer(201), warm=True, budget=budget) as bench:
-        for number in range(3):
-            bench.bound(f"bound {number}")
-            await bench.sent()
-        assert len(bench.started) == 3
-
-
-@pytest.mark.parametrize("limit", [{"qps": 1, "burst": 2}, {"concurrency": 1}])
-async def test_a_place_that_could_not_be_used_at_once_is_there_for_the_request_that_follows(
-    limit: Any,
-) -> None:
-    async with recording(Answer(201), budget=Budget(**limit)) as bench:
-        for number in range(2):
-            bench.bound(f"bound {number}")
-            await bench.sent()
-        assert bench.time.now == 1000
-
-
-@WARM
-async def test_events_are_sent_in_their_order_whether_said_once_or_again(warm: bool) -> None:
-    async with recording(Answer(201), start=False, warm=warm, concurrency=1) as bench:
+async def test_events_are_sent_in_their_order_whether_said_once_or_again() -> None:
+    async with recording(Answer(201), start=False, concurrency=1) as bench:
         for number in range(4):
             bench.failed(f"failed {number}")
             bench.bound(f"bound {number}")
@@ -314,8 +247,8 @@ async def test_a_long_note_is_cut_between_characters() -> None:
 
 
 @SAID
-async def test_a_full_buffer_drops_and_counts(say: Callable[[Bench, str], None], warm: bool) -> None:
-    async with recording(Answer(201), start=False, warm=warm, capacity=3) as bench:
+async def test_a_full_buffer_drops_and_counts(say: Callable[[Bench, str], None]) -> None:
+    async with recording(Answer(201), start=False, capacity=3) as bench:
         for number in range(5):
             say(bench, f"note {number}")
         assert bench.counts == {"dropped": 2}
@@ -333,10 +266,8 @@ async def test_no_more_series_are_remembered_than_allowed() -> None:
 
 @SAID
 @pytest.mark.parametrize("failure", [status(503), status(429), Reset()])
-async def test_an_event_is_tried_again_a_few_times(
-    failure: Action, say: Callable[[Bench], None], warm: bool
-) -> None:
-    async with recording(failure, failure, Answer(201), warm=warm) as bench:
+async def test_an_event_is_tried_again_a_few_times(failure: Action, say: Callable[[Bench], None]) -> None:
+    async with recording(failure, failure, Answer(201)) as bench:
         say(bench)
         assert len(await bench.sent()) == 3
         assert bench.time.slept == [1, 2]
@@ -345,8 +276,8 @@ async def test_an_event_is_tried_again_a_few_times(
 
 @SAID
 @pytest.mark.parametrize("attempts", [1, 3])
-async def test_trying_ends(say: Callable[[Bench], None], warm: bool, attempts: int) -> None:
-    async with recording(status(503), warm=warm, attempts=attempts) as bench:
+async def test_trying_ends(say: Callable[[Bench], None], attempts: int) -> None:
+    async with recording(status(503), attempts=attempts) as bench:
         say(bench)
         assert len(await bench.sent()) == attempts
         assert bench.counts == {"failed": 1}
@@ -381,9 +312,8 @@ async def test_what_was_refused_is_written_when_it_is_said_again() -> None:
         assert bench.counts == {"dropped": 1, "recorded": 1}
 
 
-@WARM
-async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost(warm: bool) -> None:
-    async with recording(Reset(), status(409, "AlreadyExists"), warm=warm) as bench:
+async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost() -> None:
+    async with recording(Reset(), status(409, "AlreadyExists")) as bench:
         bench.bound()
         first, second = await bench.sent()
         assert first[1] == second[1]
@@ -393,9 +323,9 @@ async def test_what_is_said_once_is_not_written_twice_when_the_answer_was_lost(w
 @SAID
 @pytest.mark.parametrize("code", [403, 404])
 async def test_an_event_in_a_namespace_that_goes_away_is_dropped(
-    code: int, say: Callable[[Bench], None], warm: bool
+    code: int, say: Callable[[Bench], None]
 ) -> None:
-    async with recording(status(code), warm=warm) as bench:
+    async with recording(status(code)) as bench:
         say(bench)
         assert len(await bench.sent()) == 1
         assert bench.counts == {"dropped": 1}

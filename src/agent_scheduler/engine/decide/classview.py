@@ -80,6 +80,7 @@ class ClassView:
         "_row_scores",
         "_scores",
         "pod",
+        "reserves",
         "seen",
         "unrankable",
     )
@@ -95,6 +96,9 @@ class ClassView:
         outlines = outlines or Outlines(profile)
         self._outline = outline = outlines.of(pod, handle, self._reads)
         self._filters, self._rejection = filters_of(outline.filters, pod, handle)
+        #: Whether some plugin may take more of a node for such a pod than capacity.
+        reserving = {id(plugin) for plugin in profile.reserves}
+        self.reserves = pod.reserves or any(id(each.plugin) in reserving for each in self._filters)
         self._scores: tuple[CompiledScore, ...] = ()
         #: Why nodes cannot be ranked for the class, where a score says so.
         self.unrankable = ""

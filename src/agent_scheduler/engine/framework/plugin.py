@@ -15,7 +15,6 @@ gives one number a node. The contracts below are what lets answers be kept from 
 from __future__ import annotations
 
 import enum
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -23,17 +22,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..dra.catalogue import Devices
-from ..dra.reservation import Reservation as ClaimReservation
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from ..events.prehints import own_pod
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
-from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
-from ..volumes.reservation import Reservation as VolumeReservation
 from .handle import Handle
+from .prebind import PreBind, Reserve
 
 MAX_NODE_SCORE = 100
 
@@ -121,29 +118,6 @@ class Filter(Protocol):
     def missing(self, state: Any, nodes: Columns, row: int) -> str:
         """What `row`, which is refused, lacks, in numbers where there are any; for explanations."""
         return ", ".join(self.reasons(state, nodes, np.array((row,), dtype=np.intp)))
-
-
-class Reserve(Filter):
-    """A filter that takes more of a node for a pod than room: volumes, or devices (kube-scheduler's Reserve).
-
-    Its yes is kept by the binder, which has `reserve` take what the pod needs in the step that assumes the pod there,
-    has written what was taken before the pod is bound (kube-scheduler's PreBind), and gives it back if an attempt
-    fails. Which request that takes is the matter of `binding`, so these two kinds are all that can be taken.
-    """
-
-    @property
-    @abstractmethod
-    def prebind_timeout(self) -> float:
-        """Seconds that what was taken may take to be written and ready."""
-
-    @abstractmethod
-    def reserve(
-        self, state: Any, pod: PodInfo, node: NodeInfo, at: str
-    ) -> VolumeReservation | ClaimReservation | None:
-        """Take what the pod needs of the node, as the cluster is now; None: it is not to be had, and nothing is taken.
-
-        `state` is what `prepare` gave. `at`: the time, as the API has it.
-        """
 
 
 class Score(Protocol):
@@ -256,6 +230,8 @@ class Profile:
     pre_enqueue: tuple[PreEnqueue, ...] = ()
     #: None where nobody is evicted for pods that every node refused.
     preemption: PostFilter | None = None
+    reserves: tuple[Reserve, ...] = ()
+    pre_binds: tuple[PreBind, ...] = ()
 
     @property
     def reads(self) -> frozenset[Reads]:
@@ -266,13 +242,15 @@ class Profile:
     def seeing(self, ledger: Ledger, devices: Devices) -> Profile:
         """The profile for one picture of a cluster. A plugin that stands in two places stays one."""
         seen: dict[int, Any] = {}
-        for plugin in (*self.pre_enqueue, *self.filters):
+        for plugin in (*self.pre_enqueue, *self.filters, *self.reserves, *self.pre_binds):
             if id(plugin) not in seen:
                 seen[id(plugin)] = plugin.seeing(ledger, devices) if isinstance(plugin, Seeing) else plugin
         return replace(
             self,
             filters=tuple(seen[id(plugin)] for plugin in self.filters),
             pre_enqueue=tuple(seen[id(plugin)] for plugin in self.pre_enqueue),
+            reserves=tuple(seen[id(plugin)] for plugin in self.reserves),
+            pre_binds=tuple(seen[id(plugin)] for plugin in self.pre_binds),
         )
 
     def hint_map(self) -> HintMap:

@@ -11,7 +11,7 @@ words, and is among `Devices.undecided`, for whoever decides to ask again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -31,12 +31,13 @@ from ..framework.args import DynamicResourcesArgs
 from ..framework.handle import Handle
 from ..framework.plugin import (
     Depends,
+    Filter,
     PodRejected,
     Profile,
-    Reserve,
     Score,
     default_normalize,
 )
+from ..framework.prebind import Attempt, PreBind, Reserve, Writes
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
@@ -67,7 +68,7 @@ class State(NamedTuple):
         return self.answer(nodes, row, budget if budget.left >= _ONE_ROW else Budget(_ONE_ROW))
 
 
-class DynamicResources(Reserve):
+class DynamicResources(Filter, Reserve, PreBind):
     """Without `devices` no pod is kept from the queue but for claims that its own status says are not there, and every
     event wakes."""
 
@@ -75,6 +76,7 @@ class DynamicResources(Reserve):
     depends = Depends.USAGE
     reads_requests = False
     concerns = attrgetter("claims")
+    takes_back = True
 
     def __init__(self, args: DynamicResourcesArgs | None = None, *, devices: Devices | None = None) -> None:
         self._args = args or DynamicResourcesArgs()
@@ -87,7 +89,8 @@ class DynamicResources(Reserve):
         return self._args.filter_timeout
 
     @property
-    def prebind_timeout(self) -> float:
+    def binding_timeout(self) -> float:
+        """Seconds that devices may take to become ready."""
         return self._args.binding_timeout
 
     def seeing(self, ledger: Ledger, devices: Devices) -> DynamicResources:
@@ -148,6 +151,21 @@ class DynamicResources(Reserve):
         found = reserve(pod.claims, state.demand, state.devices, node, ref, at=at)
         return None if isinstance(found, Refused) else found
 
+    def unreserve(self, pod: PodInfo, writes: Writes) -> None:
+        writes.claims.give_back(pod.uid)
+
+    # What was written is no longer assumed.
+    bound = unreserve
+
+    def is_due(self, pod: PodInfo, reservation: Reservation, writes: Writes) -> bool:
+        return writes.claims.is_due(pod, reservation)
+
+    def pre_bind(self, attempt: Attempt) -> Awaitable[str]:
+        return attempt.writes.claims.write(attempt, self.binding_timeout)
+
+    def take_back(self, attempt: Attempt) -> Awaitable[None]:
+        return attempt.writes.claims.take_back(attempt)
+
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return self._hints.events()
 
@@ -161,7 +179,7 @@ def take_timeouts(profiles: Mapping[str, Profile], devices: Devices) -> None:
         if isinstance(plugin, DynamicResources)
     }
     devices.filter_timeouts = {name: plugin.filter_timeout for name, plugin in plugins.items()}
-    devices.binding_timeouts = {name: plugin.prebind_timeout for name, plugin in plugins.items()}
+    devices.binding_timeouts = {name: plugin.binding_timeout for name, plugin in plugins.items()}
 
 
 class DynamicResourcesScore(Score):

@@ -7,13 +7,14 @@ bound before the pod is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..events.hints import ClusterEventWithHint
 from ..framework.args import VolumeBindingArgs
 from ..framework.handle import Handle
-from ..framework.plugin import Depends, PodRejected, Reserve, Score
+from ..framework.plugin import Depends, Filter, PodRejected, Score
+from ..framework.prebind import Attempt, PreBind, Reserve, Writes
 from ..rules import storage_scoring as scoring
 from ..rules.curve import rates_of
 from ..state.columns import Bools, Columns, Ints, Rows
@@ -34,17 +35,15 @@ class State(NamedTuple):
     catalogue: Catalogue
 
 
-class VolumeBinding(Reserve):
+class VolumeBinding(Filter, Reserve, PreBind):
     name = binding.NAME
     depends = Depends.NODE
     reads_requests = False
+    #: The volume controller and provisioners.
+    waits_for_others = True
 
     def __init__(self, args: VolumeBindingArgs | None = None) -> None:
         self._args = args or VolumeBindingArgs()
-
-    @property
-    def prebind_timeout(self) -> float:
-        return float(self._args.bind_timeout_seconds)
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
         if pod.volumes is None:
@@ -64,6 +63,18 @@ class VolumeBinding(Reserve):
     def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> Reservation | None:
         found = reserve(state.volumes, state.catalogue, node, pod.uid)
         return None if isinstance(found, Refused) else found
+
+    def unreserve(self, pod: PodInfo, writes: Writes) -> None:
+        writes.volumes.give_back(pod.uid)
+
+    # What was written is no longer assumed.
+    bound = unreserve
+
+    def is_due(self, pod: PodInfo, reservation: Reservation, writes: Writes) -> bool:
+        return not reservation.all_bound
+
+    def pre_bind(self, attempt: Attempt) -> Awaitable[str]:
+        return attempt.writes.volumes.bind(attempt, float(self._args.bind_timeout_seconds))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return binding_events(volumes_of)

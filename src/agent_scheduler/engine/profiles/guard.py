@@ -16,13 +16,20 @@ from typing import Any
 import numpy as np
 
 from ..framework.plugin import MAX_NODE_SCORE, Filter, PodRejected, PreEnqueue, Score
+from ..framework.prebind import PreBind, Reserve
 from ..framework.registration import Registration
 
 #: What is wrong with an answer, given the method's arguments; empty if nothing is.
 Check = Callable[..., str]
 
 #: What a plugin must have, by point: all that its Protocol names, most of which whoever derives from it inherits.
-_PROTOCOLS: dict[str, type] = {"preEnqueue": PreEnqueue, "filter": Filter, "score": Score}
+_PROTOCOLS: dict[str, type] = {
+    "preEnqueue": PreEnqueue,
+    "filter": Filter,
+    "score": Score,
+    "reserve": Reserve,
+    "preBind": PreBind,
+}
 
 
 class PluginError(RuntimeError):

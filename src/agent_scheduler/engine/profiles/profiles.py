@@ -171,7 +171,12 @@ REGISTRY: Final = Registry(
         Registration("VolumeRestrictions", {"filter": _plain(VolumeRestrictions)}),
         Registration("NodeVolumeLimits", {"filter": _plain(NodeVolumeLimits)}),
         Registration(
-            "VolumeBinding", {"filter": VolumeBinding, "score": VolumeBindingScore}, VolumeBindingArgs
+            "VolumeBinding",
+            {
+                **dict.fromkeys(("filter", "reserve", "preBind"), VolumeBinding),
+                "score": VolumeBindingScore,
+            },
+            VolumeBindingArgs,
         ),
         Registration("VolumeZone", {"filter": _plain(VolumeZone)}),
         Registration("ImageLocality", {"score": _plain(ImageLocality)}),
@@ -184,8 +189,7 @@ REGISTRY: Final = Registry(
         Registration(
             "DynamicResources",
             {
-                "preEnqueue": _dynamic_resources,
-                "filter": _dynamic_resources,
+                **dict.fromkeys(("preEnqueue", "filter", "reserve", "preBind"), _dynamic_resources),
                 "score": _plain(DynamicResourcesScore),
             },
             DynamicResourcesArgs,
@@ -196,7 +200,9 @@ REGISTRY: Final = Registry(
 )
 
 #: Extension point -> the field of `Profile` that has its plugins. Scores have weights and are made apart.
-_FIELDS: Final[Mapping[str, str]] = MappingProxyType({"preEnqueue": "pre_enqueue", "filter": "filters"})
+_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"preEnqueue": "pre_enqueue", "filter": "filters", "reserve": "reserves", "preBind": "pre_binds"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,33 +7,33 @@ import random
 
 import pytest
 
-from agent_scheduler.binding.claim_turns import Turns
+from agent_scheduler.binding.key_locks import KeyLocks
 
 KEY = ("default", "c")
 
 
-async def test_writers_have_their_turns_in_the_order_of_their_coming() -> None:
-    turns, order = Turns(), []
+async def test_writers_hold_the_lock_in_the_order_of_their_coming() -> None:
+    locks, order = KeyLocks(), []
 
     async def write(name: str) -> None:
-        async with turns.of(KEY) as turn:
-            order.append(f"{name} after {turn.version}")
+        async with locks.of(KEY) as lock:
+            order.append(f"{name} after {lock.version}")
             await asyncio.sleep(0)
-            turn.version = name
+            lock.version = name
 
     await asyncio.gather(*(write(name) for name in "abc"))
     assert order == ["a after ", "b after a", "c after b"]
-    assert not turns and KEY not in turns
+    assert not locks and KEY not in locks
 
 
 @pytest.mark.parametrize("seed", range(100))
 async def test_whoever_gives_up_is_passed_over_and_nobody_waits_for_ever(seed: int) -> None:
     chance = random.Random(seed)
-    turns, inside, done = Turns(), 0, 0
+    locks, inside, done = KeyLocks(), 0, 0
 
     async def write() -> None:
         nonlocal inside, done
-        async with turns.of(KEY):
+        async with locks.of(KEY):
             inside += 1
             try:
                 assert inside == 1
@@ -47,7 +47,7 @@ async def test_whoever_gives_up_is_passed_over_and_nobody_waits_for_ever(seed: i
     for _ in range(12):
         tasks.append(asyncio.create_task(write()))
         if chance.random() < 0.5:
-            # It waits, its turn has just come, or it has it.
+            # It waits, the lock has just been handed to it, or it holds it.
             chance.choice(tasks).cancel()
         if chance.random() < 0.7:
             await asyncio.sleep(0)
@@ -55,4 +55,4 @@ async def test_whoever_gives_up_is_passed_over_and_nobody_waits_for_ever(seed: i
         ended = await asyncio.gather(*tasks, return_exceptions=True)
     assert done == sum(each is None for each in ended)
     assert all(each is None or isinstance(each, asyncio.CancelledError) for each in ended)
-    assert not turns and KEY not in turns
+    assert not locks and KEY not in locks

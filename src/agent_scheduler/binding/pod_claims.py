@@ -1,0 +1,155 @@
+"""What PreBind and PostFilter of DynamicResources have done about the resource claims of decided and refused pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.resource_claims import ResourceClaims, pod_ref
+from agent_scheduler.engine.dra.extended_claim import DELETED
+from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, Reservation
+from agent_scheduler.engine.framework.prebind import Attempt
+from agent_scheduler.engine.state.podclaims import Demand
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.errors import FailureClass
+
+from .claim_writer import ClaimWriter, PatchCall
+from .device_waits import DeviceWaits
+from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
+
+#: Seconds until a claim that a refused pod has to lose is tried again.
+_RETRY: Final = 5.0
+
+#: Runs a coroutine beside; the second is called if it can no longer be.
+Beside = Callable[[Callable[[], Awaitable[None]], Callable[[], None]], None]
+
+
+class PodClaims:
+    """The `Claims` of `engine.framework.prebind`. Owner of the refused pods that wait for a claim to be given back."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        claims: ResourceClaims,
+        waits: DeviceWaits,
+        patch: PatchCall,
+        create: CreateCall,
+        delete: DeleteCall,
+        is_pending: Callable[[PodInfo], Awaitable[bool | None]],
+        beside: Beside,
+    ) -> None:
+        """`is_pending`: whether the API server has the pod without a node; None: it does not say."""
+        self._cluster = cluster
+        self._claims = claims
+        self._waits = waits
+        self.writer = ClaimWriter(claims, patch)
+        self.extended = ExtendedClaims(claims, writer=self.writer, patch=patch, create=create, delete=delete)
+        self._is_pending = is_pending
+        self._beside = beside
+        #: UIDs of the refused pods that wait for a claim of theirs to be given back.
+        self._retrying: set[str] = set()
+
+    # ---- Reserve and PreBind
+
+    def give_back(self, uid: str) -> None:
+        self._claims.give_back(uid)
+
+    def is_due(self, pod: PodInfo, reservation: Reservation) -> bool:
+        return bool(reservation.parts or reservation.promise is not None or self._names(pod))
+
+    async def write(self, attempt: Attempt, timeout: float) -> str:  # noqa: ASYNC109 - `bindingTimeout`
+        pod, reservation, wanted = attempt.pod, attempt.reservation, attempt.wanted
+        # What takes longest comes first: others may change the pod's own claims as long as it is not bound.
+        problem = await self.extended.write(reservation, names=self._names(pod), wanted=wanted)
+        problem = problem or await self.writer.write(reservation, wanted=wanted)
+        if problem or not self._waits.concerns(reservation):
+            return problem
+        with attempt.waiting():
+            return await self._waits.wait(pod, reservation, timeout=timeout, wanted=wanted)
+
+    async def take_back(self, attempt: Attempt) -> None:
+        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there."""
+        pod = attempt.pod
+        if await self._is_pending(pod) is not True:
+            return
+        await self.writer.take_back(attempt.reservation, wanted=lambda: self._cluster.waits(pod.uid))
+        if attempt.reservation.promise is not None:
+            await self._remove_left_over(pod)
+
+    def is_open(self, uid: str) -> bool:
+        """Whether a write that was given up for the pod may still be carried out. Says so once."""
+        return self.writer.is_open(uid)
+
+    def still_held(self, uid: str) -> Callable[[], bool]:
+        """Whether anything that is assumed for the pod now still is when it is asked. What the watch has shown by then
+        is over, and a later attempt's is not meant."""
+        assumed = self._cluster.devices.assumed
+        before = {key: assumed.get(key) for key in assumed.held(uid)}
+        return lambda: any(assumed.get(key) is each for key, each in before.items())
+
+    def bound(self, uid: str) -> None:
+        """What was made for the pod is its own."""
+        self.extended.bound(uid)
+
+    # ---- PostFilter
+
+    def deallocate(self, pod: PodInfo, demand: Demand) -> str:
+        """No node will do for a pod with resource claims: have one given back that keeps it from other nodes, if there
+        is one. What is to be said of that."""
+        if demand.left_over:
+            self._until_done(pod, lambda: self._remove_left_over(pod))
+            return DELETED
+        claim = self.writer.to_deallocate(demand, pod)
+        if claim is None:
+            return STILL
+
+        async def send() -> bool:
+            begun = False
+
+            def wanted() -> bool:
+                """Not if an attempt has begun meanwhile, which may count on the claim. One that begins later waits for
+                the key lock to write it, so what came of this has to be known by then."""
+                nonlocal begun
+                begun = begun or pod.uid not in self._cluster.ledger.placements
+                return begun and self._cluster.waits(pod.uid)
+
+            failure = await self.writer.deallocate(claim, pod_ref(pod), wanted=wanted)
+            # That it is gone the watch tells.
+            return failure is None or failure.kind is FailureClass.NOT_FOUND
+
+        said = DEALLOCATED if self.writer.is_last(claim, pod) else STILL
+        self._until_done(pod, send)
+        return said
+
+    def _until_done(self, pod: PodInfo, send: Callable[[], Awaitable[bool]]) -> None:
+        """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up."""
+        uid = pod.uid
+        if uid in self._retrying:
+            return
+
+        async def repeat() -> None:
+            try:
+                while True:
+                    pending = await self._is_pending(pod) if self._cluster.waits(uid) else False
+                    # A pod that has a node, whatever the watch has shown, uses what would be given back.
+                    if pending is False or (pending and await send()):
+                        return
+                    await asyncio.sleep(_RETRY)
+            finally:
+                self._retrying.discard(uid)
+
+        self._retrying.add(uid)
+        self._beside(repeat, lambda: self._retrying.discard(uid))
+
+    async def _remove_left_over(self, pod: PodInfo) -> bool:
+        return await self.extended.take_back(
+            pod_ref(pod), names=self._names(pod), wanted=lambda: self._cluster.waits(pod.uid)
+        )
+
+    def _names(self, pod: PodInfo) -> str:
+        """The claim for extended resources that the pod's status names as last seen."""
+        seen = self._cluster.pods.get(pod.uid)
+        return "" if seen is None else seen.extended_claim
