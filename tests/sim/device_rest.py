@@ -77,7 +77,7 @@ def _check_placed(world: World, uid: str, pod: Json) -> None:
         return
     name = pod["metadata"]["name"]
     # A patch of a status names no version: carried out late, it takes away what was told since.
-    late = world.plan.fired["failed"] or world.plan.fired["slow"]
+    late = any(world.plan.fired[fault] for fault in ("failed", "slow", "not_the_server"))
     if extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
         world.safety.violated("L10", f"{name} has a node and nothing for its extended resources")
     disputed = False

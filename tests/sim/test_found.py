@@ -30,6 +30,11 @@ FOUND = [
     ),
     pytest.param("preempting", 1795405458609, id="nothing is heard of a victim, as the watch is silent"),
     pytest.param("claims", 1795406031227, id="a process that stops finds that the store went back"),
+    pytest.param(
+        "replicas",
+        1795406031999,
+        id="a middlebox lets a patch through when another scheduler has bound the pod",
+    ),
     pytest.param("planned", 1795401600171, id="only the version of the list of shards was asked for"),
     pytest.param(
         "planned", 1795404957076, id="a shard for which a write got no answer is to have what it has already"
