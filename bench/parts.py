@@ -1,6 +1,6 @@
 """One part of a report: what was run, how, on what, and what came of it; kept as JSON, so that parts can be run apart.
 
-A part is a program that printed Markdown, or a scenario with its runs. Whoever writes the report reads all that a
+A part is a program that printed Markdown, or a scenario with its runs. The report is written of all that a
 folder holds, whenever they were run.
 """
 

@@ -34,7 +34,7 @@ from agent_scheduler.bench.model import Batch, Case, Nodes, Template
 from agent_scheduler.bench.requests import ask
 from agent_scheduler.bench.result import rate
 from agent_scheduler.bench.run import until
-from agent_scheduler.bench.watching import Books, Observer, Track
+from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
@@ -97,7 +97,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
                 for name in names
             ]
             processes = [server, *(process for process, _ in started)]
-            observer = Observer(transport, "default", tracks, Books({}))
+            observer = Observer(transport, "default", tracks, FreeCapacity({}))
             watching = asyncio.create_task(observer.run())
             await observer.ready.wait()
             before = [_cpu(process.pid) for process in processes]

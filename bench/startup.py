@@ -30,8 +30,8 @@ from agent_scheduler.bench.manifests import pod_maker
 from agent_scheduler.bench.measure import Usage, usage
 from agent_scheduler.bench.model import Batch, Case, Nodes, Template
 from agent_scheduler.bench.processes import ProcessError, child, free_port
-from agent_scheduler.bench.requests import BULK, NOW, ask, create_all, for_each, insist
-from agent_scheduler.bench.watching import Books, Observer, Track
+from agent_scheduler.bench.requests import BULK, NOW, ask, create_all, for_each, retry
+from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.transport import Transport
 from bench.tables import spread, table
 
@@ -61,7 +61,7 @@ async def start(python: str, transport: Transport, *, folder: Path, pending: int
     """One start on a cluster whose nodes and bound pods are there. Raises ProcessError, TimeoutError."""
     track = Track(Batch(name="pending", count=pending))
     await Load(transport, namespace="default", track=track, scheduler_name="agent-scheduler").run()
-    observer = Observer(transport, "default", [track], Books({}))
+    observer = Observer(transport, "default", [track], FreeCapacity({}))
     spent: list[Usage | None] = []
     observer.on_bound = lambda *_: None if spent else spent.append(usage(process.pid))
     arguments = [
@@ -83,7 +83,7 @@ async def start(python: str, transport: Transport, *, folder: Path, pending: int
         watching.cancel()
     await for_each(
         map(track.name, range(pending)),
-        lambda name: insist(transport, "DELETE", f"{PODS}/{name}", NOW, ignore=404),
+        lambda name: retry(transport, "DELETE", f"{PODS}/{name}", NOW, ignore=404),
         parallel=BULK,
     )
     (used,) = spent

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
+from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS
 from tests.e2e.picture import Picture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
+from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.requests import Request
 
 from .plan_load import WARM, unusable, usable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import yaml
 
-from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
+from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 
 from .shard_load import PEER, Shards

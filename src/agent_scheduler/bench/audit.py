@@ -174,7 +174,7 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def admits(node: Object, pod: Object) -> bool:
-    """Whether the node's labels, taints and readiness for pods allow this one, whatever room there is."""
+    """Whether the node's labels, taints and readiness for pods allow this one, whatever is free there."""
     spec = pod["spec"]
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
@@ -246,7 +246,7 @@ class _Node:
         self.ports: list[tuple[str, str, int]] = []
         self.shares: list[int] = []
 
-    def room(self, amounts: Amounts) -> bool:
+    def fits(self, amounts: Amounts) -> bool:
         return all(
             self.used.get(name, 0) + amount <= self.allocatable.get(name, 0)
             for name, amount in amounts.items()
@@ -262,8 +262,8 @@ def _shares(pod: Object) -> list[int]:
 def judge(nodes: Iterable[Object], pods: Iterable[Object]) -> Audit:
     """The verdict on these objects."""
     audit = Audit()
-    books = {node["metadata"]["name"]: _Node(node) for node in nodes}
-    audit.nodes = len(books)
+    states = {node["metadata"]["name"]: _Node(node) for node in nodes}
+    audit.nodes = len(states)
     unbound: list[Object] = []
     for pod in pods:
         audit.pods += 1
@@ -274,38 +274,38 @@ def judge(nodes: Iterable[Object], pods: Iterable[Object]) -> Audit:
             unbound.append(pod)
         if not name or phase in _FINAL:
             continue
-        book = books.get(name)
-        if book is None:
+        state = states.get(name)
+        if state is None:
             audit.overcommitted.append(f"{pod['metadata']['name']} is bound to {name}, which does not exist")
             continue
-        book.used = _plus(book.used, pod_amounts(pod))
+        state.used = _plus(state.used, pod_amounts(pod))
         for port in _ports(pod):
-            if any(_clashing(port, held) for held in book.ports):
+            if any(_clashing(port, held) for held in state.ports):
                 audit.overcommitted.append(f"{name}: host port {port[2]} is held twice")
-            book.ports.append(port)
-        book.shares += _shares(pod)
-    for name, book in books.items():
-        _judge_node(audit, name, book)
-    _judge_unbound(audit, books, unbound)
+            state.ports.append(port)
+        state.shares += _shares(pod)
+    for name, state in states.items():
+        _judge_node(audit, name, state)
+    _judge_unbound(audit, states, unbound)
     return audit
 
 
-def _judge_node(audit: Audit, name: str, book: _Node) -> None:
-    for resource, used in sorted(book.used.items()):
-        has = book.allocatable.get(resource, 0)
+def _judge_node(audit: Audit, name: str, state: _Node) -> None:
+    for resource, used in sorted(state.used.items()):
+        has = state.allocatable.get(resource, 0)
         if used > has:
             audit.overcommitted.append(f"{name}: {resource} requested {used}, allocatable {has}")
-    audit.requested = _plus(audit.requested, book.used)
-    audit.allocatable = _plus(audit.allocatable, book.allocatable)
-    if book.allocatable.get("cpu"):
-        audit.cpu_fill.append(book.used.get("cpu", 0) / book.allocatable["cpu"])
-    cards = book.allocatable.get(GPU_MILLI, 0) // 1000
+    audit.requested = _plus(audit.requested, state.used)
+    audit.allocatable = _plus(audit.allocatable, state.allocatable)
+    if state.allocatable.get("cpu"):
+        audit.cpu_fill.append(state.used.get("cpu", 0) / state.allocatable["cpu"])
+    cards = state.allocatable.get(GPU_MILLI, 0) // 1000
     if cards:
-        audit.gpu_fill.append(book.used.get(GPU_MILLI, 0) / (1000 * cards))
-        audit.split_cards += not cards_hold(book.shares, cards)
+        audit.gpu_fill.append(state.used.get(GPU_MILLI, 0) / (1000 * cards))
+        audit.split_cards += not cards_hold(state.shares, cards)
 
 
-def _judge_unbound(audit: Audit, books: Mapping[str, _Node], unbound: Iterable[Object]) -> None:
+def _judge_unbound(audit: Audit, states: Mapping[str, _Node], unbound: Iterable[Object]) -> None:
     fitting: dict[bytes, str | None] = {}
     for pod in unbound:
         amounts = pod_amounts(pod)
@@ -315,10 +315,10 @@ def _judge_unbound(audit: Audit, books: Mapping[str, _Node], unbound: Iterable[O
             fitting[kind] = next(
                 (
                     name
-                    for name, book in books.items()
-                    if book.room(amounts)
-                    and not any(_clashing(port, held) for port in ports for held in book.ports)
-                    and admits(book.obj, pod)
+                    for name, state in states.items()
+                    if state.fits(amounts)
+                    and not any(_clashing(port, held) for port in ports for held in state.ports)
+                    and admits(state.obj, pod)
                 ),
                 None,
             )

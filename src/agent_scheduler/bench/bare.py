@@ -14,7 +14,7 @@ from agent_scheduler.kube.transport import Transport
 
 from .manifests import encode, pod_maker
 from .model import Template
-from .requests import create_all, for_each, insist
+from .requests import create_all, for_each, retry
 
 NOBODY = "agent-scheduler-bench-nobody"
 CONNECTIONS = 32
@@ -34,7 +34,7 @@ async def bare_rate(
 
     async def bind(request: tuple[str, bytes]) -> None:
         # Refused as bound already: a repetition of one whose answer was lost.
-        await insist(transport, "POST", *request, ignore=409)
+        await retry(transport, "POST", *request, ignore=409)
 
     await for_each(requests[:_WARM_UP], bind, parallel=CONNECTIONS)
     began = time.monotonic()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from .load import Load
 from .manifests import encode, node, service
 from .model import Case, Churn, Creating, Deleting, Recreating
-from .requests import NOW, insist
+from .requests import NOW, retry
 from .site import NODES, Site
 from .watching import Track
 
@@ -51,16 +51,16 @@ class Churning:
         transport, batch = self._site.transport, churn.batch
         load, track = self._loads[batch.name], self._tracks[batch.name]
         # A number that no other node has.
-        extra = node(self._case.nodes, 10**6 - 1, room=False)
+        extra = node(self._case.nodes, 10**6 - 1, empty=True)
         name = extra["metadata"]["name"]
         for number in itertools.islice(itertools.count(), batch.count):
-            await insist(transport, "POST", NODES, encode(extra), ignore=409)
-            await insist(transport, "POST", self._services, encode(service("churn")), ignore=409)
+            await retry(transport, "POST", NODES, encode(extra), ignore=409)
+            await retry(transport, "POST", self._services, encode(service("churn")), ignore=409)
             await load.create(number)
             await asyncio.sleep(churn.every)
-            await insist(transport, "DELETE", f"{self._pods}/{track.name(number)}", NOW, ignore=404)
-            await insist(transport, "DELETE", f"{self._services}/churn", ignore=404)
-            await insist(transport, "DELETE", f"{NODES}/{name}", ignore=404)
+            await retry(transport, "DELETE", f"{self._pods}/{track.name(number)}", NOW, ignore=404)
+            await retry(transport, "DELETE", f"{self._services}/churn", ignore=404)
+            await retry(transport, "DELETE", f"{NODES}/{name}", ignore=404)
             await asyncio.sleep(churn.every)
 
     async def _deleting(self, churn: Deleting) -> None:
@@ -70,6 +70,4 @@ class Churning:
         for number in range(track.batch.count):
             await asyncio.sleep(max(0.0, start + number / churn.rate - loop.time()))
             self.deleted[churn.batch] = self.deleted.get(churn.batch, 0) + 1
-            await insist(
-                self._site.transport, "DELETE", f"{self._pods}/{track.name(number)}", NOW, ignore=404
-            )
+            await retry(self._site.transport, "DELETE", f"{self._pods}/{track.name(number)}", NOW, ignore=404)

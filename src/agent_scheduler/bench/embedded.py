@@ -132,7 +132,7 @@ async def embedded(
     scheduler_arguments: Sequence[str] | None = None,
     install: Install | None = None,
 ) -> AsyncIterator[EmbeddedSite]:
-    """A cluster with the case's nodes; the scheduler is started by whoever asks for it.
+    """A cluster with the case's nodes; the caller starts the scheduler.
 
     `scheduler_arguments` replace the configuration file that the case's tuning makes. Raises ProcessError, and
     RequestFailed.

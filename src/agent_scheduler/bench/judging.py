@@ -1,7 +1,7 @@
 """Which runs must not count. A figure that was reached by losing pods, or by giving nodes more than they have, is none.
 
 `reasons` is pure and knows the rules; `audit` reads the API's own objects at the end of a run. What nodes hold is
-reckoned twice and never by the scheduler: from event to event by `watching.Books`, and from the last state here.
+reckoned twice and never by the scheduler: from event to event by `watching.FreeCapacity`, and from the last state here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Evidence:
     rebound: Sequence[str] = ()
     doubled: Sequence[str] = ()
     misplaced: Sequence[str] = ()
-    #: Pods that are not bound although a node has room for them.
+    #: Pods that are not bound although a node can take them.
     left_out: Sequence[str] = ()
     #: Pods that were scheduled because a timeout woke them; None if the scheduler does not say.
     flushed: float | None = None

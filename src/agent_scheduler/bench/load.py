@@ -15,7 +15,7 @@ from agent_scheduler.kube.transport import Transport
 
 from .manifests import pod_maker
 from .model import Batch
-from .requests import BULK, NOW, first_of, for_each, insist
+from .requests import BULK, NOW, first_of, for_each, retry
 from .watching import Track
 
 #: Requests of an open loop under way at a time; what waits for one of them is late, and that is reported.
@@ -55,7 +55,7 @@ class Load:
         track = self._track
         body = self._makers[number % len(self._makers)](track.name(number))
         track.sent[number] = self._clock()
-        await insist(self._transport, "POST", self._path, body)
+        await retry(self._transport, "POST", self._path, body)
         track.answered[number] = self._clock()
         track.created += 1
 
@@ -143,5 +143,5 @@ class Ends:
         while True:
             name = await self._due.get()
             self.asked += 1
-            await insist(self._transport, "DELETE", f"{self._path}/{name}", NOW, ignore=404)
+            await retry(self._transport, "DELETE", f"{self._path}/{name}", NOW, ignore=404)
             self._deleted += 1

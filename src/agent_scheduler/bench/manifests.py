@@ -108,15 +108,15 @@ def node_name(number: int) -> str:
     return f"bench-{number:06d}"
 
 
-def node(nodes: Nodes, number: int, *, room: bool = True) -> dict[str, Any]:
+def node(nodes: Nodes, number: int, *, empty: bool = False) -> dict[str, Any]:
     """A node that nothing runs on: ready, in one of three zones, tainted for all pods but those of benchmarks.
 
-    It has no label of an operating system, so that daemons that ask for one leave it alone. Without `room` it has
-    no allocatable at all.
+    It has no label of an operating system, so that daemons that ask for one leave it alone. If `empty` it has no
+    allocatable at all.
     """
     name = node_name(number)
     has = {"cpu": nodes.cpu, "memory": nodes.memory, "pods": str(nodes.pods)}
-    if not room:
+    if empty:
         has = dict.fromkeys(has, "0")
     labels = {"kubernetes.io/hostname": name, ZONE: ZONES[number % len(ZONES)]}
     return _node(name, has, labels)

@@ -56,7 +56,7 @@ class Fate(Enum):
     WAITS = "refused by every node, and waiting"
     GATED = "waiting behind its gates"
     #: Whatever the audit of the last state allows.
-    ANY = "bound, or there is no room for it"
+    ANY = "bound, or no node can take it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Creating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recreating:
-    """A node without room, a service and a pod of `batch`, made and deleted in turn every `every` seconds."""
+    """A node without allocatable, a service and a pod of `batch`, made and deleted in turn every `every` seconds."""
 
     batch: Batch
     every: float
@@ -147,7 +147,7 @@ class Case:
     #: Whether the template of the pods' claims comes last: then pods of a `Backlog` are there and wait, the scheduler
     #: runs, and what is measured begins with the template.
     template_last: bool = False
-    #: What the pods ask for beyond room, as the audit checks it.
+    #: What the pods ask for beyond capacity, as the audit checks it.
     rule: Spread | None = None
     at: float = 0.0
     #: Cases of one series make one line of a plot.

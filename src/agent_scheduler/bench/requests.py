@@ -47,7 +47,7 @@ async def answers(transport: Transport, path: str = "/readyz") -> bool:
     return True
 
 
-async def insist(
+async def retry(
     transport: Transport, method: str, path: str, body: bytes | None = None, *, ignore: int = 0
 ) -> None:
     """Sends a request until it is carried out; a repetition may find that it was. The status `ignore` is a success.
@@ -98,7 +98,7 @@ async def create_all(transport: Transport, path: str, bodies: Iterable[bytes], *
     """Creates objects in bulk."""
 
     async def send(body: bytes) -> None:
-        await insist(transport, "POST", path, body, ignore=ignore)
+        await retry(transport, "POST", path, body, ignore=ignore)
 
     await for_each(bodies, send, parallel=BULK)
 

@@ -26,8 +26,8 @@ from .model import Batch, Case, Fate
 from .processes import ProcessError
 from .requests import first_of
 from .result import Figures, Latency, Run, figures_of
-from .site import Site, add_claim_template, prepared, room_of
-from .watching import Books, Observer, Track
+from .site import Site, add_claim_template, free_of, prepared
+from .watching import FreeCapacity, Observer, Track
 
 #: Between two looks at how far things are, seconds.
 _TICK = 0.02
@@ -61,7 +61,7 @@ async def run_once(
         async with site as there, prepared(there, case) as namespace:
             play = Play(there, case, namespace, watch=watch)
             result.refused = await play.play()
-            result.nodes = len(play.room)
+            result.nodes = len(play.capacity)
             if not result.refused:
                 result.figures = play.figures
             if bare and result.figures is not None:
@@ -79,7 +79,7 @@ async def _compare(play: Play, figures: Figures) -> None:
     figures.bare_per_second = await bare_rate(
         play.site.transport,
         play.namespace,
-        list(play.room),
+        list(play.capacity),
         pods=max(1, min(_BARE_PODS, load.count)),
         selector=play.site.selector,
     )
@@ -117,9 +117,9 @@ class Play:
         self.track = self._tracks[case.load.name]
         self.load = self._loads[case.load.name]
         #: What nodes had left before the run, by name.
-        self.room: dict[str, dict[str, int]] = {}
-        self.books = Books({})
-        self.observer = Observer(site.transport, namespace, list(self._tracks.values()), self.books)
+        self.capacity: dict[str, dict[str, int]] = {}
+        self.free = FreeCapacity({})
+        self.observer = Observer(site.transport, namespace, list(self._tracks.values()), self.free)
         self.began = self._made = time.monotonic()
         self.figures: Figures | None = None
         self.verdict = Verdict()
@@ -146,8 +146,8 @@ class Play:
         )
 
     async def _through(self) -> list[str]:
-        self.room = await room_of(self.site)
-        self.books = self.observer.books = Books(self.room)
+        self.capacity = await free_of(self.site)
+        self.free = self.observer.free = FreeCapacity(self.capacity)
         self.observer.on_bound = self._ends.bound
         refused: list[str] = []
         async with asyncio.TaskGroup() as tasks:
@@ -236,7 +236,7 @@ class Play:
             seen = track.bound_count
             await asyncio.sleep(_QUIET)
             if self._ends.ended < self._ends.begun or track.bound_count != seen:
-                # What ends makes room.
+                # What ends frees capacity.
                 stuck = time.monotonic() + _LATE
                 continue
             await self._judge()
@@ -288,7 +288,7 @@ class Play:
         return Evidence(
             tallies=tallies,
             over=[
-                *self.books.over,
+                *self.free.over,
                 *judged.state.overcommitted,
                 *(f"kubelets refused {count} pods: {reason}" for reason, count in refusals),
             ],

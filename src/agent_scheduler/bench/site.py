@@ -22,7 +22,7 @@ from . import manifests
 from .audit import fetch, pod_amounts
 from .measure import Meter
 from .model import Case
-from .requests import NOW, ask, create_all, insist
+from .requests import NOW, ask, create_all, retry
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 NODES, NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
@@ -30,7 +30,7 @@ PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: What carries the benchmark's label, and goes by it, apart from namespaces.
 _CLUSTER_WIDE = (PRIORITY_CLASSES, f"{RESOURCE}/deviceclasses", f"{RESOURCE}/resourceslices", NODES)
 _MARKED = quote(f"{manifests.MARK}=true")
-#: Deletions of one collection before it is left to whoever looks after the cluster.
+#: Deletions of one collection before it is left to the administrator.
 _ROUNDS = 300
 _FINAL = ("Succeeded", "Failed")
 
@@ -82,9 +82,9 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
     body = {"apiVersion": "v1", "kind": "Namespace"}
     body |= {"metadata": {"name": namespace, "labels": manifests.MARKED}}  # type: ignore[dict-item]
     try:
-        await insist(transport, "POST", NAMESPACES, manifests.encode(body))
+        await retry(transport, "POST", NAMESPACES, manifests.encode(body))
         account = {"metadata": {"name": "default"}}
-        await insist(
+        await retry(
             transport,
             "POST",
             f"{NAMESPACES}/{namespace}/serviceaccounts",
@@ -92,7 +92,7 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
             ignore=409,
         )
         for priority in manifests.priority_classes():
-            await insist(transport, "POST", PRIORITY_CLASSES, manifests.encode(priority), ignore=409)
+            await retry(transport, "POST", PRIORITY_CLASSES, manifests.encode(priority), ignore=409)
         if case.nodes.devices:
             await _offer_devices(site, case, namespace)
         yield namespace
@@ -104,7 +104,7 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
 async def _offer_devices(site: Site, case: Case, namespace: str) -> None:
     transport = site.transport
     device_class = manifests.encode(manifests.device_class())
-    await insist(transport, "POST", f"{RESOURCE}/deviceclasses", device_class, ignore=409)
+    await retry(transport, "POST", f"{RESOURCE}/deviceclasses", device_class, ignore=409)
     names = [node["metadata"]["name"] for node in await nodes_of(site)]
     slices = (manifests.encode(manifests.resource_slice(name, case.nodes.devices)) for name in names)
     await create_all(transport, f"{RESOURCE}/resourceslices", slices, ignore=409)
@@ -114,7 +114,7 @@ async def _offer_devices(site: Site, case: Case, namespace: str) -> None:
 
 async def add_claim_template(transport: Transport, namespace: str) -> None:
     template = manifests.encode(manifests.claim_template())
-    await insist(transport, "POST", f"{RESOURCE}/namespaces/{namespace}/resourceclaimtemplates", template)
+    await retry(transport, "POST", f"{RESOURCE}/namespaces/{namespace}/resourceclaimtemplates", template)
 
 
 async def nodes_of(site: Site) -> list[dict[str, Any]]:
@@ -128,9 +128,9 @@ async def nodes_of(site: Site) -> list[dict[str, Any]]:
     ]
 
 
-async def room_of(site: Site) -> dict[str, dict[str, int]]:
+async def free_of(site: Site) -> dict[str, dict[str, int]]:
     """What is left of each of these nodes' allocatable by pods that are there already."""
-    room = {
+    free = {
         node["metadata"]["name"]: {
             name: resource_value(name, amount)
             for name, amount in ((node.get("status") or {}).get("allocatable") or {}).items()
@@ -138,11 +138,11 @@ async def room_of(site: Site) -> dict[str, dict[str, int]]:
         for node in await nodes_of(site)
     }
     for pod in await fetch(site.transport, "/api/v1/pods"):
-        left = room.get(pod["spec"].get("nodeName") or "")
+        left = free.get(pod["spec"].get("nodeName") or "")
         if left is not None and (pod.get("status") or {}).get("phase") not in _FINAL:
             for name, amount in pod_amounts(pod).items():
                 left[name] = left.get(name, 0) - amount
-    return room
+    return free
 
 
 async def shielded(work: Coroutine[Any, Any, None]) -> None:

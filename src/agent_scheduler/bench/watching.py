@@ -1,8 +1,8 @@
 """What a watch of the benchmark's namespace shows: when each pod was bound, and whether any node was ever over.
 
 Times are those at which an event arrived in this process, by the clock that also took the creates' answers. A
-node's room is reckoned with from event to event, in the API's own order, so that a node that was over for a moment
-is seen, too. `Observer` runs until it is cancelled, and resumes watches that end.
+node's free capacity is kept from event to event, in the API's own order, so that a node that was over for a moment is
+seen, too. `Observer` runs until it is cancelled, and resumes watches that end.
 """
 
 from __future__ import annotations
@@ -84,35 +84,35 @@ class Track:
         return f"{self.batch.name}-{number:06d}"
 
 
-class Books:
+class FreeCapacity:
     """What is left of every node's allocatable. `over` says where it was not enough."""
 
-    def __init__(self, room: Mapping[str, Mapping[str, int]]) -> None:
-        self._whole = room
-        self._room = {name: dict(has) for name, has in room.items()}
+    def __init__(self, capacity: Mapping[str, Mapping[str, int]]) -> None:
+        self._whole = capacity
+        self._free = {name: dict(has) for name, has in capacity.items()}
         self.over: list[str] = []
 
     def take(self, pod: str, node: str, wanted: Mapping[str, int]) -> None:
-        room = self._room.get(node)
-        if room is None:
+        free = self._free.get(node)
+        if free is None:
             self._say(f"{pod} was bound to {node}, which is none of the benchmark's nodes")
             return
         for resource, amount in wanted.items():
-            left = room.get(resource, 0) - amount
-            room[resource] = left
+            left = free.get(resource, 0) - amount
+            free[resource] = left
             if left < 0 < amount:
                 self._say(f"{node}: {resource} was {-left} over its allocatable when {pod} was bound to it")
 
     def give_back(self, node: str, wanted: Mapping[str, int]) -> None:
-        room = self._room.get(node)
-        if room is not None:
+        free = self._free.get(node)
+        if free is not None:
             for resource, amount in wanted.items():
-                room[resource] = room.get(resource, 0) + amount
+                free[resource] = free.get(resource, 0) + amount
 
     def fill(self, resource: str) -> list[float]:
         """By node: the share that is taken of what was left of its allocatable before."""
         return [
-            1 - self._room[name].get(resource, 0) / has[resource]
+            1 - self._free[name].get(resource, 0) / has[resource]
             for name, has in self._whole.items()
             if has.get(resource)
         ]
@@ -130,14 +130,14 @@ class Observer:
         transport: Transport,
         namespace: str,
         tracks: Sequence[Track],
-        books: Books,
+        free: FreeCapacity,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._tracks = {track.batch.name: track for track in tracks}
-        self.books = books
+        self.free = free
         self._clock = clock
         #: Of bound pods that have not ended.
         self._nodes: dict[str, str] = {}
@@ -238,7 +238,7 @@ class Observer:
         if place is None:
             return
         track, number = place
-        self.books.take(name, node, track.amounts[number % len(track.amounts)])
+        self.free.take(name, node, track.amounts[number % len(track.amounts)])
         if not track.bound[number]:
             track.bound[number] = now
             track.bound_count += 1
@@ -251,7 +251,7 @@ class Observer:
         place = self._place(name)
         if node and place is not None:
             track, number = place
-            self.books.give_back(node, track.amounts[number % len(track.amounts)])
+            self.free.give_back(node, track.amounts[number % len(track.amounts)])
 
     def _gone(self, name: str) -> None:
         place = self._place(name)

@@ -1,8 +1,8 @@
 """The way to a page of the scheduler: straight to a URL, or through the API server to the leader's pod.
 
 Straight: without credentials first, with those of the kubeconfig only if the page asks for a token and the URL is
-https (a token that was made for the API server is not sent in the clear, nor to whoever does not ask). Through the API
-server: the Lease names the leader, its pod says on which port and with which scheme it serves, and the pod's proxy
+https (a token that was made for the API server is not sent in the clear, nor to a page that does not ask). Through the
+API server: the Lease names the leader, its pod says on which port and with which scheme it serves, and the pod's proxy
 subresource leads there. The API server does not pass on who asks, so a token for the page itself has to be given.
 A leader that runs outside the cluster has no pod: on this very host it is asked straight at the usual port.
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from agent_scheduler.controllers.sharding.book import Shard, shard_of
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, without
+from agent_scheduler.controllers.sharding.store import Shard, shard_of
 from agent_scheduler.controllers.sharding.watching import set_node, set_pod
 from agent_scheduler.controllers.sharding.writes import too_large
 from agent_scheduler.engine.shards.plan import Plan

@@ -62,7 +62,7 @@ async def nodes(transport: Transport) -> list[NodeInfo]:
 
 
 async def pods(transport: Transport) -> list[PodInfo]:
-    """Those that take room of a node. Raises Unreadable."""
+    """Those that take capacity of a node. Raises Unreadable."""
     return await _all(transport, PODS, pod_reader(), ON_NODES)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent_scheduler.controllers.sharding.book import OWNER_LABEL
+from agent_scheduler.controllers.sharding.store import OWNER_LABEL
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.objects.shard import NodeShard
 

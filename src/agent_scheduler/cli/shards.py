@@ -23,9 +23,8 @@ from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 
-from . import shard_plan as dryrun
+from . import shard_plan, shard_view
 from . import shard_reading as reading
-from . import shard_view as picture
 from .shard_reading import Unreadable
 
 FAILED = 2
@@ -93,27 +92,27 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
     if args.nodes:
         nodes = await reading.nodes(transport)
         if args.output == "json":
-            return _json({"nodes": picture.plain_nodes(shards, nodes)})
-        return picture.text_of_nodes(shards, nodes)
+            return _json({"nodes": shard_view.plain_nodes(shards, nodes)})
+        return shard_view.text_of_nodes(shards, nodes)
     holders = await reading.holders(
         transport, args.sharding_lease_namespace, [shard.name for shard in shards]
     )
     if args.output == "json":
-        return _json({"shards": picture.plain(shards, holders)})
+        return _json({"shards": shard_view.plain(shards, holders)})
     for name, holder in holders.items():
         if holder.problem:
             print(f"agent-scheduler shards: who holds {name} is not known: {holder.problem}", file=sys.stderr)
     if not shards:
         print("agent-scheduler shards: there are no shards", file=sys.stderr)
-    return picture.text(shards, holders, now=datetime.now(UTC), wide=args.output == "wide")
+    return shard_view.text(shards, holders, now=datetime.now(UTC), wide=args.output == "wide")
 
 
 async def _plan(transport: Transport, args: argparse.Namespace, given: ShardingSettings | None) -> str:
     settings = given or await _configured(transport, args)
     shards = await reading.shards(transport)
     nodes, pods = await asyncio.gather(reading.nodes(transport), reading.pods(transport))
-    seen = dryrun.outlook(settings, shards=shards, nodes=nodes, pods=pods)
-    return _json(dryrun.plain(seen)) if args.output == "json" else dryrun.text(seen)
+    seen = shard_plan.outlook(settings, shards=shards, nodes=nodes, pods=pods)
+    return _json(shard_plan.plain(seen)) if args.output == "json" else shard_plan.text(seen)
 
 
 def _of_file(args: argparse.Namespace) -> ShardingSettings:

@@ -237,7 +237,7 @@ def _struct(
     try:
         return shape.cls(**given)
     except ValueError as error:
-        # A rule between fields. Whoever wrote it may have said where.
+        # A rule between fields. Its error may say where.
         raise Invalid((*path, *getattr(error, "path", ())), str(error)) from None
 
 

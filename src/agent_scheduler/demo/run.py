@@ -1,7 +1,7 @@
 """One invocation of the demo: its case played on an embedded cluster, the view meanwhile, table and report at the end.
 
 The run ends when nothing more can come: every pod is bound, or those that are not fit nowhere by the audit and
-no running pod will make room. Faults end it early, with the reason in the outcome: a child that dies, time that
+no running pod will end. Faults end it early, with the reason in the outcome: a child that dies, time that
 is up.
 """
 
@@ -180,7 +180,7 @@ class Sampler:
             bound_rate=rate(samples),
             created_rate=(sample.created - before.created) / seconds if len(samples) > 1 else 0.0,
             latency=percentiles(waits(play.track.sent, play.track.bound)),
-            fill=play.books.fill("cpu"),
+            fill=play.free.fill("cpu"),
             history=[
                 (later.bound - earlier.bound) / max(later.at - earlier.at, 1e-9)
                 for earlier, later in pairwise(samples[-72:])

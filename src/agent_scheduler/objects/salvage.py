@@ -1,6 +1,6 @@
 """Reads what can be read of an object whose shape is not the expected one.
 
-A pod that runs takes its room whether or not every field of it makes sense to us. Where decoding it as a whole
+A pod that runs takes its requests whether or not every field of it makes sense to us. Where decoding it as a whole
 fails, it is taken apart: each field that reads well is kept, each that does not is left at its default.
 """
 

@@ -17,7 +17,7 @@ class ClaimSource(Wire, frozen=True):
 
 
 class EphemeralSource(Wire, frozen=True):
-    """A claim made for the pod; its template matters to whoever makes it, not to whoever places the pod."""
+    """A claim made for the pod; its template matters to the controller that makes it, not to the scheduler."""
 
 
 class GCEPersistentDisk(Wire, frozen=True):

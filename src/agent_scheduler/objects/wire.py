@@ -2,7 +2,7 @@
 
 Each struct names only the fields that a decision or a report needs; msgspec skips the rest while it decodes, so
 an object with fields nobody here thought of costs nothing and breaks nothing. Structs are frozen: an object
-from a watch is a value, shared by whoever holds it.
+from a watch is a value, shared by all who hold it.
 
 Parts that many pods have in common (resources, affinity, tolerations, node selector) stay `Raw` here. By their bytes
 `engine.state.podclass` knows pods that spell them the same way, and decodes them once for all of these.
@@ -98,7 +98,7 @@ class PodResourceClaim(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """The `Raw` fields are decoded by `engine.state.podclass`, once for all pods that spell them alike."""
+    """The `Raw` fields are decoded by `engine.state.podclass`, once for all pods with the same bytes."""
 
     scheduler_name: str = ""
     node_name: str | None = None

@@ -13,7 +13,7 @@ import pytest
 
 from agent_scheduler.bench.judging import Evidence, Tally, audit, breaches, devices_given_twice, reasons
 from agent_scheduler.bench.model import Batch, Case, Fate, Nodes, Spread, Template
-from agent_scheduler.bench.watching import Books, Observer, Track
+from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.transport import OutcomeUnknown, Transport
 from tests.embedded import PODS, embedded_cluster, until
 
@@ -79,20 +79,20 @@ def test_a_device_that_two_claims_hold_is_found() -> None:
 
 
 def test_books_say_where_room_was_not_enough_even_for_a_moment() -> None:
-    books = Books({"n": {"cpu": 1000, "pods": 5}})
-    books.take("p1", "n", {"cpu": 600, "pods": 1})
-    books.give_back("n", {"cpu": 600, "pods": 1})
-    books.take("p2", "n", {"cpu": 600, "pods": 1})
-    assert books.over == []
-    books.take("p3", "n", {"cpu": 600, "pods": 1})
-    books.give_back("n", {"cpu": 600, "pods": 1})
-    assert books.over == ["n: cpu was 200 over its allocatable when p3 was bound to it"]
+    free = FreeCapacity({"n": {"cpu": 1000, "pods": 5}})
+    free.take("p1", "n", {"cpu": 600, "pods": 1})
+    free.give_back("n", {"cpu": 600, "pods": 1})
+    free.take("p2", "n", {"cpu": 600, "pods": 1})
+    assert free.over == []
+    free.take("p3", "n", {"cpu": 600, "pods": 1})
+    free.give_back("n", {"cpu": 600, "pods": 1})
+    assert free.over == ["n: cpu was 200 over its allocatable when p3 was bound to it"]
 
 
 def test_a_pod_on_a_node_of_others_is_told() -> None:
-    books = Books({})
-    books.take("p", "elsewhere", {"pods": 1})
-    assert books.over == ["p was bound to elsewhere, which is none of the benchmark's nodes"]
+    free = FreeCapacity({})
+    free.take("p", "elsewhere", {"pods": 1})
+    assert free.over == ["p was bound to elsewhere, which is none of the benchmark's nodes"]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ async def test_the_audit_counts_no_domain_that_the_pods_selector_excludes() -> N
 async def test_the_observer_sees_binds_ends_and_a_node_that_is_over() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n", cpu="1")
-        track, books = Track(BATCH), Books({"n": {"cpu": 1000, "pods": 110}})
-        observer = Observer(cluster.transport, "default", [track], books)
+        track, free = Track(BATCH), FreeCapacity({"n": {"cpu": 1000, "pods": 110}})
+        observer = Observer(cluster.transport, "default", [track], free)
         told: list[tuple[str, int]] = []
         observer.on_bound = lambda name, _, number: told.append((name, number))
         running = asyncio.create_task(observer.run())
@@ -172,7 +172,7 @@ async def test_the_observer_sees_binds_ends_and_a_node_that_is_over() -> None:
                 await cluster.add_pod(track.name(number), cpu="600m")
             await cluster.bind(track.name(1), "n")
             await until(lambda: track.bound_count == 1)
-            assert books.over == []
+            assert free.over == []
             await cluster.ask(
                 "DELETE", f"/api/v1/namespaces/default/pods/{track.name(1)}?gracePeriodSeconds=0"
             )
@@ -185,7 +185,7 @@ async def test_the_observer_sees_binds_ends_and_a_node_that_is_over() -> None:
         assert told == [("b-000001", 1), ("b-000000", 0), ("b-000002", 2)]
         assert track.gone == 1
         assert [bool(moment) for moment in track.bound] == [True] * 3
-        assert books.over == ["n: cpu was 200 over its allocatable when b-000002 was bound to it"]
+        assert free.over == ["n: cpu was 200 over its allocatable when b-000002 was bound to it"]
         assert observer.rebound == []
 
 
@@ -218,9 +218,9 @@ class Cutting:
 async def test_a_watch_that_ends_is_taken_up_and_nothing_is_seen_twice_or_missed() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n", cpu="8")
-        track, books = Track(replace(BATCH, count=20)), Books({"n": {"cpu": 8000, "pods": 110}})
+        track, free = Track(replace(BATCH, count=20)), FreeCapacity({"n": {"cpu": 8000, "pods": 110}})
         cutting = Cutting(cluster.transport, ["cut", "expired", "ended", "expired", "cut"])
-        observer = Observer(cutting, "default", [track], books)  # type: ignore[arg-type]
+        observer = Observer(cutting, "default", [track], free)  # type: ignore[arg-type]
         told: list[int] = []
         observer.on_bound = lambda _name, _track, number: told.append(number)
         running = asyncio.create_task(observer.run())
@@ -238,7 +238,7 @@ async def test_a_watch_that_ends_is_taken_up_and_nothing_is_seen_twice_or_missed
         assert not cutting.ends
         assert observer.resumed >= 5
         assert told == list(range(20))
-        assert books.over == []
+        assert free.over == []
         assert observer.rebound == []
 
 

@@ -13,7 +13,7 @@ from agent_scheduler.bench.arrivals import ClosedLoop, Even, GivenLives
 from agent_scheduler.bench.bare import bare_rate
 from agent_scheduler.bench.load import Ends, Load
 from agent_scheduler.bench.model import Batch
-from agent_scheduler.bench.requests import insist
+from agent_scheduler.bench.requests import retry
 from agent_scheduler.bench.watching import Track
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
@@ -109,9 +109,9 @@ async def test_a_create_that_is_refused_at_once_ends_the_load(answer: Response) 
 
 
 async def test_a_deletion_that_finds_nothing_after_a_lost_answer_is_done() -> None:
-    await insist(Server([OutcomeUnknown("reset"), refusal(404, "NotFound")]), "DELETE", "/x")  # type: ignore[arg-type]
+    await retry(Server([OutcomeUnknown("reset"), refusal(404, "NotFound")]), "DELETE", "/x")  # type: ignore[arg-type]
     with pytest.raises(RequestFailed):
-        await insist(Server([refusal(404, "NotFound")]), "DELETE", "/x")  # type: ignore[arg-type]
+        await retry(Server([refusal(404, "NotFound")]), "DELETE", "/x")  # type: ignore[arg-type]
 
 
 async def test_pods_are_deleted_when_their_life_is_over_and_others_stay() -> None:

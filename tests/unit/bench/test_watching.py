@@ -14,7 +14,7 @@ from agent_scheduler.bench.manifests import encode, given_node, template_of
 from agent_scheduler.bench.model import Batch
 from agent_scheduler.bench.requests import create_all
 from agent_scheduler.bench.specs import NodeSpec, PodSpec
-from agent_scheduler.bench.watching import Books, Observer, Track
+from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
@@ -47,8 +47,8 @@ def load_of(embedded: EmbeddedCluster, *pods: PodSpec) -> tuple[Load, Track]:
 
 @asynccontextmanager
 async def observing(embedded: EmbeddedCluster, track: Track) -> AsyncIterator[Observer]:
-    books = Books({node.name: node.allocatable() for node in NODES})
-    observer = Observer(embedded.transport, "default", [track], books)
+    free = FreeCapacity({node.name: node.allocatable() for node in NODES})
+    observer = Observer(embedded.transport, "default", [track], free)
     task = asyncio.create_task(observer.run())
     try:
         await asyncio.wait_for(observer.ready.wait(), 10)
@@ -108,12 +108,12 @@ async def test_a_run_is_seen_from_create_to_end(embedded: EmbeddedCluster) -> No
         await until(lambda: seen.ended == 1 and seen.running == 1)
         assert track.bound_count == 2
         assert all(track.bound[number] > track.sent[number] for number in range(2))
-        assert seen.books.fill("cpu") == [0.0, 0.5]
+        assert seen.free.fill("cpu") == [0.0, 0.5]
         assert not seen.rebound
         assert not seen.kubelet_refusals
         await embedded.ask("DELETE", f"{PODS}/{track.name(1)}", {"gracePeriodSeconds": 0})
         await until(lambda: track.gone == 1)
-        assert seen.books.fill("cpu") == [0.0, 0.0]
+        assert seen.free.fill("cpu") == [0.0, 0.0]
         assert seen.running == 0
 
 

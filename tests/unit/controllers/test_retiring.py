@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent_scheduler.controllers.sharding.book import Shard
 from agent_scheduler.controllers.sharding.retiring import HOLDERLESS, SETTLED, Retirement
+from agent_scheduler.controllers.sharding.store import Shard
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.shards.holders import Holders

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.controllers.sharding import retiring, writes
-from agent_scheduler.controllers.sharding.book import OWNER, OWNER_LABEL
+from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.controllers import ControllersProcess
@@ -187,7 +187,7 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
         controller = process.sharding
         assert controller is not None
         # What it wrote itself is a reason, too, until the watch has told of it.
-        await until(lambda: not controller._wake.is_set() and len(controller._book.untold) == 0)
+        await until(lambda: not controller._wake.is_set() and len(controller._store.untold) == 0)
         before = rounds.begun
         await it.add_node("new")
         await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="Node") == 3)
@@ -316,7 +316,9 @@ async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_
         await it.add_nodes(2)
         await it.configure(limits(a=1, b=1))
         losing = Losing(it.cluster.transport, "b")
-        it.take(ControllersProcess(it.settings(), transport=losing))  # type: ignore[arg-type]
+        settings = it.settings()
+        settings = replace(settings, sharding=replace(settings.sharding, fence=5.0))
+        it.take(ControllersProcess(settings, transport=losing))  # type: ignore[arg-type]
         await until(lambda: it.metric("agent_scheduler_sharding_writes_total", result="failed"))
         await it.configure(limits(a=2))
         # As long as it may come, its node is nobody's.

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.controllers.sharding.book import OWNER_LABEL, Book, Shard, shard_of
 from agent_scheduler.controllers.sharding.handover import Step, next_step
+from agent_scheduler.controllers.sharding.store import OWNER_LABEL, Shard, ShardStore, shard_of
 from agent_scheduler.controllers.sharding.watching import read_shard
 from agent_scheduler.controllers.sharding.writes import Result, Writer
 from agent_scheduler.kube.retry import Sleep, Timing
@@ -43,9 +43,9 @@ class World:
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster
         self.faults = Faulty(cluster)
-        self.book = Book()
+        self.store = ShardStore()
         self.now = 0.0
-        self.writer = Writer(self.faults, self.book, fence=60.0, timing=self.timing(self.sleep))  # type: ignore[arg-type]
+        self.writer = Writer(self.faults, self.store, fence=60.0, timing=self.timing(self.sleep))  # type: ignore[arg-type]
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -72,16 +72,16 @@ async def it() -> AsyncIterator[World]:
 
 async def test_a_shard_is_made_changed_and_deleted_and_the_book_knows_at_once(it: World) -> None:
     assert (await it.writer.put("s", frozenset({"b", "a"}))).result is Result.CREATED
-    made = it.book.get("s")
+    made = it.store.get("s")
     assert made == await it.read("s")
     assert made is not None
     assert (made.ours, made.desired) == (True, {"a", "b"})
     assert (await it.writer.put("s", frozenset({"c"}))).result is Result.UPDATED
-    changed = it.book.get("s")
+    changed = it.store.get("s")
     assert changed == await it.read("s")
     assert changed is not None
     assert (await it.writer.delete(changed)).result is Result.DELETED
-    assert it.book.get("s") is None
+    assert it.store.get("s") is None
 
 
 async def test_names_are_written_in_their_order(it: World) -> None:
@@ -95,7 +95,7 @@ async def test_a_write_that_was_overtaken_is_refused_and_shows_what_is_there(it:
     await it.change("s", {"spec": {"nodesDesired": ["x"]}})
     written = await it.writer.put("s", frozenset({"b"}))
     assert written.result is Result.CONFLICT
-    assert it.book.get("s") == await it.read("s")
+    assert it.store.get("s") == await it.read("s")
     assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
     assert (await it.read("s")).desired == {"b"}
 
@@ -104,7 +104,7 @@ async def test_a_shard_that_somebody_else_made_first_is_seen_and_not_written(it:
     await it.cluster.ask("POST", NODE_SHARDS, shard_manifest("s", ["x"], ours=False))
     written = await it.writer.put("s", frozenset({"a"}))
     assert written.result is Result.CONFLICT
-    found = it.book.get("s")
+    found = it.store.get("s")
     assert found is not None
     assert (found.ours, found.desired) == (False, {"x"})
     assert (await it.read("s")).desired == {"x"}
@@ -121,11 +121,11 @@ async def test_a_shard_whose_label_was_taken_off_is_not_written(it: World) -> No
 
 async def test_a_shard_that_has_changed_is_not_deleted(it: World) -> None:
     await it.writer.put("s", frozenset())
-    seen = it.book.get("s")
+    seen = it.store.get("s")
     assert seen is not None
     await it.change("s", {"status": {"nodesInUse": ["n"]}}, status=True)
     assert (await it.writer.delete(seen)).result is Result.CONFLICT
-    now = it.book.get("s")
+    now = it.store.get("s")
     assert now == await it.read("s")
     assert now is not None
     assert now.used
@@ -136,11 +136,11 @@ async def test_a_shard_that_has_changed_is_not_deleted(it: World) -> None:
 
 async def test_a_deletion_without_an_answer_is_left_for_later(it: World) -> None:
     await it.writer.put("s", frozenset())
-    seen = it.book.get("s")
+    seen = it.store.get("s")
     assert seen is not None
     it.faults.lost["DELETE"] = False
     assert (await it.writer.delete(seen)).result is Result.FAILED
-    assert it.book.get("s") == seen
+    assert it.store.get("s") == seen
 
 
 async def test_a_shard_that_went_meanwhile_is_forgotten(it: World) -> None:
@@ -148,7 +148,7 @@ async def test_a_shard_that_went_meanwhile_is_forgotten(it: World) -> None:
     await it.cluster.ask("DELETE", f"{NODE_SHARDS}/s")
     written = await it.writer.put("s", frozenset({"b"}))
     assert written.result in (Result.CONFLICT, Result.FAILED)
-    assert it.book.get("s") is None
+    assert it.store.get("s") is None
     assert (await it.writer.put("s", frozenset({"b"}))).result is Result.CREATED
 
 
@@ -162,10 +162,10 @@ async def test_a_write_whose_answer_was_lost_is_looked_for_and_sent_again(
         it.now += seconds
         it.faults.lost.clear()
 
-    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["PATCH"] = carried_out
     assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
-    assert it.book.get("s") == await it.read("s")
+    assert it.store.get("s") == await it.read("s")
     assert (await it.read("s")).desired == {"b"}
 
 
@@ -177,10 +177,10 @@ async def test_what_others_changed_before_a_lost_answer_was_looked_for_is_learnt
         it.faults.lost.clear()
         await it.change("s", {"status": {"nodesInUse": ["a"]}}, status=True)
 
-    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["PATCH"] = True
     assert (await it.writer.put("s", frozenset({"b"}))).result is Result.UPDATED
-    found = it.book.get("s")
+    found = it.store.get("s")
     assert found == await it.read("s")
     assert found is not None
     assert found.used
@@ -194,11 +194,11 @@ async def test_a_shard_given_away_before_a_lost_answer_was_looked_for_is_not_wri
         it.faults.lost.clear()
         await it.change("s", {"metadata": {"labels": {OWNER_LABEL: None}}})
 
-    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["PATCH"] = True
     for _ in range(2):
         assert (await it.writer.put("s", frozenset({"b"}))).result is Result.CONFLICT
-    found = it.book.get("s")
+    found = it.store.get("s")
     assert found == await it.read("s")
     assert found is not None
     assert not found.ours
@@ -214,17 +214,17 @@ async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
     written = await it.writer.put("s", frozenset({"n"}))
     assert written.result is Result.FAILED
     assert written.problem == "it did not succeed within 30 s"
-    held = {shard.name: shard.desired for shard in it.book}
-    assert next_step({"other": frozenset({"n"})}, held, it.book.doubted(it.now)) == Step(
+    held = {shard.name: shard.desired for shard in it.store}
+    assert next_step({"other": frozenset({"n"})}, held, it.store.doubted(it.now)) == Step(
         "other", frozenset(), False
     )
     # Nor do they if what was asked for next got no answer, either.
     await it.writer.put("s", frozenset({"m"}))
-    assert it.book.doubted(it.now) == {"s": {"n", "m"}}
+    assert it.store.doubted(it.now) == {"s": {"n", "m"}}
     # It is known again once the shard has been written, or has been seen to be another.
     it.faults.lost.clear()
     assert (await it.writer.put("s", frozenset({"m"}))).result.is_done
-    assert it.book.doubted(it.now) == {}
+    assert it.store.doubted(it.now) == {}
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
@@ -237,9 +237,9 @@ async def test_nodes_of_a_write_that_got_no_answer_are_for_others_once_nothing_c
     it.faults.lost.update({method: False, "GET": False})
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
     it.now += 59.0
-    assert it.book.doubted(it.now) == {"s": {"n"}}
+    assert it.store.doubted(it.now) == {"s": {"n"}}
     it.now += 1.5
-    assert it.book.doubted(it.now) == {}
+    assert it.store.doubted(it.now) == {}
 
 
 async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_for_others(it: World) -> None:
@@ -250,13 +250,13 @@ async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_
         it.now += seconds
         if not taken:
             taken.append(await it.change("s", {"metadata": {"labels": {OWNER_LABEL: None}}}))
-            it.book.set(await it.read("s"))
+            it.store.set(await it.read("s"))
 
     taken: list[object] = []
-    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost.update({"PATCH": False, "GET": False})
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
-    assert it.book.doubted(it.now) == {}
+    assert it.store.doubted(it.now) == {}
 
 
 async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_the_next_request_is_refused(
@@ -267,13 +267,13 @@ async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_
         it.faults.lost.clear()
         it.faults.refused.add("POST")
 
-    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["POST"] = False
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.FAILED
-    assert it.book.doubted(it.now) == {"s": {"n"}}
+    assert it.store.doubted(it.now) == {"s": {"n"}}
     # Refused at once: nothing of it can come.
     assert (await it.writer.put("t", frozenset({"m"}))).result is Result.FAILED
-    assert it.book.doubted(it.now) == {"s": {"n"}}
+    assert it.store.doubted(it.now) == {"s": {"n"}}
 
 
 async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_out(it: World) -> None:
@@ -281,7 +281,7 @@ async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_
         it.now += seconds
         it.faults.lost.clear()
 
-    it.writer = Writer(it.faults, it.book, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
+    it.writer = Writer(it.faults, it.store, fence=60.0, timing=it.timing(sleep))  # type: ignore[arg-type]
     it.faults.lost["POST"] = False
     assert (await it.writer.put("s", frozenset({"n"}))).result is Result.CREATED
     assert (await it.writer.put("t", frozenset({"m"}))).result is Result.CREATED
@@ -293,16 +293,16 @@ async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_
 async def test_what_only_an_answer_has_told_of_is_looked_at_until_the_watch_tells_of_it(it: World) -> None:
     await it.writer.put("s", frozenset({"a"}))
     made = await it.read("s")
-    assert it.book.untold == [made]
-    it.book.set(made)
-    assert it.book.untold == []
+    assert it.store.untold == [made]
+    it.store.set(made)
+    assert it.store.untold == []
     # The watch tells of its end, and only then comes the answer to what was asked before.
     await it.cluster.ask("DELETE", f"{NODE_SHARDS}/s")
-    it.book.delete(made)
-    it.book.learn(made)
-    assert it.book.untold == [made]
+    it.store.delete(made)
+    it.store.learn(made)
+    assert it.store.untold == [made]
     await it.writer.look(made)
-    assert (it.book.get("s"), it.book.untold) == (None, [])
+    assert (it.store.get("s"), it.store.untold) == (None, [])
 
 
 async def test_without_the_kind_a_write_says_so(it: World) -> None:
@@ -322,18 +322,18 @@ async def test_a_shard_that_was_deleted_meanwhile_does_not_mean_that_there_is_no
 
 async def test_an_older_version_changes_nothing(it: World) -> None:
     await it.writer.put("s", frozenset({"a"}))
-    old = it.book.get("s")
+    old = it.store.get("s")
     assert old is not None
     await it.writer.put("s", frozenset({"b"}))
-    new = it.book.get("s")
-    assert not it.book.set(old)
-    assert it.book.get("s") == new
+    new = it.store.get("s")
+    assert not it.store.set(old)
+    assert it.store.get("s") == new
 
 
 async def test_a_new_status_is_no_news(it: World) -> None:
     await it.writer.put("s", frozenset({"a"}))
     await it.change("s", {"status": {"nodesInUse": ["a"]}}, status=True)
-    assert not it.book.set(await it.read("s"))
-    found = it.book.get("s")
+    assert not it.store.set(await it.read("s"))
+    found = it.store.get("s")
     assert found is not None
     assert found.used

@@ -17,7 +17,7 @@ from agent_scheduler.bench.measure import Usage
 from agent_scheduler.bench.model import Batch
 from agent_scheduler.bench.result import Figures, Latency
 from agent_scheduler.bench.specs import GPU_MILLI, NodeSpec, PodSpec, Workload
-from agent_scheduler.bench.watching import Books, Observer, Track
+from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.demo.outcome import Outcome, Sample, rate
 from agent_scheduler.demo.plots import all_plots
 from agent_scheduler.demo.report import render, write_report
@@ -25,7 +25,7 @@ from agent_scheduler.demo.view import Frame, LineView, fill_bins, final_table, l
 
 
 def observer(**refusals: int) -> Observer:
-    seen = Observer(None, "default", [], Books({}))  # type: ignore[arg-type]
+    seen = Observer(None, "default", [], FreeCapacity({}))  # type: ignore[arg-type]
     seen.kubelet_refusals.update(refusals)
     return seen
 

@@ -1,7 +1,7 @@
 """Keeps NodeShards as the plan of the cluster's nodes has them.
 
-    watches ─> planner, book, settings ─> [something changed ─> a moment later, or the period has passed]
-            ─> plan ─> writes, in an order that keeps every node in one shard at most ─> book
+    watches ─> planner, store, settings ─> [something changed ─> a moment later, or the period has passed]
+            ─> plan ─> writes, in an order that keeps every node in one shard at most ─> store
 
 While it leads, nobody else decides what its shards desire: what is written into them by hand is written over, and one
 that is deleted is made again. What is planned from is what was written last, so a plan that is carried out stays.
@@ -24,11 +24,11 @@ from agent_scheduler.objects.config_map import ConfigMap
 from agent_scheduler.objects.shard import NodeShard
 from agent_scheduler.shards.holders import Holders
 
-from .book import Book, shard_of
 from .configuration import Effective, ShardingSettings, without
 from .handover import next_step
 from .reports import Reports, shard_reference
 from .retiring import Retirement
+from .store import ShardStore, shard_of
 from .watching import Watches
 from .writes import Result, Writer
 
@@ -78,8 +78,8 @@ class ShardingController:
         self._timing = timing
         self.effective = Effective(settings.flags, namespace=settings.namespace, name=settings.config_map)
         self._planner = Planner(settings.flags.plan)
-        self._book = Book()
-        self._writer = Writer(transport, self._book, fence=settings.fence, timing=timing)
+        self._store = ShardStore()
+        self._writer = Writer(transport, self._store, fence=settings.fence, timing=timing)
         self._retirement = Retirement(
             Holders(
                 transport,
@@ -101,7 +101,7 @@ class ShardingController:
             times=settings.watch_times,
             timing=timing,
         )
-        #: Shards that the planner has not been told of as the book has them.
+        #: Shards that the planner has not been told of as the store has them.
         self._dirty: set[str] = set()
         #: What the planner takes to be in each shard of ours: what was found at the start, or written last.
         self._current: dict[str, frozenset[str]] = {}
@@ -110,10 +110,10 @@ class ShardingController:
         #: What the last plan said; None before the first.
         self.plan: Plan | None = None
 
-    # ---- the picture
+    # ---- watches
 
     async def watch(self) -> None:
-        """Keep the picture of the cluster until cancelled."""
+        """Watch the cluster until cancelled."""
         await self._watches.run()
 
     async def synced(self) -> None:
@@ -145,7 +145,7 @@ class ShardingController:
         news = set()
         for change in changes:
             shard = shard_of(change.object)
-            if self._book.delete(shard) if change.type is DELETED else self._book.set(shard):
+            if self._store.delete(shard) if change.type is DELETED else self._store.set(shard):
                 news.add(shard.name)
         self._dirty |= news
         # Nobody's status is a reason to plan; the kind's coming is, though there are none yet.
@@ -175,7 +175,7 @@ class ShardingController:
         try:
             if self.effective.problem:
                 self.reports.still_refused(self.effective)
-            self._dirty.update(shard.name for shard in self._book)
+            self._dirty.update(shard.name for shard in self._store)
             while not self._stopping.is_set():
                 self._wake.clear()
                 pause = await self._round()
@@ -191,7 +191,7 @@ class ShardingController:
             if left <= 0:
                 return
             try:
-                async with asyncio.timeout(min(left, self._settings.retry) if self._book.untold else left):
+                async with asyncio.timeout(min(left, self._settings.retry) if self._store.untold else left):
                     await self._wake.wait()
             except TimeoutError:
                 if await self._is_other_than_told():
@@ -202,9 +202,9 @@ class ShardingController:
     async def _is_other_than_told(self) -> bool:
         """Look at shards of which the watch may never tell. Whether there is something else by now."""
         news = set()
-        for shard in self._book.untold:
+        for shard in self._store.untold:
             await self._writer.look(shard)
-            if self._book.get(shard.name) != shard:
+            if self._store.get(shard.name) != shard:
                 news.add(shard.name)
         self._dirty |= news
         return bool(news)
@@ -240,16 +240,16 @@ class ShardingController:
         found = {
             shard.name: shard_reference(shard.name, shard.uid)
             for name in plan.names
-            if (shard := self._book.get(name)) is not None and not shard.ours
+            if (shard := self._store.get(name)) is not None and not shard.ours
         }
         self.reports.foreign(found)
         return frozenset(found)
 
     def _tell_planner(self, configured: tuple[str, ...]) -> None:
-        """What the book has come to know since the last time."""
+        """What the store has come to know since the last time."""
         dirty, self._dirty = self._dirty, set()
         for name in sorted(dirty):
-            shard = self._book.get(name)
+            shard = self._store.get(name)
             self._planner.set_foreign(name, shard.desired if shard is not None and not shard.ours else ())
             if shard is not None and shard.ours:
                 # Later it is what we wrote that counts, not what somebody else has made of it.
@@ -270,10 +270,10 @@ class ShardingController:
     async def _write(self, names: tuple[str, ...], plan: Plan | None) -> bool:
         """Whether all is as it should be. Shards of ours that are not among `names` are emptied."""
         wanted: dict[str, frozenset[str]] = {}
-        leaving = [shard.name for shard in self._book if shard.ours and shard.name not in names]
+        leaving = [shard.name for shard in self._store if shard.ours and shard.name not in names]
         # One that may still be made is made empty: until it is there, or cannot come, nobody gets its nodes.
-        doubted = self._book.doubted(self._timing.clock())
-        leaving += [name for name in doubted if self._book.get(name) is None and name not in names]
+        doubted = self._store.doubted(self._timing.clock())
+        leaving += [name for name in doubted if self._store.get(name) is None and name not in names]
         for name in (*leaving, *names):
             nodes = _NOTHING
             if plan is not None and name in names:
@@ -282,17 +282,17 @@ class ShardingController:
                     if name in plan.changed
                     else self._current.get(name, _NOTHING)
                 )
-            shard = self._book.get(name)
+            shard = self._store.get(name)
             if shard is None or (shard.desired is not nodes and shard.desired != nodes):
                 wanted[name] = nodes
         is_done = True
         while wanted and not self._stopping.is_set():
-            held = {shard.name: shard.desired for shard in self._book}
-            step = next_step(wanted, held, self._book.doubted(self._timing.clock()))
+            held = {shard.name: shard.desired for shard in self._store}
+            step = next_step(wanted, held, self._store.doubted(self._timing.clock()))
             if step is None:
                 # Who has what they should get could not be written, or belongs to somebody else.
                 return False
-            before = self._book.get(step.shard)
+            before = self._store.get(step.shard)
             written = await self._writer.put(step.shard, step.nodes)
             had = before.desired if before is not None else _NOTHING
             self.reports.written(
@@ -311,7 +311,7 @@ class ShardingController:
             if written.is_absent:
                 self.reports.kind_missing()
                 return False
-            if written.result is Result.CONFLICT and self._book.get(step.shard) is not before:
+            if written.result is Result.CONFLICT and self._store.get(step.shard) is not before:
                 # Decided anew at once, on what is there now. If that cannot be read, there is nothing to decide on.
                 self._dirty.add(step.shard)
                 self._wake.set()
@@ -319,7 +319,7 @@ class ShardingController:
 
     async def _retire(self, configured: frozenset[str]) -> bool:
         """Delete shards of ours that the configuration no longer has, when they may go. Whether any is left."""
-        going = [shard for shard in self._book if shard.ours and shard.name not in configured]
+        going = [shard for shard in self._store if shard.ours and shard.name not in configured]
         self._retirement.only(going)
         left = False
         for shard in going:

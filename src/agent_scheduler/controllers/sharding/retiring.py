@@ -21,7 +21,7 @@ from agent_scheduler.engine.shards.claims import Liveness
 from agent_scheduler.kube.retry import Clock
 from agent_scheduler.shards.holders import Holders
 
-from .book import Shard
+from .store import Shard
 
 SETTLED = 5.0
 HOLDERLESS = 300.0

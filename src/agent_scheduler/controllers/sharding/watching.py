@@ -29,7 +29,7 @@ from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
-#: Pods that take room of a node. Those of the kubelet itself (static pods' mirrors) are among them.
+#: Pods that take capacity of a node. Those of the kubelet itself (static pods' mirrors) are among them.
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 
 read_shard = msgspec.json.Decoder(NodeShard).decode

@@ -1,8 +1,8 @@
 """Writes of one NodeShard each: made, changed in what it desires, or deleted.
 
 Only the spec is written; the status is the scheduler's. Each write names the object by UID and resourceVersion, so one
-that was overtaken by anybody's is refused, and is decided anew on what is there then. What is learnt goes into the book
-at once: the watch may tell of it later.
+that was overtaken by anybody's is refused, and is decided anew on what is there then. What is learnt goes into the
+store at once: the watch may tell of it later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard
 
-from .book import OWNER, OWNER_LABEL, Book, Shard, shard_of
+from .store import OWNER, OWNER_LABEL, Shard, ShardStore, shard_of
 
 #: Bytes that the names of one shard may take. etcd refuses objects beyond 1.5 MiB by default, and the status names the
 #: same nodes a second time.
@@ -66,10 +66,10 @@ class Written(NamedTuple):
 class Writer:
     """Makes the requests. Nothing raises for what network or server do."""
 
-    def __init__(self, transport: Transport, book: Book, *, fence: float, timing: Timing) -> None:
+    def __init__(self, transport: Transport, store: ShardStore, *, fence: float, timing: Timing) -> None:
         """`fence`: seconds for which a request may be carried out that got no answer."""
         self._transport = transport
-        self._book = book
+        self._store = store
         self._fence = fence
         self._timing = timing
         #: Shard -> when the last request to make it was given up that had got no answer.
@@ -81,7 +81,7 @@ class Writer:
         problem = too_large(ordered)
         if problem:
             return Written(Result.TOO_LARGE, problem)
-        known = self._book.get(name)
+        known = self._store.get(name)
         if known is None:
             return await self._create(name, ordered, nodes)
         if not known.ours:
@@ -101,7 +101,7 @@ class Writer:
         send = deletion(_path(shard.name), shard.uid, resourceVersion=shard.resource_version)
         failure = (await send_once(self._transport, send)).failure
         if failure is None or failure.kind is FailureClass.NOT_FOUND:
-            self._book.delete(shard)
+            self._store.delete(shard)
             return Written(Result.DELETED)
         if failure.kind is FailureClass.CONFLICT:
             await self.look(shard)
@@ -129,7 +129,7 @@ class Writer:
         if made.failure is None:
             return Written(Result.CREATED)
         if made.is_open and not made.found:
-            self._book.doubt(name, "", nodes, until=self._timing.clock() + self._fence)
+            self._store.doubt(name, "", nodes, until=self._timing.clock() + self._fence)
         return self._failed(made.failure)
 
     async def _update(self, shard: Shard, ordered: list[str], nodes: frozenset[str]) -> Written:
@@ -141,22 +141,22 @@ class Writer:
             self._transport, _path(shard.name), _encode(body), wanted=self._patience(), timing=self._timing
         )
         if patched.failure is None and not patched.found:
-            self._book.learn(
+            self._store.learn(
                 msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
             )
             return Written(Result.UPDATED)
         if patched.failure is None:
             self._learn(patched.found)
-            known = self._book.get(shard.name)
+            known = self._store.get(shard.name)
             if known is None or not known.ours:
                 return Written(Result.CONFLICT, "it has come to belong to somebody else")
             return Written(Result.UPDATED)
         if patched.is_open:
             ends = self._timing.clock() + self._fence
-            self._book.doubt(shard.name, shard.resource_version, nodes, until=ends)
+            self._store.doubt(shard.name, shard.resource_version, nodes, until=ends)
         if patched.failure.kind in _CHANGED:
             await self.look(shard)
-            if self._book.get(shard.name) is None:
+            if self._store.get(shard.name) is None:
                 # Whether the kind has gone with it is learnt when it is made again.
                 return Written(Result.CONFLICT, "it was deleted meanwhile")
         return self._failed(patched.failure)
@@ -168,7 +168,7 @@ class Writer:
         if found is not None:
             self._learn(found.body)
         elif failure is not None and failure.kind is FailureClass.NOT_FOUND:
-            self._book.delete(shard)
+            self._store.delete(shard)
 
     def _learn(self, found: bytes | dict[str, Any]) -> None:
         try:
@@ -176,7 +176,7 @@ class Writer:
         except msgspec.MsgspecError:
             # The watch reports what it cannot read, too.
             return
-        self._book.learn(shard_of(shard))
+        self._store.learn(shard_of(shard))
 
     def _failed(self, failure: Failure) -> Written:
         if failure.kind is FailureClass.CONFLICT:

@@ -1,7 +1,7 @@
 """What a plan of shards is made by: the shards in their order, their policies, and what holds for all of them.
 
 The structs are the schema as well: `config.sharding` checks a file against their types. What a type cannot say stands
-in `__post_init__`, which raises `SettingsError` with the place. Whoever holds such a struct holds settings that can be
+in `__post_init__`, which raises `SettingsError` with the place. Who has such a struct has settings that can be
 used. Policies and their arguments are Volcano's by name and meaning; what is added to them says so.
 """
 

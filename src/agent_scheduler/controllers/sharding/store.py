@@ -53,7 +53,7 @@ class _Doubt(NamedTuple):
     until: float
 
 
-class Book:
+class ShardStore:
     """Owner of what is known of NodeShards. It is told by the watch and by the answers to our writes, in any order.
 
     Invariants: no version takes the place of a newer one; what may still be written is known as long as it may. Times
