@@ -116,3 +116,17 @@ def test_words_that_nobody_was_refused_with_lately_are_not_kept(world: World) ->
         world.history.leaves(f"p{number}", gone=True)
     assert len(world.history) == 0
     assert sum(each() is not None for each in said) < 1_100
+
+
+def test_a_pod_whose_nodes_went_to_others_has_an_attempt_that_says_so(world: World) -> None:
+    world.history.outraced("a", started=world.now - 2)
+    assert world.told("a") == [("conflict", "other pods took the nodes that it was to go to")]
+    assert world.history.of("a")[0].seconds == 2
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_pod_that_never_failed_leaves_without_a_trace(world: World, gone: bool) -> None:
+    world.history.leaves("a", gone=gone)
+    world.now += LINGERS + 1
+    world.history.expire()
+    assert world.history.of("a") == () and len(world.history) == 0

@@ -34,6 +34,8 @@ def named(name: str = "p", kind: str = "pods", uid: str = "") -> dict[str, Any]:
     return {"reason": "NotFound", "details": {"name": name, "kind": kind, "uid": uid}}
 
 
+#: As kube-apiserver answers a bind, to the byte.
+BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 #: Bodies of answers of something on the way, whatever their status.
 FOREIGN: dict[str, tuple[bytes, dict[str, str]]] = {
     "page": (b"<html><h1>Sign in</h1></html>", HTML),
@@ -56,8 +58,12 @@ DONE: dict[str, tuple[bytes, set[Verb]]] = {
     "object without a UID": (thing(uid=""), {Verb.GET, Verb.CREATE, Verb.UPDATE, Verb.PATCH, Verb.DELETE}),
     "object of another name": (thing("q"), set()),
     "object without a name": (thing(""), set()),
+    "object without a kind": (thing(kind=""), set()),
+    "object without a version": (thing(apiVersion=""), set()),
+    "object without metadata": (thing(metadata=None), set()),
     "object of another UID": (thing(uid="v"), {Verb.GET}),
     "success": (said("Success"), {Verb.BIND, Verb.DELETE}),
+    "success as a bind has it": (BOUND, {Verb.BIND, Verb.DELETE}),
     "success for it": (said("Success", details={"name": "p", "uid": "u"}), {Verb.BIND, Verb.DELETE}),
     "success for another": (said("Success", details={"name": "q"}), set()),
     "failure": (said(), set()),
@@ -93,6 +99,11 @@ def test_a_success_is_what_the_api_server_says_of_this_object(verb: Verb) -> Non
             assert (found is None) is (verb in verbs), (status, form)
             if found is not None:
                 assert found.kind is FailureClass.UNKNOWN and found.source is Source.MIDDLEBOX
+
+
+def test_an_object_that_was_asked_for_by_its_name_may_have_any_uid() -> None:
+    for verb in (Verb.GET, Verb.PATCH, Verb.DELETE):
+        assert read(answer(200, thing(uid="v")), Asked(verb, "pods", "p")) is None
 
 
 _KINDS = {

@@ -83,6 +83,25 @@ async def test_a_connection_that_was_opened_while_certificates_were_replaced_has
         assert server.connections == 2
 
 
+async def test_an_idle_connection_is_given_up_when_certificates_were_replaced_and_only_then() -> None:
+    """There is room for one, so what is given up has to leave its place."""
+
+    async def dial(address: Address, protocol: asyncio.Protocol) -> None:
+        await Dialer()(replace(address, tls=None), protocol)
+
+    async with (
+        saying([[OK]] * 9) as server,
+        client(server.url, dial=dial, pool_size=1) as transport,
+    ):
+        assert await get(transport) == b"ok"
+        tls = ssl.create_default_context()
+        for _ in range(2):
+            transport._pool.use(tls)
+            for _ in range(2):
+                assert await asyncio.wait_for(get(transport), 10) == b"ok"
+        assert server.connections == 2
+
+
 async def test_an_idle_connection_is_closed_after_its_time() -> None:
     async with saying([[OK]] * 9) as server, client(server.url, keepalive=0.05) as transport:
         await get(transport)
@@ -93,7 +112,7 @@ async def test_an_idle_connection_is_closed_after_its_time() -> None:
 
 
 async def test_a_connection_that_was_idle_for_too_long_is_not_used_even_if_its_timer_is_late() -> None:
-    async with saying([[OK]] * 9) as server, client(server.url, keepalive=0.05) as transport:
+    async with saying([[OK]] * 9) as server, client(server.url, keepalive=0.05, pool_size=1) as transport:
         await get(transport)
         # The loop stands still, as it does when the process is suspended: its timers have not run.
         time.sleep(0.1)  # noqa: ASYNC251
