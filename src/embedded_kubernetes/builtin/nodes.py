@@ -22,22 +22,6 @@ def _default(node: Object) -> None:
     status = node.setdefault("status", {})
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
-    # A decoder of Go structs writes these whole.
-    info = status.setdefault("nodeInfo", {})
-    for field in (
-        "machineID",
-        "systemUUID",
-        "bootID",
-        "kernelVersion",
-        "osImage",
-        "containerRuntimeVersion",
-        "kubeletVersion",
-        "kubeProxyVersion",
-        "operatingSystem",
-        "architecture",
-    ):
-        info.setdefault(field, "")
-    status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {}).setdefault("Port", 0)
 
 
 def _check_spec(node: Object) -> list[Cause]:

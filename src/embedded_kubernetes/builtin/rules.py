@@ -276,4 +276,6 @@ _RULES: dict[str, Callable[..., list[Cause]]] = {
     "qualified": _named(names.qualified),
     "qualified in any case": _named(lambda text: names.qualified(text.lower())),
     "ip": _named(names.ip),
+    "label 1035": _named(names.label_1035),
+    "label 1035 in any case": _named(lambda text: names.label_1035(text.lower())),
 }
