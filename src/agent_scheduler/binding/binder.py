@@ -303,11 +303,11 @@ class Binder:
 
     def _is_held(self, result: ScheduleResult, candidate: Candidate, nominations: Nominations) -> bool:
         ledger = self._cluster.ledger
-        rivals = nominations.on(candidate.node_name, result.pod)
-        if not rivals or ledger.rows.get(candidate.node_name) != candidate.row:
+        nominated = nominations.on(candidate.node_name, result.pod)
+        if not nominated or ledger.rows.get(candidate.node_name) != candidate.row:
             return False
         return not nominations.leave_room(
-            result.pod, result.cls, result.filters, ledger.columns, candidate.row, rivals
+            result.pod, result.cls, result.filters, ledger.columns, candidate.row, nominated
         )
 
     # ---- binding

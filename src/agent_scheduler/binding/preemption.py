@@ -29,7 +29,7 @@ from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
 from agent_scheduler.engine.preemption.budgets import Budgets
 from agent_scheduler.engine.preemption.candidates import Candidate
 from agent_scheduler.engine.preemption.message import NO_CLAIMS, with_preemption
-from agent_scheduler.engine.preemption.nominated import Nominations, Rivals
+from agent_scheduler.engine.preemption.nominated import NominatedPods, Nominations
 from agent_scheduler.engine.preemption.select import TERMINATING, Selection
 from agent_scheduler.engine.queueing.views import Place
 from agent_scheduler.engine.state.podclaims import Demand
@@ -165,7 +165,7 @@ class Preemption:
     # ---- in a worker's cycle
 
     def attempt(
-        self, pod: PodInfo, view: ClassView, against: Mapping[int, Rivals], *, claims: str = NO_CLAIMS
+        self, pod: PodInfo, view: ClassView, against: Mapping[int, NominatedPods], *, claims: str = NO_CLAIMS
     ) -> Attempt:
         """What to tell and do of a pod that every node refused. Changes nothing of the cluster; see `start`."""
         refused = self.nominations.refused(pod, view, self._columns, against)

@@ -137,7 +137,7 @@ class FastPath:
         await self._picture.synced()
         # The first time all nodes are copied and compared: in a large cluster that would be a stall for the first pod.
         self.snapshot.refresh()
-        _ = self.snapshot.alike
+        _ = self.snapshot.capacity_classes
 
     async def renew(self) -> None:
         """Take the picture anew, but for what `behind` names then. Needs `watch`. Raises NotListed: see `Picture`."""

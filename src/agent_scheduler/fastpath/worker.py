@@ -29,7 +29,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.preemption.message import NO_CLAIMS
-from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Rivals
+from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 
@@ -186,7 +186,7 @@ class Worker:
         cls = self._snapshot.handle.class_of(pod)
         preemption = self._preemption
         nominated = self._cluster.queue.nominator.nominated
-        against = NO_RIVALS
+        against = NO_NOMINATED
         if preemption is not None and nominated:
             against = preemption.nominations.against(pod)
         node_name = nominated.get(pod.uid, "")
@@ -227,7 +227,7 @@ class Worker:
         preemption: Preemption,
         pod: PodInfo,
         last: ClassView,
-        against: Mapping[int, Rivals],
+        against: Mapping[int, NominatedPods],
         claims: str,
     ) -> Attempt:
         """Others are evicted where the pod would rather go; `last` is the view of all nodes that it may go to."""

@@ -219,14 +219,14 @@ async def test_explaining_leaves_the_workers_views_as_they_are() -> None:
         await at(running, "large", "unschedulable")
         fast_path = running.fast_path
         views = _views(fast_path)
-        before = [(view, view._position, view._ranking.scores.copy()) for view in views]
+        before = [(view, view._rows.position, view._rows.ranking.scores.copy()) for view in views]
         assert before
         for _ in range(3):
             told(running, "large")
         assert _views(fast_path) == views
         for view, position, ranked in before:
-            assert view._position == position
-            assert np.array_equal(view._ranking.scores, ranked)
+            assert view._rows.position == position
+            assert np.array_equal(view._rows.ranking.scores, ranked)
         # They go on from the rows that explaining has refreshed in the snapshot.
         await cluster.add_node("room", cpu="4")
         assert (await at(running, "large", "bound"))["node"] == "room"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.decide.alike import Alike
+from agent_scheduler.engine.decide.capacity_classes import CapacityClasses
 from agent_scheduler.engine.decide.conflicts import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.framework.points import PluginSet
@@ -37,13 +37,13 @@ async def test_a_pod_is_bound_and_people_are_told() -> None:
 
 async def test_the_first_pod_does_not_pay_for_a_look_at_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    look_at_all = Alike._look_at_all
+    look_at_all = CapacityClasses._look_at_all
 
-    def look(self: Alike, columns: Columns) -> None:
+    def look(self: CapacityClasses, columns: Columns) -> None:
         looks.append(columns.size)
         look_at_all(self, columns)
 
-    monkeypatch.setattr(Alike, "_look_at_all", look)
+    monkeypatch.setattr(CapacityClasses, "_look_at_all", look)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1")
         async with scheduling(cluster.transport):

@@ -13,8 +13,8 @@ from ..state.columns import Columns
 from ..state.podclass import PodClass
 from .classview import ClassView
 from .heads import REFUSED, best_of
-from .outline import Outlines
 from .refusals import Refusal
+from .shared_prefilter import SharedPreFilters
 from .snapshot import Snapshot
 
 #: Classes whose views a worker keeps, and rows that all of them may have together (about 50 bytes each). The least
@@ -46,7 +46,7 @@ class ClassViews:
     def __init__(self, profile: Profile, snapshot: Snapshot) -> None:
         self.profile = profile
         self._snapshot = snapshot
-        self._outlines = Outlines(profile)
+        self._shared = SharedPreFilters(profile)
         self._views: OrderedDict[PodClass, ClassView] = OrderedDict()
 
     def __contains__(self, pod: PodClass) -> bool:
@@ -56,8 +56,8 @@ class ClassViews:
     def of(self, pod: PodClass) -> ClassView:
         """The view of `pod`'s class, up to date with the snapshot."""
         view = self._views.get(pod)
-        if view is None or view.is_outdated:
-            view = self._views[pod] = ClassView(self.profile, pod, self._snapshot, self._outlines)
+        if view is None or (view.reads and view.is_outdated):
+            view = self._views[pod] = ClassView(self.profile, pod, self._snapshot, self._shared)
             if len(self._views) > self._most():
                 self._views.popitem(last=False)
         else:

@@ -1,7 +1,7 @@
-"""What filters and scores say of rows where they read the nodes alone, kept once for all classes to which they say it.
+"""What filters and scores that read the nodes alone say of each row, shared by classes.
 
-Pods of many classes differ in what they ask for and not in where they may go. Two classes share their answers where the
-compiled states of these plugins are equal; answers are pure in state, columns and rows (`framework`).
+Two classes share their answers if the compiled states of these plugins are equal: answers are pure in state, columns
+and rows (`framework.plugin`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NodeAnswers:
         "_shape",
         "_specs_matter",
         "base",
-        "cells",
+        "base_view",
         "generation",
         "matters",
         "position",
@@ -53,9 +53,9 @@ class NodeAnswers:
         #: Rises whenever all rows were asked about anew.
         self.generation = 0
         #: [row] weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses, or where there
-        #: is no node. The same memory as `cells`, which are read one by one.
+        #: is no node. The same memory as `base_view`, which is read one by one.
         self.base: Ints = np.zeros(0, dtype=np.int64)
-        self.cells = self.base.data
+        self.base_view = self.base.data
         #: Whether a score that is normalised tells nodes apart.
         self.varies = False
         #: Whether any of the rows in use is refused, or its sum is not 0.
@@ -72,7 +72,7 @@ class NodeAnswers:
         return key
 
     def with_own(self, scores: Iterable[Part]) -> tuple[Part | CompiledScore, ...]:
-        """`scores`, with those in the place of their likes whose raw scores are kept here."""
+        """`scores`, each replaced by that of the same plugin whose raw scores are kept here."""
         own = {id(each.plugin): each for each in self.scores}
         return tuple(own.get(id(each.plugin), each) for each in scores)
 
@@ -86,7 +86,7 @@ class NodeAnswers:
             self._shape = snapshot.shape
             self.generation += 1
             self.base = np.full(columns.capacity, REFUSED, dtype=np.int64)
-            self.cells = self.base.data
+            self.base_view = self.base.data
             for score in self.scores:
                 score.forget(columns.capacity)
             self._ask(columns, columns.all_rows())

@@ -1,8 +1,8 @@
-"""Which rows have the best scores, without looking at all of them for each pod.
+"""The kept scores of all rows, and the first rows of their order.
 
 The order is by falling score, and among equals by distance from an offset, upwards and wrapping around. For each offset
-that is asked for, the rows at the head of this order are kept sorted: a score that changes moves one row, and all rows
-are looked at only when a head has run out. So a choice costs the same on any number of nodes.
+the first rows are kept sorted (`heads`): a changed score moves one row, and all rows are read only when a head has run
+out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ..state.columns import Ints, Rows
-from .cells import Cells
+from .facet_classes import FacetClasses
 from .heads import HEADS_KEPT, REFUSED, Head, best_of
 
 #: Rows that a head begins with: so many, and one more for each so many rows there are.
@@ -27,20 +27,20 @@ _ONE_BY_ONE: Final = 64
 class Ranking:
     """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
 
-    __slots__ = ("_admitted", "_cells", "_has_been_asked", "_heads", "_size", "cells", "scores")
+    __slots__ = ("_admitted", "_has_been_asked", "_heads", "_scores_view", "_size", "classes", "scores")
 
     def __init__(self, capacity: int, size: int = 0) -> None:
         #: [row] its score. To be read.
         self.scores: Ints = np.full(capacity, REFUSED, dtype=np.int64)
-        #: The same memory: to read or write one number costs a quarter of what an array takes for it.
-        self._cells = self.scores.data
+        #: The same memory: reading or writing one number through it takes a quarter of the time.
+        self._scores_view = self.scores.data
         self._size = size
         self._heads: dict[int, Head] = {}
         self._has_been_asked = False
         #: The rows that are not refused; None where they have to be found again.
         self._admitted: Rows | None = None
-        #: Whoever has put the rows into cells leaves these here, to be kept in step for as long as heads are.
-        self.cells: Cells | None = None
+        #: Told of each score that changes, and dropped when all do. Set by `selection.ByFacets`.
+        self.classes: FacetClasses | None = None
 
     def resize(self, size: int) -> None:
         """From now on so many rows are in use."""
@@ -49,19 +49,19 @@ class Ranking:
             self._start_over()
 
     def set(self, row: int, score: int) -> None:
-        old = self._cells[row]
+        old = self._scores_view[row]
         if score != old:
-            self._cells[row] = score
+            self._scores_view[row] = score
             if old == REFUSED or score == REFUSED:
                 self._admitted = None
             for head in self._heads.values():
                 head.move(row, old, score)
-            if self.cells is not None:
-                self.cells.change(row, old, score)
+            if self.classes is not None:
+                self.classes.change(row, old, score)
 
     def set_rows(self, rows: Rows, scores: Ints) -> None:
         """Each row at most once."""
-        if self._heads or self.cells is not None:
+        if self._heads or self.classes is not None:
             changed = np.flatnonzero(self.scores[rows] != scores)
             if changed.shape[0] <= _ONE_BY_ONE:
                 for row, score in zip(rows[changed].tolist(), scores[changed].tolist(), strict=True):
@@ -79,7 +79,7 @@ class Ranking:
         self._heads.clear()
         self._has_been_asked = False
         self._admitted = None
-        self.cells = None
+        self.classes = None
 
     def admitted(self) -> Rows:
         """The rows that are not refused, upwards. To be read."""
@@ -94,7 +94,7 @@ class Ranking:
         head = self._heads.get(offset)
         if head is None:
             if not self._has_been_asked:
-                # Perhaps nobody asks again: many classes have one pod.
+                # Many classes have one pod, which no head would serve twice.
                 self._has_been_asked = True
                 return best_of(self.scores[: self._size], count, offset)
             if len(self._heads) >= HEADS_KEPT:

@@ -10,7 +10,7 @@ from ..framework.handle import Handle
 from ..state.columns import Columns
 from ..state.ledger import Ledger
 from ..state.rowlog import RowLog
-from .alike import Alike
+from .capacity_classes import CapacityClasses
 
 
 class Snapshot:
@@ -30,7 +30,7 @@ class Snapshot:
         self.respecified = RowLog()
         #: Names how often resources or rows have grown, which makes every view rebuild.
         self.shape = (0, 0)
-        self._alike = Alike()
+        self._capacity_classes = CapacityClasses()
         self.refresh()
 
     def refresh(self) -> bool:
@@ -53,10 +53,10 @@ class Snapshot:
         return True
 
     @property
-    def alike(self) -> Alike:
-        """The kinds of rows, up to date."""
-        self._alike.refresh(self.columns, self.touched)
-        return self._alike
+    def capacity_classes(self) -> CapacityClasses:
+        """Up to date with the snapshot."""
+        self._capacity_classes.refresh(self.columns, self.touched)
+        return self._capacity_classes
 
     def take_new_counts(self) -> None:
         """Copy the columns of what has been counted only since the last refresh, and drop those of what is no more."""

@@ -21,8 +21,8 @@ from ..state.podterms import ExistingTerm, PodMatch
 from ..state.volumeusage import VolumeUse
 from ..volumes.catalogue import Catalogue
 
-#: Labels of pods for which it is kept what speaks of them.
-_FACES_KEPT: Final = 1024
+#: Labels of pods for which matching terms are kept.
+_MATCHING_KEPT: Final = 1024
 
 
 class Source(Protocol):
@@ -68,9 +68,9 @@ class Handle:
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
             WeakValueDictionary()
         )
-        #: Namespace and labels -> the terms that speak of such pods, as things were at these versions.
-        self._faces: dict[Hashable, tuple[ExistingTerm, ...]] = {}
-        self._faces_at: tuple[int, int] | None = None
+        #: Namespace and labels of a pod -> matching terms of existing pods, at these versions.
+        self._matching: dict[Hashable, tuple[ExistingTerm, ...]] = {}
+        self._matching_at: tuple[int, int] | None = None
 
     @property
     def interns(self) -> Interns:
@@ -130,26 +130,26 @@ class Handle:
         if plain and not (terms or beside) and pod.scheduler_name not in self._owners.schedulers:
             # Most pods of most clusters.
             return pod.cls
-        faces = self._facing(pod.namespace, pod.labels) if terms else ()
+        matching = self._matching_terms(pod.namespace, pod.labels) if terms else ()
         said = [term for other in beside for term in other.cls.existing if term not in terms]
         if said:
             new = dict.fromkeys(
                 term for term in said if term.term.match.matches(pod.namespace, pod.labels, self._namespaces)
             )
-            faces = (*faces, *new)
+            matching = (*matching, *new)
         siblings = self._owners.siblings(pod)
         claims = None if plain else demand_of(pod, self._devices)
-        return pod.cls.facing(faces, siblings, claims) if faces or siblings or claims else pod.cls
+        return pod.cls.in_context(matching, siblings, claims) if matching or siblings or claims else pod.cls
 
-    def _facing(self, namespace: str, labels: Labels) -> tuple[ExistingTerm, ...]:
-        """`TermIndex.facing`; the same object for as long as it is the same."""
-        terms, namespaces, faces = self._ledger.terms, self._namespaces, self._faces
+    def _matching_terms(self, namespace: str, labels: Labels) -> tuple[ExistingTerm, ...]:
+        """`TermIndex.matching`, kept until terms or namespaces change."""
+        terms, namespaces, kept = self._ledger.terms, self._namespaces, self._matching
         versions = (terms.version, namespaces.version)
-        if versions != self._faces_at or len(faces) >= _FACES_KEPT:
-            faces.clear()
-            self._faces_at = versions
+        if versions != self._matching_at or len(kept) >= _MATCHING_KEPT:
+            kept.clear()
+            self._matching_at = versions
         key = (namespace, *labels.items())
-        found = faces.get(key)
+        found = kept.get(key)
         if found is None:
-            found = faces[key] = terms.facing(namespace, labels, namespaces)
+            found = kept[key] = terms.matching(namespace, labels, namespaces)
         return found

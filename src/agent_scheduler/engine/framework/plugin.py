@@ -144,7 +144,7 @@ class Score(Protocol):
 
 
 @runtime_checkable
-class Facetted(Protocol):
+class Faceted(Protocol):
     """A filter or score that depends on the cluster, and can say of which rows it says the same (`cells`)."""
 
     def facets(self, state: Any, nodes: Columns) -> tuple[Ints, ...]:
@@ -153,8 +153,8 @@ class Facetted(Protocol):
 
 
 @runtime_checkable
-class FacettedScore(Facetted, Protocol):
-    def score_cells(self, state: Any, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
+class FacetedScore(Faceted, Protocol):
+    def score_classes(self, state: Any, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
         """`score` of each of `rows`, if it were asked about all that share their facets; `sizes` says how many do."""
 
 

@@ -43,7 +43,7 @@ class Required:
         self.anti_affinity: tuple[tuple[str, PodsMatching], ...] = tuple(
             (term.topology_key, handle.count([term.match])) for term in terms.anti_affinity
         )
-        self.repelled_by = tuple(each for each in pod.faces if each.kind is TermKind.REPELS)
+        self.repelled_by = tuple(each for each in pod.matching_terms if each.kind is TermKind.REPELS)
 
 
 def _facets(counted: Iterable[tuple[str, Ints]], nodes: Columns) -> tuple[Ints, ...]:
@@ -69,7 +69,7 @@ class InterPodAffinity(Filter):
     def prepare(self, pod: PodClass, handle: Handle) -> Required | None:
         terms = pod.terms
         if not (terms.affinity or terms.anti_affinity) and all(
-            each.kind is not TermKind.REPELS for each in pod.faces
+            each.kind is not TermKind.REPELS for each in pod.matching_terms
         ):
             return None
         return Required(pod, handle)
@@ -172,7 +172,7 @@ class InterPodAffinityScore(Score):
         own = (*terms.preferred, *((-weight, term) for weight, term in terms.preferred_anti))
         existing: list[tuple[int, ExistingTerm]] = []
         if own or not self._ignores_existing:
-            for each in pod.faces:
+            for each in pod.matching_terms:
                 weight = self._hard_weight if each.kind is TermKind.REQUIRES else each.weight
                 if weight:
                     existing.append((weight, each))
@@ -196,7 +196,7 @@ class InterPodAffinityScore(Score):
         counted += [(each.term.topology_key, nodes.terms[each]) for _, each in state.existing]
         return _facets(counted, nodes)
 
-    def score_cells(
+    def score_classes(
         self, state: Preferred, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
     ) -> Ints:
         return self.score(state, nodes, rows)

@@ -296,7 +296,7 @@ class PodTopologySpreadScore(Score):
                 found.append(domains.of)
         return tuple(found)
 
-    def score_cells(
+    def score_classes(
         self, state: Spreading, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
     ) -> Ints:
         return self._scores(state, nodes, rows, lambda carriers: int(np.add.reduce(sizes(carriers))))

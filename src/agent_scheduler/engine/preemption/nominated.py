@@ -32,9 +32,9 @@ from ..state.podinfo import PodInfo
 from ..state.podterms import TermKind
 from .whatif import WhatIf
 
-Rivals = tuple[PodInfo, ...]
+NominatedPods = tuple[PodInfo, ...]
 
-NO_RIVALS: Mapping[int, Rivals] = {}
+NO_NOMINATED: Mapping[int, NominatedPods] = {}
 
 
 class Nominations:
@@ -53,19 +53,19 @@ class Nominations:
         self._snapshot = snapshot
         self._profile_of = profile_of
 
-    def against(self, pod: PodInfo) -> Mapping[int, Rivals]:
+    def against(self, pod: PodInfo) -> Mapping[int, NominatedPods]:
         """Row -> the pods nominated to it that `pod` has to leave room for; only rows that have any."""
         nominator = self._nominator
         if not nominator.nominated:
-            return NO_RIVALS
+            return NO_NOMINATED
         found = {}
         for node_name in nominator.nodes():
             row = self._ledger.rows.get(node_name)
-            if row is not None and (rivals := self.on(node_name, pod)):
-                found[row] = rivals
+            if row is not None and (nominated := self.on(node_name, pod)):
+                found[row] = nominated
         return found
 
-    def on(self, node_name: str, pod: PodInfo) -> Rivals:
+    def on(self, node_name: str, pod: PodInfo) -> NominatedPods:
         """The pods nominated to one node that `pod` has to leave room for."""
         placements = self._ledger.placements
         return tuple(
@@ -74,7 +74,7 @@ class Nominations:
             if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in placements
         )
 
-    def below(self, node_name: str, pod: PodInfo) -> Rivals:
+    def below(self, node_name: str, pod: PodInfo) -> NominatedPods:
         """The pods nominated to a node that need not be waited for by `pod`, which takes their room."""
         placements = self._ledger.placements
         return tuple(
@@ -83,20 +83,20 @@ class Nominations:
             if other.priority < pod.priority and other.uid not in placements
         )
 
-    def facing(
-        self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], rivals: Rivals
+    def filters_with(
+        self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], nominated: NominatedPods
     ) -> Sequence[CompiledFilter]:
-        """`filters` of `pod`, decided in class `cls`, as they are when `rivals` have something to say about it, too.
+        """`filters` of `pod`, decided in class `cls`, as they are when `nominated` have something to say about it, too.
 
         To be called before a row is changed: what is compiled is counted on the ledger as it is.
         """
-        if not any(map(_repels, rivals)):
+        if not any(map(_repels, nominated)):
             return filters
         handle = self._snapshot.handle
-        faced = handle.class_of(pod, beside=rivals)
-        if faced is cls:
+        with_nominated = handle.class_of(pod, beside=nominated)
+        if with_nominated is cls:
             return filters
-        compiled, _ = compile_filters(self._profile_of(pod.scheduler_name), faced, handle)
+        compiled, _ = compile_filters(self._profile_of(pod.scheduler_name), with_nominated, handle)
         self._snapshot.take_new_counts()
         return compiled
 
@@ -107,24 +107,26 @@ class Nominations:
         filters: Sequence[CompiledFilter],
         columns: Columns,
         row: int,
-        rivals: Rivals,
+        nominated: NominatedPods,
     ) -> bool:
-        """Whether `pod` passes on `row` with `rivals` in place. That it does without them is known."""
-        filters = self.facing(pod, cls, filters, rivals)
+        """Whether `pod` passes on `row` with `nominated` in place. That it does without them is known."""
+        filters = self.filters_with(pod, cls, filters, nominated)
         with WhatIf(self._ledger, columns, row) as there:
-            for other in rivals:
+            for other in nominated:
                 there.put(other)
             return first_refusing(filters, columns, row) is None
 
     def taken(
-        self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, Rivals]
+        self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, NominatedPods]
     ) -> list[int]:
         """The rows on which `pod` would fit, were it not for the pods that are nominated there."""
         if not against:
             return []
         feasible = np.isin(list(against), view.feasible_rows(columns)).tolist()
         asked = {
-            row: rivals for (row, rivals), passes in zip(against.items(), feasible, strict=True) if passes
+            row: nominated
+            for (row, nominated), passes in zip(against.items(), feasible, strict=True)
+            if passes
         }
         room, apart = self.split(view.filters, asked)
         full = self._full(view.filters, columns, room) if room else set()
@@ -136,7 +138,7 @@ class Nominations:
         ]
 
     def _full(
-        self, filters: Sequence[CompiledFilter], columns: Columns, room: Mapping[int, Rivals]
+        self, filters: Sequence[CompiledFilter], columns: Columns, room: Mapping[int, NominatedPods]
     ) -> set[int]:
         """The rows of `room` that are refused with the pods nominated to them in place. Without they are not."""
         rows = np.array(list(room), dtype=np.intp)
@@ -151,38 +153,38 @@ class Nominations:
 
     @staticmethod
     def split(
-        filters: Sequence[CompiledFilter], against: Mapping[int, Rivals]
-    ) -> tuple[Mapping[int, Rivals], Mapping[int, Rivals]]:
-        """`against` in two: the rows on which all that the rivals mean to who has these filters is what they take,
+        filters: Sequence[CompiledFilter], against: Mapping[int, NominatedPods]
+    ) -> tuple[Mapping[int, NominatedPods], Mapping[int, NominatedPods]]:
+        """`against` in two: the rows on which all that the nominated mean to who has these filters is what they take,
         and the others."""
         if not against or not all(
             each.plugin.depends is Depends.NODE or each.plugin.reads_amounts_only for each in filters
         ):
-            return NO_RIVALS, against
+            return NO_NOMINATED, against
         apart = {
-            row: rivals
-            for row, rivals in against.items()
-            for other in rivals
+            row: nominated
+            for row, nominated in against.items()
+            for other in nominated
             if other.cls.existing and _repels(other)
         }
         if not apart:
-            return against, NO_RIVALS
-        return {row: rivals for row, rivals in against.items() if row not in apart}, apart
+            return against, NO_NOMINATED
+        return {row: nominated for row, nominated in against.items() if row not in apart}, apart
 
-    def add_to(self, usage: Ints, room: Mapping[int, Rivals]) -> None:
+    def add_to(self, usage: Ints, room: Mapping[int, NominatedPods]) -> None:
         """Have the pods nominated to some rows take in `usage`, which is as `Columns.usage`, what they will take."""
         if room:
             classes: dict[PodClass, int] = {}
             rows, places = [], []
-            for row, rivals in room.items():
-                for other in rivals:
+            for row, nominated in room.items():
+                for other in nominated:
                     rows.append(row)
                     places.append(classes.setdefault(other.cls, len(classes)))
             amounts = np.array([self._ledger.amounts(cls) for cls in classes])
             np.add.at(usage.transpose(2, 0, 1), np.array(rows), amounts[places])
 
     @contextmanager
-    def _in_place(self, columns: Columns, room: Mapping[int, Rivals]) -> Iterator[None]:
+    def _in_place(self, columns: Columns, room: Mapping[int, NominatedPods]) -> Iterator[None]:
         """Meanwhile filters that are asked about many rows find nominated pods in place."""
         usage, rows = columns.usage, list(room)
         before = usage[:, :, rows]
@@ -195,7 +197,7 @@ class Nominations:
     # ---- refusals
 
     def refused(
-        self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, Rivals]
+        self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, NominatedPods]
     ) -> Refused:
         """What the filters say of all nodes, all of which are refused, with nominated pods in place where there are."""
         if not against:
@@ -203,10 +205,10 @@ class Nominations:
         counts: dict[str, int] = {}
         plugins, curable, apart = set(), [], []
         room, others_apart = self.split(view.filters, against)
-        for row, rivals in others_apart.items():
-            filters = self.facing(pod, view.pod, view.filters, rivals)
+        for row, nominated in others_apart.items():
+            filters = self.filters_with(pod, view.pod, view.filters, nominated)
             with WhatIf(self._ledger, columns, row) as there:
-                for other in rivals:
+                for other in nominated:
                     there.put(other)
                 entry = first_refusing(filters, columns, row)
                 if entry is None:

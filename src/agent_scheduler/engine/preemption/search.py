@@ -17,7 +17,7 @@ from ..state.podinfo import PodInfo
 from .budgets import Budgets
 from .candidates import Candidate, Prospect
 from .lesser import Lesser, importance
-from .nominated import Nominations, Rivals
+from .nominated import NominatedPods, Nominations
 from .together import Together
 from .whatif import WhatIf
 
@@ -36,7 +36,7 @@ class Search:
         *,
         pod: PodInfo,
         view: ClassView,
-        against: Mapping[int, Rivals],
+        against: Mapping[int, NominatedPods],
         lesser: Lesser,
     ) -> None:
         self._ledger = ledger
@@ -155,22 +155,22 @@ class Search:
         pod, columns = self._pod, self._columns
         node = columns.nodes[row]
         assert node is not None, "only nodes that are there are refused"
-        rivals = self._apart.get(row, ())
-        filters = self._nominations.facing(pod, self._view.pod, self._view.filters, rivals)
+        nominated = self._apart.get(row, ())
+        filters = self._nominations.filters_with(pod, self._view.pod, self._view.filters, nominated)
         victims = self._lesser.roster(row).pods
         broken = self._lesser.broken(row, self._budgets)
         go: list[Countable] = []
         with WhatIf(self._ledger, columns, row) as there:
             for victim in victims:
                 there.take(victim)
-            entry = self._refusing(there, filters, rivals)
+            entry = self._refusing(there, filters, nominated)
             if entry is not None:
                 return None
             # What depends on the node alone has been asked.
             filters = [each for each in filters if each.plugin.depends is not Depends.NODE]
             for victim in sorted(victims, key=lambda each: each.uid not in broken) if broken else victims:
                 there.put(victim)
-                if self._refusing(there, filters, rivals, count=False) is not None:
+                if self._refusing(there, filters, nominated, count=False) is not None:
                     there.take(victim)
                     go.append(victim)
         if not go:
@@ -180,16 +180,21 @@ class Search:
         return Candidate(node.name, row, tuple(go), sum(victim.uid in broken for victim in go))
 
     def _refusing(
-        self, there: WhatIf, filters: Sequence[CompiledFilter], rivals: Rivals, *, count: bool = True
+        self,
+        there: WhatIf,
+        filters: Sequence[CompiledFilter],
+        nominated: NominatedPods,
+        *,
+        count: bool = True,
     ) -> CompiledFilter | None:
-        """The filter that refuses the row as it is thought to be, with `rivals` in place or without."""
-        for other in rivals:
+        """The filter that refuses the row as it is thought to be, with `nominated` in place or without."""
+        for other in nominated:
             there.put(other)
         entry = first_refusing(filters, self._columns, there.row)
         if entry is not None and count:
             count_reasons(self.counts, entry, self._columns, np.array((there.row,), dtype=np.intp))
-        for other in rivals:
+        for other in nominated:
             there.take(other)
-        if entry is None and rivals:
+        if entry is None and nominated:
             return self._refusing(there, filters, (), count=count)
         return entry

@@ -29,7 +29,7 @@ from ..state.podinfo import PodInfo
 from .budgets import Budgets
 from .candidates import Candidate, best_of
 from .lesser import LesserPods
-from .nominated import NO_RIVALS, Nominations, Rivals
+from .nominated import NO_NOMINATED, NominatedPods, Nominations
 from .search import Search
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
@@ -65,7 +65,7 @@ class Selection:
         wanted: Callable[[int], int],
         offset: Callable[[int], int],
         nominated: str = "",
-        against: Mapping[int, Rivals] = NO_RIVALS,
+        against: Mapping[int, NominatedPods] = NO_NOMINATED,
         leaving: Collection[str] = NOBODY,
     ) -> Preemption:
         """For a pod that every node refused, decided in `view`. Of n nodes `wanted(n)` candidates are enough, and

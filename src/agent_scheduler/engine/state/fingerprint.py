@@ -1,7 +1,7 @@
-"""How a pod is spelled: all that its class depends on, as the API server wrote it.
+"""The fingerprint of a pod's spec: all bytes that its class depends on, as the API server wrote them.
 
-Two pods of one spelling are of one class, whatever else they are. What most pods do not have is left out, behind a mark
-where it is there, so that a spelling is short and no two that differ in meaning are alike.
+Pods of equal fingerprints are of one class. Fields that most pods do not have are left out where they are empty, and
+stand behind a mark of their own where they are not: specs that differ in meaning have different fingerprints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Given(NamedTuple):
 
 #: Among volumes that are claims made for the pod.
 _EPHEMERAL = b'"ephemeral"'
-#: What stands in a spelling before what most pods do not have.
+#: What stands in a fingerprint before what most pods do not have.
 _INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
 _HOST, _RULES = "host", "restart rules"
 
@@ -71,7 +71,7 @@ def speaks_of_pods(spec: wire.PodSpec) -> bool:
     return b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity
 
 
-def spelling(
+def spec_fingerprint(
     spec: wire.PodSpec,
     given: Given | None,
     volumes: bytes,

@@ -2,7 +2,8 @@
 
 kube-scheduler asks so for its default constraints of topology spread (`helper.DefaultSelector`): the selectors of all
 services that select the pod, and that of the controller that made it, as one. What comes of it is part of the class
-that the pod is decided in (`PodClass.facing`), so a changed selector makes another class, and nothing kept is outdated.
+that the pod is decided in (`PodClass.in_context`): a changed selector makes another class, and nothing kept is
+outdated.
 """
 
 from __future__ import annotations

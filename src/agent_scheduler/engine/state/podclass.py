@@ -25,14 +25,7 @@ import msgspec
 from agent_scheduler.objects import wire
 
 from .features import required_features
-from .fingerprint import (
-    NOBODY,
-    Owner,
-    given_by,
-    is_infeasible,
-    speaks_of_pods,
-    spelling,
-)
+from .fingerprint import NOBODY, Owner, given_by, is_infeasible, speaks_of_pods, spec_fingerprint
 from .labelselector import Labels
 from .owners import Siblings
 from .podclaims import Demand
@@ -75,9 +68,9 @@ _written = attrgetter(
     *("topology_spread_constraints", "scheduler_name", "host_network", "host_users"),
 )
 
-#: Spellings kept of each class that lives, and besides.
-_SPELLINGS_OF_A_CLASS = 8
-_SPELLINGS_KEPT = 1024
+#: Fingerprints kept of each class that lives, and in addition to those.
+_FINGERPRINTS_A_CLASS = 8
+_FINGERPRINTS_KEPT = 1024
 
 
 class Images(NamedTuple):
@@ -89,8 +82,8 @@ class Images(NamedTuple):
 
 NO_IMAGES: Final = Images((), ())
 
-#: What a class may be decided with beside its spec: terms of other pods, siblings, and resource claims.
-Facing = tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None]
+#: What a class is decided with beside its spec: matching terms of existing pods, siblings, and resource claims.
+Context = tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None]
 
 _NO_STATUS = wire.PodStatus()
 _NO_LABELS: Labels = {}
@@ -121,13 +114,13 @@ class PodClass:
     #: Empty where nothing in the spec makes them matter.
     namespace: str = ""
     labels: Labels = field(default_factory=dict)
-    #: Terms of pods that run, as far as they speak of this one.
-    faces: tuple[ExistingTerm, ...] = ()
+    #: Affinity and anti-affinity terms of existing pods that match this one.
+    matching_terms: tuple[ExistingTerm, ...] = ()
     #: Whom it is spread among if it does not say so itself and its profile spreads pods by default.
     siblings: Siblings | None = None
     #: Its claims and disks; None where every node has all that it mounts.
     volumes: PodVolumes | None = None
-    #: What its resource claims ask for, as things stand; None where it has none. As `faces`, never of a pod itself.
+    #: What its resource claims ask for, as things stand; None where it has none, and for a pod's own class.
     claims: Demand | None = None
     #: Whether more than room may have to be reserved for it on a node.
     reserves: bool = field(init=False)
@@ -138,43 +131,37 @@ class PodClass:
     #: Why no node may be chosen for it; empty for a sound spec.
     error: str = ""
     #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers` and `extended`.
-    besides: Hashable = field(default_factory=object)
-    _facing: WeakValueDictionary[Facing, PodClass] | None = field(default=None, init=False)
-    #: What was asked for last there, and what was given.
-    _faced: tuple[object, object, object, ReferenceType[PodClass]] | None = field(default=None, init=False)
+    key_without_requests: Hashable = field(default_factory=object)
+    _in_contexts: WeakValueDictionary[Context, PodClass] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.existing = self.terms.existing()
         self.reserves = self.volumes is not None or self.claims is not None
         self.extended = any("/" in resource for resource in self.requests)
 
-    def facing(
+    def in_context(
         self,
-        terms: tuple[ExistingTerm, ...],
+        matching_terms: tuple[ExistingTerm, ...],
         siblings: Siblings | None = None,
         claims: Demand | None = None,
     ) -> PodClass:
-        """This class as it is decided while `terms` speak of its pods, which have `siblings` and `claims`. Two calls
-        give the same object."""
+        """This class with these in place of its own. Equal arguments give the same object while anybody holds it."""
         if self.spread:
             siblings = None
-        last = self._faced
-        if last is not None and last[0] is terms and last[1] is siblings and last[2] is claims:
-            # By identity, which costs nothing; terms that are the same mostly are one tuple.
-            faced = last[3]()
-            if faced is not None:
-                return faced
-        if terms == self.faces and siblings == self.siblings and claims is self.claims:
+        if matching_terms == self.matching_terms and siblings == self.siblings and claims is self.claims:
             return self
-        if self._facing is None:
-            self._facing = WeakValueDictionary()
-        key = (terms, siblings, claims)
-        found = self._facing.get(key)
+        if self._in_contexts is None:
+            self._in_contexts = WeakValueDictionary()
+        context = (matching_terms, siblings, claims)
+        found = self._in_contexts.get(context)
         if found is None:
-            found = self._facing[key] = replace(
-                self, faces=terms, siblings=siblings, claims=claims, besides=(self.besides, *key)
+            found = self._in_contexts[context] = replace(
+                self,
+                matching_terms=matching_terms,
+                siblings=siblings,
+                claims=claims,
+                key_without_requests=(self.key_without_requests, *context),
             )
-        self._faced = (*key, ref(found))
         return found
 
 
@@ -189,8 +176,8 @@ class PodClasses:
         self.images_for = frozenset(images_for)
         self._volumes = Recogniser()
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
-        #: Spelling -> class. Invariant: what `_class` makes of such a spec is that very class.
-        self._by_spelling: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
+        #: Spec fingerprint -> class. Invariant: what `_class` makes of such a spec is that very class.
+        self._by_fingerprint: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
         #: What the last one looked like whose class depends on nothing else, and that class.
         self._last: tuple[Any, ...] | None = None
         self._last_class: ReferenceType[PodClass] | None = None
@@ -242,14 +229,14 @@ class PodClasses:
                 return last
         owner = Owner(namespace, name, uid, labels)
         images = self._images(spec, volumes) if self.images_for else None
-        spelled = spelling(spec, given, volumes, owner, node_name, images)
-        found = self._by_spelling.get(spelled)
+        fingerprint = spec_fingerprint(spec, given, volumes, owner, node_name, images)
+        found = self._by_fingerprint.get(fingerprint)
         if found is None:
             found = self._class(spec, status, owner, node_name, "")
-            if len(self._by_spelling) > _SPELLINGS_OF_A_CLASS * len(self._by_key) + _SPELLINGS_KEPT:
-                # Pods that are spelled each in its own way, and mean the same, must not fill the memory.
-                self._by_spelling.clear()
-            self._by_spelling[spelled] = found
+            if len(self._by_fingerprint) > _FINGERPRINTS_A_CLASS * len(self._by_key) + _FINGERPRINTS_KEPT:
+                # Pods whose specs differ in bytes and not in meaning must not fill the memory.
+                self._by_fingerprint.clear()
+            self._by_fingerprint[fingerprint] = found
         if not (volumes or speaks_of_pods(spec)):
             self._last, self._last_class = looks, ref(found)
         return found
@@ -273,7 +260,7 @@ class PodClasses:
         error = problems[0] if problems else ""
         speaks = speaks_of_pods(spec)
         host_ports = tuple(sorted(set(ports)))
-        besides = (
+        key_without_requests = (
             host_ports,
             features,
             bytes(spec.node_selector),
@@ -292,7 +279,7 @@ class PodClasses:
             tuple(sorted(requests.items())),
             asked.nonzero,
             contained and tuple(sorted(contained.items())),
-            besides,
+            key_without_requests,
         )
         found = self._by_key.get(key)
         if found is None:
@@ -307,7 +294,7 @@ class PodClasses:
                 volumes=volumes,
                 node_name=node_name,
                 error=error,
-                besides=besides,
+                key_without_requests=key_without_requests,
             )
         return found
 
@@ -349,7 +336,7 @@ def _compile(
     volumes: PodVolumes | None,
     node_name: str,
     error: str,
-    besides: Hashable,
+    key_without_requests: Hashable,
 ) -> PodClass:
     terms = NO_TERMS
     spread: tuple[SpreadConstraint, ...] = ()
@@ -386,5 +373,5 @@ def _compile(
         volumes=volumes,
         node_name=node_name,
         error=error,
-        besides=besides,
+        key_without_requests=key_without_requests,
     )

@@ -79,7 +79,7 @@ class TermIndex:
         #: Term -> its place among all that there are; given anew to one that comes back.
         self._numbers: dict[ExistingTerm, int] = {}
         self._next = itertools.count()
-        #: Rises whenever `facing` may answer otherwise.
+        #: Rises whenever `matching` may answer otherwise.
         self.version = 0
         #: Where to look for a term: (namespace, key, value), with None for what it does not pin down.
         self._index: dict[tuple[str | None, tuple[str, str] | None], dict[ExistingTerm, None]] = {}
@@ -115,8 +115,8 @@ class TermIndex:
                 del self._index[place]
         return True
 
-    def facing(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
-        """The terms that speak of a pod with these labels, in one order for the same terms."""
+    def matching(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
+        """The terms that match a pod with these labels; equal sets of terms in equal order."""
         if not self._pods:
             return ()
         found: list[ExistingTerm] = []

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide.decide import ClassViews, Placement, decide
+from agent_scheduler.engine.decide.facet_classes import FacetClasses
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.handle import Handle
@@ -234,8 +235,8 @@ def test_classes_that_may_go_to_the_same_nodes_ask_about_them_once() -> None:
         tolerant = [
             views.of(world.pod(requests={"cpu": cpu}, tolerations=tolerates).cls) for cpu in ("1", "2")
         ]
-        assert plain[0]._nodes is plain[1]._nodes
-        assert tolerant[0]._nodes is tolerant[1]._nodes is not plain[0]._nodes
+        assert plain[0]._rows.nodes is plain[1]._rows.nodes
+        assert tolerant[0]._rows.nodes is tolerant[1]._rows.nodes is not plain[0]._rows.nodes
 
 
 def test_preferred_terms_and_taints_rank_nodes() -> None:
@@ -506,6 +507,7 @@ ELSEWHERE: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("most", [64, 3])
 @pytest.mark.parametrize("key", ["zone", "kubernetes.io/hostname"])
 @pytest.mark.parametrize(
     ("rule", "how"),
@@ -519,10 +521,10 @@ ELSEWHERE: dict[str, Any] = {
 )
 @pytest.mark.parametrize("profile", [PACK, SPREAD])
 def test_a_view_that_looks_at_other_rows_chooses_pod_after_pod_what_a_new_one_would(
-    profile: Any, rule: str, how: str, key: str, monkeypatch: pytest.MonkeyPatch
+    profile: Any, rule: str, how: str, key: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.engine.decide.classview._FIRST", 6)
-    monkeypatch.setattr("agent_scheduler.engine.decide.classview._PAUSE", 2)
+    monkeypatch.setattr("agent_scheduler.engine.decide.facet_classes._MOST", most)
+    monkeypatch.setattr("agent_scheduler.engine.decide.selection._SCANS_AFTER_MANY", 5)
     world = World(*(node(f"n{index}", labels={"zone": f"z{index % 4}"}) for index in range(30)))
     for index in (1, 2, 2, 8, 9, 17):
         world.place(f"n{index}", requests={"cpu": "1"})
@@ -551,6 +553,33 @@ def test_a_view_that_looks_at_other_rows_chooses_pod_after_pod_what_a_new_one_wo
         else:
             world.ledger.assume(pod, kept.candidates[0].row)
     assert refused < 40
+
+
+@pytest.mark.parametrize("zones", [80, 20])
+def test_classes_of_rows_are_made_once_however_many_they_are(
+    zones: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    make = FacetClasses.__init__
+
+    def count(self: FacetClasses, *args: Any) -> None:
+        calls.append(1)
+        make(self, *args)
+
+    monkeypatch.setattr(FacetClasses, "__init__", count)
+    world = World(*(node(f"n{index}", labels={"zone": f"z{index % zones}"}) for index in range(100)))
+    handle = Handle(world.ledger)
+    snapshot = Snapshot(world.ledger, handle)
+    views, spec = ClassViews(PACK, snapshot), ELSEWHERE["preferred"]("zone", "podAntiAffinity")
+    for _ in range(40):
+        body = pod_json(requests={"cpu": "500m"}, **spec)
+        body["metadata"]["labels"] = {"app": "x"}
+        pod = read_pod(body, world.classes)
+        snapshot.refresh()
+        decision = decide(views.of(handle.class_of(pod)), snapshot.columns, candidates=3)
+        assert isinstance(decision, Placement)
+        world.ledger.assume(pod, decision.candidates[0].row)
+    assert len(calls) == 1
 
 
 def test_a_worker_keeps_fewer_views_of_a_larger_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

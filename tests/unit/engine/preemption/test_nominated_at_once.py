@@ -10,7 +10,7 @@ import pytest
 
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.preemption.nominated import NO_RIVALS, Nominations, Rivals
+from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods, Nominations
 from agent_scheduler.engine.preemption.select import Preemption
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -87,8 +87,10 @@ class Drawn:
         return found
 
 
-def _one_by_one(filters: object, against: Mapping[int, Rivals]) -> tuple[Mapping[int, Rivals], ...]:
-    return NO_RIVALS, against
+def _one_by_one(
+    filters: object, against: Mapping[int, NominatedPods]
+) -> tuple[Mapping[int, NominatedPods], ...]:
+    return NO_NOMINATED, against
 
 
 @pytest.fixture

@@ -90,9 +90,9 @@ def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
     plain = pod(world.classes, "1", app="web")
     assert handle.class_of(plain) is plain.cls
     world.ledger.set_pod(pod(world.classes, "2", app="db", affinity=apart("web")), "a")
-    faced = handle.class_of(plain)
-    assert len(faced.faces) == 1 and faced is handle.class_of(plain)
-    assert faced is not plain.cls
+    matched = handle.class_of(plain)
+    assert len(matched.matching_terms) == 1 and matched is handle.class_of(plain)
+    assert matched is not plain.cls
     for other in (
         pod(world.classes, "3", app="db"),
         pod(world.classes, "4"),
@@ -100,9 +100,9 @@ def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
     ):
         assert handle.class_of(other) is other.cls
     world.ledger.set_pod(pod(world.classes, "6", app="cache", affinity=apart("web") | near("web")), "a")
-    assert len(handle.class_of(plain).faces) == 2
+    assert len(handle.class_of(plain).matching_terms) == 2
     world.ledger.remove_pod("6")
-    assert handle.class_of(plain) is faced
+    assert handle.class_of(plain) is matched
     world.ledger.remove_pod("2")
     assert handle.class_of(plain) is plain.cls
 
@@ -118,7 +118,7 @@ def test_a_namespace_selector_finds_namespaces_by_their_labels() -> None:
     visitor = pod(world.classes, "2", app="web", namespace="theirs")
     assert handle.class_of(visitor) is visitor.cls
     namespaces.set("theirs", {"team": "x"})
-    assert handle.class_of(visitor).faces
+    assert handle.class_of(visitor).matching_terms
 
 
 def test_an_empty_namespace_selector_means_namespaces_that_were_never_seen_too() -> None:
@@ -133,7 +133,7 @@ def test_an_empty_namespace_selector_means_namespaces_that_were_never_seen_too()
     kind = handle.count([term.match for term in mine.cls.terms.anti_affinity])
     assert world.ledger.columns.matching[kind][0] == 1
     world.ledger.set_pod(mine, "a")
-    assert handle.class_of(visitor).faces
+    assert handle.class_of(visitor).matching_terms
 
 
 PODS = st.tuples(

@@ -1,7 +1,7 @@
-"""What classes have in common that differ only in what they ask for of resources, compiled once for all of them.
+"""PreFilter and PreScore state that classes share which differ in their requests alone.
 
-Pods of many classes want other amounts and the same of all else. A plugin says whether it reads the amounts
-(`Filter.reads_requests`); what the others compile holds for every class with the same `PodClass.besides`.
+A plugin says whether its `prepare` reads requests (`Filter.reads_requests`). What the others compile holds for every
+class with the same `PodClass.key_without_requests`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_NODES: Final = (Depends.NODE, Depends.NODES)
 _OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)
 
 
-class Outline:
+class SharedPreFilter:
     """The plugins of a profile in their order: compiled, left out where they have nothing to say, or still to be asked
     for each class."""
 
@@ -46,27 +46,27 @@ class Outline:
         self.answers = answers
 
 
-class Outlines:
-    """Of one profile on one snapshot. They live as long as a class holds them."""
+class SharedPreFilters:
+    """Of one profile on one snapshot. Each lives as long as a class holds it."""
 
     def __init__(self, profile: Profile) -> None:
         self._filters = every_filter(profile)
         self._scores = profile.scores
         #: Nothing is compiled.
-        self._blank = Outline(self._filters, self._scores)
+        self._blank = SharedPreFilter(self._filters, self._scores)
         plugins: tuple[Filter | Score, ...] = (*self._filters, *(each.plugin for each in self._scores))
         #: Whether no plugin that reads the nodes alone reads amounts.
         self._answers_hold = not any(each.reads_requests and each.depends in _OF_NODES for each in plugins)
         self._shared = SharedAnswers()
-        self._kept: WeakValueDictionary[Hashable, Outline] = WeakValueDictionary()
+        self._kept: WeakValueDictionary[Hashable, SharedPreFilter] = WeakValueDictionary()
 
-    def of(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> Outline:
+    def of(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> SharedPreFilter:
         """`reads`: as `Handle.reads` writes it down. What was compiled from other objects holds for `pod` alone."""
-        found = self._kept.get(pod.besides)
+        found = self._kept.get(pod.key_without_requests)
         if found is None:
             found = self._make(pod, handle, reads)
             if not reads:
-                self._kept[pod.besides] = found
+                self._kept[pod.key_without_requests] = found
         return found
 
     def answers(
@@ -82,7 +82,7 @@ class Outlines:
         # What was compiled from other objects may be equal to what was compiled before these changed.
         return answers if reads else self._shared.like(answers)
 
-    def _make(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> Outline:
+    def _make(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> SharedPreFilter:
         filters: list[FilterPart] = []
         for plugin in self._filters:
             if plugin.reads_requests:
@@ -100,14 +100,14 @@ class Outlines:
             except PodUnrankable:
                 return self._blank
         if not self._answers_hold:
-            return Outline(filters, scores)
+            return SharedPreFilter(filters, scores)
         answers = self.answers(
             (each for each in filters if isinstance(each, CompiledFilter)),
             (each for each in scores if isinstance(each, CompiledScore)),
             rejected=False,
             reads=reads,
         )
-        return Outline(filters, answers.with_own(scores), answers)
+        return SharedPreFilter(filters, answers.with_own(scores), answers)
 
 
 def _is_of_one(score: Score) -> bool:

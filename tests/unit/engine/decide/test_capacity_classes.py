@@ -1,4 +1,4 @@
-"""Rows are of one kind just if nobody who reads room alone can tell them apart."""
+"""Rows are of one class just if no plugin that reads capacity alone can tell them apart."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SIZES: list[dict[str, Any]] = [{"cpu": "4"}, {"cpu": "8"}, {"cpu": "4", "extende
 
 
 def check(snapshot: Snapshot) -> None:
-    columns, alike = snapshot.columns, snapshot.alike
+    columns, classes = snapshot.columns, snapshot.capacity_classes
     amounts = list(zip(columns.offers, columns.taken, strict=True))[: columns.size]
-    kinds = alike.of[: columns.size].tolist()
-    assert len(set(zip(kinds, amounts, strict=True))) == len(set(kinds)) == len(set(amounts))
-    examples = alike.examples().tolist()
-    assert all(amounts[examples[kind]] == amounts[row] for row, kind in enumerate(kinds))
+    numbers = classes.of[: columns.size].tolist()
+    assert len(set(zip(numbers, amounts, strict=True))) == len(set(numbers)) == len(set(amounts))
+    examples = classes.examples().tolist()
+    assert all(amounts[examples[number]] == amounts[row] for row, number in enumerate(numbers))
 
 
 @examples(150)
 @given(data=st.data())
-def test_kinds_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObject) -> None:
+def test_classes_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObject) -> None:
     world = World(node("n0"))
     snapshot = Snapshot(world.ledger)
     placed: list[str] = []
@@ -54,7 +54,7 @@ def test_kinds_follow_nodes_and_pods_as_they_come_change_and_go(data: st.DataObj
     check(snapshot)
 
 
-def test_many_kinds_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
+def test_many_classes_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
     world = World(*(node(f"n{index}") for index in range(100)))
     snapshot = Snapshot(world.ledger)
     check(snapshot)
@@ -65,40 +65,40 @@ def test_many_kinds_come_and_go_and_leave_no_more_than_there_are_rows() -> None:
         world.ledger.remove_pod(placed.uid)
         snapshot.refresh()
         check(snapshot)
-    assert snapshot.alike.examples().shape[0] <= 3
+    assert snapshot.capacity_classes.examples().shape[0] <= 3
 
 
 @examples(200)
 @given(data=st.data(), several=st.booleans())
-def test_the_best_rows_are_found_among_kinds_as_among_rows(data: st.DataObject, several: bool) -> None:
-    """With `several`, more rows than are looked at first where a kind has many."""
+def test_the_best_rows_are_found_among_classes_as_among_rows(data: st.DataObject, several: bool) -> None:
+    """With `several`, more rows than are looked at first where a number has many."""
     rows = 300 if several else 9
     world = World(*(node(f"n{index}", cpu=f"{index % 5 + 1}") for index in range(rows)))
     for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=6)):
         world.place(f"n{row}", requests={"cpu": "1"})
     snapshot = Snapshot(world.ledger)
-    assert snapshot.alike.examples().size
+    assert snapshot.capacity_classes.examples().size
     # Kinds come and go.
     for row in data.draw(st.lists(st.integers(0, rows - 1), max_size=4)):
         world.place(f"n{row}", requests={"cpu": data.draw(st.sampled_from(["1", "2"]))})
         snapshot.refresh()
-        assert snapshot.alike.examples().size
-    columns, alike = snapshot.columns, snapshot.alike
-    kinds = alike.of[: columns.size]
+        assert snapshot.capacity_classes.examples().size
+    columns, classes = snapshot.columns, snapshot.capacity_classes
+    numbers = classes.of[: columns.size]
     said = data.draw(st.lists(st.sampled_from([REFUSED, -3, 0, 7]), min_size=rows, max_size=rows))
-    scores = alike.ask(
-        lambda examples: np.array([said[kind] for kind in kinds[examples] % rows], dtype=np.int64)
+    scores = classes.ask(
+        lambda examples: np.array([said[number] for number in numbers[examples] % rows], dtype=np.int64)
     )
-    of_rows = scores[kinds]
+    of_rows = scores[numbers]
 
     def passing(examples: Rows) -> tuple[Rows, Ints]:
-        found = scores[kinds[examples]]
+        found = scores[numbers[examples]]
         places = np.flatnonzero(found != REFUSED)
         return places, found[places]
 
     for offset in (0, data.draw(st.integers(0, rows))):
         for count in (1, 3, rows + 1):
-            assert alike.best(passing, count, offset, columns.size) == best_of(of_rows, count, offset)
+            assert classes.best(passing, count, offset, columns.size) == best_of(of_rows, count, offset)
 
 
 def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> None:
@@ -106,8 +106,8 @@ def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> Non
     for index in range(8):
         world.place(f"n{index}", requests={"cpu": "2", "memory": f"{index % 2 + 1}Gi"})
     snapshot = Snapshot(world.ledger)
-    columns, alike = snapshot.columns, snapshot.alike
-    of, rows, handle = alike.of[: columns.size], columns.all_rows(), Handle(world.ledger)
+    columns, classes = snapshot.columns, snapshot.capacity_classes
+    of, rows, handle = classes.of[: columns.size], columns.all_rows(), Handle(world.ledger)
     asked = set()
     for base in ("agent", "default-scheduler"):
         profile = build_profile(ProfileSpec(scheduler_name="s", base=base))
@@ -121,6 +121,6 @@ def test_what_a_plugin_says_of_an_example_it_says_of_all_that_are_alike() -> Non
                 state = plugin.prepare(pod.cls, handle)
                 if plugin.depends is Depends.ROOM and state is not None:
                     asked.add(type(plugin).__name__)
-                    of_kinds = ask(state, columns, alike.examples())
-                    assert of_kinds[of].tolist() == ask(state, columns, rows).tolist()
+                    of_examples = ask(state, columns, classes.examples())
+                    assert of_examples[of].tolist() == ask(state, columns, rows).tolist()
     assert asked == {"NodeResourcesFit", "MostAllocated", "LeastAllocated", "BalancedAllocation"}

@@ -1,4 +1,4 @@
-"""Classes are recognised by how pods are spelled: whoever came before, a pod gets the class that it would get alone."""
+"""Classes are recognised by the fingerprints of specs: a pod gets the class that it would get alone."""
 
 from __future__ import annotations
 
@@ -139,11 +139,11 @@ def test_a_running_pod_is_recognised_and_not_compiled_for_each_report_of_its_kub
     status = {"name": "c", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}}
     body["status"] = {"phase": "Running", "containerStatuses": [status]}
     assert read_pod(body, classes).cls is waiting.cls
-    spellings = len(classes._by_spelling)
+    fingerprints = len(classes._by_fingerprint)
     for uid in "bcd":
         body["metadata"]["uid"] = uid
         assert read_pod(body, classes).cls is waiting.cls
-    assert len(classes._by_spelling) == spellings
+    assert len(classes._by_fingerprint) == fingerprints
 
 
 def test_pods_that_are_spelled_each_in_its_own_way_do_not_fill_the_memory() -> None:
@@ -153,10 +153,10 @@ def test_pods_that_are_spelled_each_in_its_own_way_do_not_fill_the_memory() -> N
         resources = {"limits": {"cpu": str(number + 1)}, "requests": {"cpu": "1"}}
         pod = read_pod(pod_json("a", containers=[{"name": "c", "resources": resources}]), classes)
         assert pod.cls is first.cls
-    assert len(classes._by_spelling) < 2000
+    assert len(classes._by_fingerprint) < 2000
     del first, pod
     gc.collect()
-    assert not classes._by_spelling
+    assert not classes._by_fingerprint
 
 
 def test_a_claim_is_another_one_in_another_namespace() -> None:

@@ -150,9 +150,9 @@ def test_a_class_that_is_asked_once_keeps_nothing_of_rows() -> None:
     views, pod = ClassViews(profile, snapshot), world.pod(requests={"cpu": "1"})
     view = views.of(pod.cls)
     first = decide(view, snapshot.columns, candidates=3)
-    assert view._ranking.scores.size == 0
+    assert view._rows.ranking.scores.size == 0
     assert decide(views.of(pod.cls), snapshot.columns, candidates=3) == first
-    assert view._ranking.scores.size >= 50
+    assert view._rows.ranking.scores.size >= 50
 
 
 @pytest.mark.parametrize("profile", profiles())

@@ -1,10 +1,8 @@
-"""Rows of which plugins that look at other rows say the same, and which of these are the best of each such cell.
+"""Equivalence classes of rows by facets: the numbers that all that a plugin says of a row is made of.
 
-A bind changes what such a plugin says of a whole domain, and with it of thousands of rows; but it says the same of all
-rows of a domain, and of all nodes with as many pods. So rows are put into cells by their facets: numbers of which all
-that is said of a row is made. Plugins are asked about one row of each cell, and what they say of it is added to the
-best rows of the cell, which are kept sorted as those of all rows are (`ranking`). The first rows of the order are then
-those that a look at all rows would give.
+A bind changes what a plugin that depends on the cluster says of all rows of a domain, and leaves these equal to one
+another. So such plugins are asked about one row of each class, and what they say of it is added to the class's first
+rows, which are kept sorted as those of all rows are (`heads`). The rows that are chosen are those of a scan.
 """
 
 from __future__ import annotations
@@ -17,16 +15,16 @@ import numpy as np
 from ..state.columns import Ints, Rows
 from .heads import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head
 
-#: Cells beyond which nothing is gained.
+#: Classes; with more of them a scan costs no more.
 _MOST: Final = 64
 
 #: In the place of a row.
 _NONE: Final = -1
 
-#: Rows that may change cells one by one; after more the cells are made anew.
+#: Changed rows that are sorted in one by one; with more of them classes are made anew.
 _ONE_BY_ONE: Final = 64
 
-#: Rows that a cell's head begins with, and the same for all heads of an offset together.
+#: Rows that the head of a class begins with, and the heads of all classes of one offset together.
 _HEAD_AT_LEAST: Final = 16
 _HEADS_TOGETHER: Final = 256
 
@@ -38,35 +36,35 @@ def distinct(facets: Iterable[Ints]) -> Facets:
     return tuple({id(facet): facet for facet in facets}.values())
 
 
-class _CellHead(Head):
-    """The first rows of the order from one offset, of those in one cell."""
+class _ClassHead(Head):
+    """The first rows of the order from one offset, of those in one class."""
 
-    __slots__ = ("_cell", "_of")
+    __slots__ = ("_number", "_of")
 
-    def __init__(self, of: Rows, cell: int, offset: int, size: int, most: int) -> None:
+    def __init__(self, of: Rows, number: int, offset: int, size: int, most: int) -> None:
         super().__init__(offset, size, most)
         self._of = of
-        self._cell = cell
+        self._number = number
 
     def _rows(self, scores: Ints) -> Rows:
-        rows: Rows = ((self._of == self._cell) & (scores != REFUSED)).nonzero()[0]
+        rows: Rows = ((self._of == self._number) & (scores != REFUSED)).nonzero()[0]
         return rows
 
 
-class Cells:
-    """The cells of `scores`, a view of a ranking's: who changes one of them says so (`change`).
+class FacetClasses:
+    """The classes of the rows of `scores`, a view of a ranking's: the ranking tells each change (`change`).
 
-    Invariant, after `sort_in` of all rows whose facets may have changed: rows of one cell have equal facets.
+    Invariant, after `sort_in` of all rows whose facets may have changed: rows of one class have equal facets.
     """
 
     __slots__ = (
-        "_cells",
         "_example",
         "_examples",
         "_heads",
         "_most",
         "_numbers",
         "_of",
+        "_of_view",
         "_scores",
         "_sizes",
         "facets",
@@ -79,90 +77,90 @@ class Cells:
         for facet in facets:
             values, places = np.unique(facet[: scores.shape[0]], return_inverse=True)
             of = np.unique(of * values.shape[0] + places, return_inverse=True)[1]
-        #: [row] its cell. The same memory as `_cells`, which are read and written one by one.
+        #: [row] its class. The same memory as `_of_view`, which is read and written one by one.
         self._of: Rows = of
-        self._cells = of.data
+        self._of_view = of.data
         _, examples = np.unique(of, return_index=True)
-        #: Facets -> the cell of rows that have these.
-        self._numbers = {self._kind(row): cell for cell, row in enumerate(examples.tolist())}
-        #: [cell] how many of its rows are not refused.
+        #: Facets -> the class of rows that have these.
+        self._numbers = {self._facets_of(row): number for number, row in enumerate(examples.tolist())}
+        #: [class] how many of its rows are not refused.
         self._sizes: list[int] = np.bincount(of[scores != REFUSED], minlength=examples.shape[0]).tolist()
-        #: [cell] a row of it that was not refused when it was chosen, or `_NONE`.
+        #: [class] a row of it that was not refused when it was chosen, or `_NONE`.
         self._example = [_NONE] * len(self._sizes)
-        #: Those of cells that have rows which are not refused; None where they have to be gathered again.
+        #: Those of classes that have rows which are not refused; None where they have to be gathered again.
         self._examples: Rows | None = None
         self._heads: dict[int, dict[int, Head]] = {}
         self._most = max(_HEAD_AT_LEAST, _HEADS_TOGETHER // max(1, len(self._sizes)))
 
     @property
     def are_many(self) -> bool:
-        """Whether to look at all rows is no dearer."""
+        """Whether a scan costs no more."""
         return len(self._sizes) > _MOST
 
-    def _kind(self, row: int) -> tuple[int, ...]:
+    def _facets_of(self, row: int) -> tuple[int, ...]:
         return tuple([facet.item(row) for facet in self.facets])
 
     def change(self, row: int, old: int, new: int) -> None:
         """The score of `row` was `old` and is `new`."""
-        cell, sizes = self._cells[row], self._sizes
+        number, sizes = self._of_view[row], self._sizes
         if old == REFUSED:
-            sizes[cell] += 1
-            if sizes[cell] == 1:
+            sizes[number] += 1
+            if sizes[number] == 1:
                 self._examples = None
         if new == REFUSED:
-            sizes[cell] -= 1
-            if not sizes[cell]:
+            sizes[number] -= 1
+            if not sizes[number]:
                 self._examples = None
         for heads in self._heads.values():
-            head = heads.get(cell)
+            head = heads.get(number)
             if head is not None:
                 head.move(row, old, new)
 
     def sort_in(self, rows: Sequence[int]) -> bool:
-        """Put `rows` into the cells of the facets that they have now. Returns whether that was worth while."""
+        """Put `rows` into the classes of the facets that they have now. False: classes have to be made anew."""
         if len(rows) > _ONE_BY_ONE:
             return False
         for row in rows:
-            kind = self._kind(row)
-            cell = self._numbers.get(kind)
-            if cell is None:
-                cell = self._numbers[kind] = len(self._sizes)
+            key = self._facets_of(row)
+            number = self._numbers.get(key)
+            if number is None:
+                number = self._numbers[key] = len(self._sizes)
                 self._sizes.append(0)
                 self._example.append(_NONE)
-            old = self._cells[row]
-            if cell != old:
+            old = self._of_view[row]
+            if number != old:
                 if self._example[old] == row:
                     self._example[old], self._examples = _NONE, None
                 score = self._scores.item(row)
                 self.change(row, score, REFUSED)
-                self._cells[row] = cell
+                self._of_view[row] = number
                 self.change(row, REFUSED, score)
         return len(self._sizes) <= _MOST
 
     def sizes(self, rows: Rows) -> Ints:
-        """For each of `rows` how many rows of its cell are not refused."""
-        return np.array([self._sizes[self._cells[row]] for row in rows.tolist()], dtype=np.int64)
+        """For each of `rows` how many rows of its class are not refused."""
+        return np.array([self._sizes[self._of_view[row]] for row in rows.tolist()], dtype=np.int64)
 
     def examples(self) -> Rows:
-        """A row of each cell that has one which is not refused. Mostly the same array as before; to be read."""
+        """A row of each class that has one which is not refused. Mostly the same array as before; to be read."""
         if self._examples is None:
             example, found = self._example, []
-            for cell, size in enumerate(self._sizes):
+            for number, size in enumerate(self._sizes):
                 if size:
-                    if example[cell] == _NONE:
-                        # Rows that are chosen change their cells, and the last ones are mostly chosen last.
-                        example[cell] = self._admitted(cell).item(-1)
-                    found.append(example[cell])
+                    if example[number] == _NONE:
+                        # Rows that are chosen change their classes, and the last ones are mostly chosen last.
+                        example[number] = self._admitted(number).item(-1)
+                    found.append(example[number])
             self._examples = np.array(found, dtype=np.intp)
         return self._examples
 
-    def _admitted(self, cell: int) -> Rows:
-        rows: Rows = ((self._of == cell) & (self._scores != REFUSED)).nonzero()[0]
+    def _admitted(self, number: int) -> Rows:
+        rows: Rows = ((self._of == number) & (self._scores != REFUSED)).nonzero()[0]
         return rows
 
     def best(self, count: int, offset: int, examples: Rows, more: Ints) -> Sequence[int]:
-        """The first `count` rows of the order, of those in the cells of the `examples`, if each row had so much `more`
-        as the example of its cell."""
+        """The first `count` rows of the order, of those in the classes of the `examples`, if each row had so much
+        `more` as the example of its class."""
         scores, size = self._scores, self._scores.shape[0]
         if not 0 <= offset < size:
             offset = 0
@@ -173,13 +171,13 @@ class Cells:
             heads = self._heads[offset] = {}
         firsts: list[tuple[int, int, Head]] = []
         for row, extra in zip(examples.tolist(), more.tolist(), strict=True):
-            cell = self._cells[row]
-            head = heads.get(cell)
+            number = self._of_view[row]
+            head = heads.get(number)
             if head is None:
-                head = heads[cell] = _CellHead(self._of, cell, offset, size, self._most)
+                head = heads[number] = _ClassHead(self._of, number, offset, size, self._most)
             shift = extra << SHIFT
             firsts.append(((head.keys or head.keys_of(1, scores))[0] - shift, shift, head))
-        # The first rows of all are in the cells whose own first rows are the first. No two rows have the same key.
+        # The first rows of all are in the classes whose own first rows are the first. No two rows have the same key.
         firsts.sort()
         keys = [key - shift for _, shift, head in firsts[:count] for key in head.keys_of(count, scores)]
         keys.sort()

@@ -1,0 +1,190 @@
+"""What the plugins of a class say of each row by itself, kept from pod to pod.
+
+Asked again only of rows that changed. What depends on nodes alone is shared with other classes (`nodeanswers`), what
+depends on capacity alone is asked once for each class of equal rows (`capacity_classes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from ..framework.plugin import Depends
+from ..state.columns import Columns, Rows
+from .compiled import Asked, CompiledFilter, CompiledScore, both
+from .heads import REFUSED
+from .nodeanswers import NodeAnswers
+from .ranking import Ranking
+from .snapshot import Snapshot
+
+_OF_THE_ROW: Final = (Depends.ROOM, Depends.USAGE)
+
+#: Changed rows that are asked about one by one; more of them in one call of each plugin.
+_ONE_BY_ONE: Final = 16
+
+#: Of most classes every plugin reads capacity or nodes alone.
+_NOBODY: Final = Asked((), ())
+
+#: Before any row has been asked about. Never written to.
+_NO_RANKING: Final = Ranking(0)
+
+Entry = TypeVar("Entry", CompiledFilter, CompiledScore)
+
+
+#: Filters or scores that read capacity alone and are not normalised, that read a row and what is on it, and that read
+#: other rows.
+ByReading = tuple[list[Entry], list[Entry], list[Entry]]
+
+
+def by_reading(entries: Iterable[Entry]) -> ByReading[Entry]:
+    """Those that read the nodes alone are left out."""
+    of_capacity: list[Entry] = []
+    of_row: list[Entry] = []
+    elsewhere: list[Entry] = []
+    for entry in entries:
+        plugin = entry.plugin
+        depends = plugin.depends
+        if depends is Depends.CLUSTER:
+            elsewhere.append(entry)
+        elif depends is Depends.ROOM and getattr(plugin, "normalize", None) is None:
+            of_capacity.append(entry)
+        elif depends in _OF_THE_ROW:
+            of_row.append(entry)
+    return of_capacity, of_row, elsewhere
+
+
+class RowAnswers:
+    """Invariant: after `refresh`, `ranking` is what the plugins would say, or `deferred` is set."""
+
+    __slots__ = (
+        "_generation",
+        "_looks_elsewhere",
+        "_of_capacity",
+        "_of_row",
+        "_row_filters",
+        "_row_scores",
+        "deferred",
+        "is_chosen_from",
+        "nodes",
+        "normalized",
+        "position",
+        "ranking",
+    )
+
+    def __init__(
+        self,
+        nodes: NodeAnswers,
+        filters: ByReading[CompiledFilter],
+        scores: ByReading[CompiledScore],
+    ) -> None:
+        self.nodes = nodes
+        capacity_filters, row_filters, filters_elsewhere = filters
+        capacity_scores, row_scores, scores_elsewhere = scores
+        self._looks_elsewhere = bool(filters_elsewhere or scores_elsewhere)
+        self._of_capacity = Asked(capacity_filters, capacity_scores)
+        self._of_row = Asked(row_filters, row_scores) if row_filters or row_scores else _NOBODY
+        #: Scores whose raw values are kept by row, and which read more than the nodes.
+        self.normalized = tuple([each for each in row_scores if each.plugin.normalize is not None])
+        #: The same, as they are called for a single row; empty while `deferred`.
+        self._row_filters: tuple[tuple[Callable[[Any, Columns, int], bool], Any], ...] = ()
+        self._row_scores: tuple[tuple[int, Callable[[Any, Columns, int], int], Any], ...] = ()
+        self._generation = -1
+        #: Position in `Snapshot.touched` up to which the answers hold.
+        self.position = -1
+        #: Set while no row has been asked about, because the next choice may be the class's last and can be made from
+        #: `capacity_classes` alone; see `first_choice`.
+        self.deferred: Snapshot | None = None
+        self.is_chosen_from = False
+        #: [row] weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses, or where there
+        #: is no node.
+        self.ranking = _NO_RANKING
+
+    def refresh(self, snapshot: Snapshot) -> Sequence[int] | None:
+        """Ask again about the rows that changed. Gives these; None: all were asked about, or none yet."""
+        columns, nodes, log = snapshot.columns, self.nodes, snapshot.touched
+        nodes.refresh(snapshot)
+        touched = log.since(self.position)
+        self.position = log.end
+        if not self.is_chosen_from and self._is_of_capacity_alone():
+            self.deferred = snapshot
+            return None
+        if touched is None or self.deferred is not None or nodes.generation != self._generation:
+            self._ask_about_all(snapshot)
+            return None
+        self.ranking.resize(columns.size)
+        if len(touched) <= _ONE_BY_ONE:
+            for row in touched:
+                self._ask_about_row(columns, row)
+        else:
+            self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
+        return touched
+
+    def first_choice(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
+        """The best `count` rows while `deferred`. Costs a question for each class of equal rows; keeps nothing."""
+        assert self.deferred is not None, "asked while rows are deferred"
+        self.is_chosen_from = True
+        of_capacity = self._of_capacity
+        return self.deferred.capacity_classes.best(
+            lambda rows: of_capacity.passing(columns, rows), count, offset, columns.size
+        )
+
+    def all_asked(self) -> Ranking:
+        """`ranking`, of all rows."""
+        if self.deferred is not None:
+            self._ask_about_all(self.deferred)
+        return self.ranking
+
+    def varies(self) -> bool:
+        """Whether a score that is normalised, and does not depend on the cluster, tells nodes apart."""
+        if self.nodes.varies:
+            return True
+        # Mostly there is none.
+        return bool(self.normalized) and any(score.varies for score in self.normalized)
+
+    def _is_of_capacity_alone(self) -> bool:
+        """Whether rows of one capacity class have the same final score, up to a constant."""
+        return not (self._looks_elsewhere or self._of_row or self.nodes.matters or self.varies())
+
+    def _ask_about_all(self, snapshot: Snapshot) -> None:
+        columns = snapshot.columns
+        self.deferred = None
+        self._generation = self.nodes.generation
+        filters = (*self._of_capacity.filters, *self._of_row.filters)
+        scores = (*self._of_capacity.scores, *self._of_row.scores)
+        self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
+        self._row_scores = tuple(
+            (each.weight, each.plugin.score_row, each.state)
+            for each in scores
+            if each.plugin.normalize is None
+        )
+        self.ranking = Ranking(columns.capacity, columns.size)
+        for score in self.normalized:
+            score.forget(columns.capacity)
+        classes = snapshot.capacity_classes
+        values = classes.ask(lambda rows: self._of_capacity.about(columns, rows))[classes.of[: columns.size]]
+        if self._of_row:
+            values = both(values, self._of_row.about(columns, columns.all_rows()))
+        if self.nodes.matters:
+            values = both(self.nodes.base[: columns.size], values)
+        self.ranking.fill(values)
+
+    def _ask_about_rows(self, columns: Columns, rows: Rows) -> None:
+        values = both(self._of_capacity.about(columns, rows), self._of_row.about(columns, rows))
+        self.ranking.set_rows(rows, both(self.nodes.base[rows], values))
+
+    def _ask_about_row(self, columns: Columns, row: int) -> None:
+        """`_ask_about_rows` for one."""
+        total = self.nodes.base_view[row]
+        if total != REFUSED:
+            for feasible, state in self._row_filters:
+                if not feasible(state, columns, row):
+                    total = REFUSED
+                    break
+            else:
+                for weight, score_row, state in self._row_scores:
+                    total += weight * score_row(state, columns, row)
+                for score in self.normalized:
+                    score.of_row(columns, row)
+        self.ranking.set(row, total)
