@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 import time
@@ -279,6 +280,21 @@ async def test_each_request_has_a_deadline_of_its_own() -> None:
         assert not long.done()
         gate.set()
         assert await long == b"ok"
+
+
+async def test_a_deadline_is_kept_also_after_one_that_left_nothing_under_way() -> None:
+    async with saying([[]], [[]], [[]]) as server, client(server.url) as transport:
+        for _ in range(3):
+            with pytest.raises(OutcomeUnknown, match="no answer came in time"):
+                await asyncio.wait_for(post(transport, timeout=0.05), 10)
+
+
+async def test_a_deadline_that_passes_after_its_exchange_ends_no_connection() -> None:
+    async with saying([[OK]] * 9) as server, client(server.url) as transport:
+        assert await get(transport, timeout=0.05) == b"ok"
+        await eventually(lambda: transport._pool.alarm_at == math.inf)
+        assert await get(transport) == b"ok"
+        assert server.connections == 1
 
 
 async def test_the_deadline_after_the_next_is_kept_too() -> None:
