@@ -308,7 +308,7 @@ class SimTransport(Troubles):
                 late = 0.0
             if self.strikes("duplicate"):
                 data += b"".join(rng.choices(past, k=3)) if past and rng.random() < 0.5 else data
-            if self.strikes("garbage"):
+            if spoilt := self.strikes("garbage"):
                 data = rng.choice(_GARBAGE) + data if rng.random() < 0.5 else data + rng.choice(_GARBAGE)
             past = (past + lines)[-20:]
             if self.strikes("cut"):
@@ -332,7 +332,9 @@ class SimTransport(Troubles):
                 data = data[middle:]
             yield data
             self.newest = max(self.newest, version_of(lines[-1]))
-            self.deliveries.note(target, lines[-1], self._world.loop.time())
+            # What follows garbage is not read, and comes again.
+            if not spoilt:
+                self.deliveries.note(target, lines[-1], self._world.loop.time())
 
     def drop_streams(self) -> None:
         """All watches of this process end now, without an error."""
