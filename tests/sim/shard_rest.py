@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Seconds in which hand-overs end: a lease runs out (15), its fence ends, and twice the longest backoff is waited.
 _HANDED_OVER_WITHIN = 15.0 + FENCE + 2 * 10.0 + 15.0
+#: Seconds for which nothing changes hands: a scheduler that has come back waits for its own lease of before (15 s), and
+#: its shard says meanwhile what it used then.
+_CALM = 20.0
 
 Owners = dict[str, str]
 
@@ -26,9 +29,15 @@ Owners = dict[str, str]
 async def until_handed_over(world: World, shards: ShardMap) -> Owners | None:
     """Node -> the shard that uses it in the end; None where that takes too long."""
     deadline = world.loop.time() + _HANDED_OVER_WITHIN
-    while problems := list(unsettled(shards)):
-        if world.loop.time() >= deadline:
-            for problem in problems[:3]:
+    calm_since, owners = world.loop.time(), _owners(_living(shards))
+    while True:
+        now, found, problems = world.loop.time(), _owners(_living(shards)), list(unsettled(shards))
+        if problems or found != owners:
+            calm_since, owners = now, found
+        elif now >= calm_since + _CALM:
+            break
+        if now >= deadline + (0.0 if problems else _CALM):
+            for problem in problems[:3] or ["nodes still change hands"]:
                 world.safety.violated("L11", f"after {_HANDED_OVER_WITHIN:g} s {problem}")
             return None
         await asyncio.sleep(1.0)
@@ -36,7 +45,7 @@ async def until_handed_over(world: World, shards: ShardMap) -> Owners | None:
     living = _living(shards)
     if any(len(_desiring(living, node)) > 1 for each in living for node in each.desired):
         world.states.reached("overlap settled")
-    return _owners(living)
+    return owners
 
 
 def check_still(world: World, shards: ShardMap, owners: Owners) -> None:
