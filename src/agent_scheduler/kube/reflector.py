@@ -21,33 +21,25 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-import msgspec
-from msgspec import Raw
-
-from agent_scheduler.kube.changes import ADDED, DELETED, MODIFIED, Change, Handler
+from agent_scheduler.kube.changes import DELETED, Change, Handler
 from agent_scheduler.kube.errors import (
     Failure,
     FailureClass,
     RequestFailed,
-    Status,
     StoreWentBack,
     classify,
     classify_error,
-    classify_status,
 )
 from agent_scheduler.kube.paging import PAGE, SLICE, collect, version_of
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
+from agent_scheduler.kube.view import View
+from agent_scheduler.kube.waiting import Renewal, Waiting, answer
 from agent_scheduler.kube.watch_events import (
     Decode,
-    EventType,
-    Identity,
     Object,
     ReadEvent,
-    event_reader,
-    identify,
     is_older,
-    open_event_slowly,
 )
 from agent_scheduler.telemetry.logs import get_logger
 
@@ -55,7 +47,6 @@ T = TypeVar("T", bound=Object)
 R = TypeVar("R")
 
 _log = get_logger(__name__)
-_decode_status = msgspec.json.Decoder(Status).decode
 
 #: A watch that ends sooner than this, having brought nothing, counts as a failure (client-go: "very short watch").
 SHORT_WATCH_SECONDS = 1.0
@@ -73,8 +64,6 @@ _DOUBTFUL_WATCH = 30.0
 PORTION = 128
 #: Seconds after which who takes over gives up, if the lists fail that it cannot do without.
 RENEWAL_PATIENCE = 30.0
-#: How many malformed objects are remembered, so that each is reported once.
-_REPORTED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +91,8 @@ class _Ended(NamedTuple):
     failure: Failure | None
 
 
-def _answer(asked: Iterable[asyncio.Future[None]]) -> None:
-    for renewed in asked:
-        if not renewed.done():
-            renewed.set_result(None)
-
-
 class _Stale(Exception):
     """A list that shows an older state than the one we have."""
-
-
-class NotListed(Exception):
-    """The view could not be taken anew in time. The message says why."""
-
-
-class _Renewal(NamedTuple):
-    """Somebody who waits for a list, and from when on one that fails is told to them, on the reflector's clock."""
-
-    until: float
-    renewed: asyncio.Future[None]
 
 
 class Reflector(Generic[T]):
@@ -154,7 +126,8 @@ class Reflector(Generic[T]):
         self._transport = transport
         self._path = path
         self._decode = decode
-        self._read_event = read_event or event_reader(decode)
+        # Owner: the task in `run`.
+        self._view = View(path, decode, read_event, count=count, on_malformed=on_malformed)
         self._handler = handler
         self._query = dict(query or {})
         self._optional = optional
@@ -163,47 +136,36 @@ class Reflector(Generic[T]):
         self._backoff = backoff or Backoff(initial=0.2, cap=30.0)
         self._timing = timing
         self._count = count
-        self._on_malformed = on_malformed
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
         self.heard_at = timing.clock()
-        #: Whether it sends bookmarks.
-        self._marks = False
-        # Owner of all below: the task in `run`. `_known` holds by UID the object last handed over; it exists to find
-        # what a list no longer has and to refuse older versions.
-        self._known: dict[str, T] = {}
-        # The newest version seen of the whole collection: where the next watch begins. Never goes back.
-        self._version = ""
+        # Owner of all below: the task in `run`.
         # Whether the server may be of an earlier version than that, which a watch does not say: it is silent then.
         self._in_doubt = False
         self._stale_lists = 0
         #: How often `decode` has come to make something else, and how often it had for what the last list brought.
         self._reading = self._known_by = 0
-        self._reported: dict[Identity, None] = {}
-        #: Those who wait for a list that begins after they asked.
-        self._renewals: list[_Renewal] = []
-        #: Those who wait until all up to a version has been handed over.
-        self._reaching: list[tuple[str, asyncio.Future[None]]] = []
+        self._waiting = Waiting(timing.clock)
         #: What `run` does now and can be called away from.
         self._leaving: asyncio.Timeout | None = None
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._view.known)
 
     @property
     def uids(self) -> KeysView[str]:
         """Of all that was handed over and is not gone."""
-        return self._known.keys()
+        return self._view.known.keys()
 
     def get(self, uid: str) -> T | None:
         """The version handed over last, or None."""
-        return self._known.get(uid)
+        return self._view.known.get(uid)
 
     @property
     def is_stale(self) -> bool:
         """Whether more may have happened than is known, as the server has not been heard of for too long."""
         times = self._times
         stall = times.stall if times.stall is not None else times.longest + times.grace
-        limit = times.silence if self._marks else stall + times.list_timeout
+        limit = times.silence if self._view.marks else stall + times.list_timeout
         return self._timing.clock() - self.heard_at > limit
 
     async def renew(self, *, patience: float = float("inf")) -> None:
@@ -213,24 +175,15 @@ class Reflector(Generic[T]):
         the next list that fails raises NotListed; one that succeeds may take any time. When nobody waits any more the
         watch goes on from where it was.
         """
-        renewed = asyncio.get_running_loop().create_future()
-        self._renewals.append(_Renewal(self._timing.clock() + patience, renewed))
+        renewed = self._waiting.renewal(patience)
         self._call_away()
         await renewed
 
     async def reach(self, version: str) -> None:
         """Returns once all that happened to the collection up to `version`, a resourceVersion of it, has been handed
         over. A server tells of that by the next event or bookmark, which in a quiet cluster may be a minute away."""
-        if not is_older(self._version, version):
-            return
-        reached = asyncio.get_running_loop().create_future()
-        self._reaching.append((version, reached))
-        await reached
-
-    def _tell_who_waits(self) -> None:
-        left = [each for each in self._reaching if is_older(self._version, each[0])]
-        _answer(reached for version, reached in self._reaching if not is_older(self._version, version))
-        self._reaching = left
+        if is_older(self._view.version, version):
+            await self._waiting.reach(version)
 
     def read_again(self) -> None:
         """Hand over all objects once more, unchanged ones as MODIFIED: `decode` makes something else of them now."""
@@ -242,7 +195,7 @@ class Reflector(Generic[T]):
             self._leaving.reschedule(asyncio.get_running_loop().time())
 
     def _is_list_wanted(self) -> bool:
-        return bool(self._renewals) or self._reading != self._known_by
+        return self._waiting.for_a_list or self._reading != self._known_by
 
     async def run(self) -> None:
         """Lists and watches until cancelled. Raises StoreWentBack, and what the handler raises."""
@@ -256,7 +209,7 @@ class Reflector(Generic[T]):
                 listed, why = False, "list_renewed"
             if not listed:
                 # Whoever asks while it is under way needs another: this one may be of before.
-                asked, self._renewals = self._renewals, []
+                asked = self._waiting.take()
                 self._count(why)
                 try:
                     await self._list()
@@ -271,22 +224,22 @@ class Reflector(Generic[T]):
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
                     continue
-                _answer(each.renewed for each in asked)
+                answer(each.renewed for each in asked)
                 listed = True
                 failed_watches = 0
                 if self._is_list_wanted():
                     continue
-            began, before = self._timing.clock(), self._version
+            began, before = self._timing.clock(), self._view.version
             ended = await self._unless_renewed(self._watch())
             if ended is None:
                 continue
             failure = ended.failure
             lasted = self._timing.clock() - began
-            if self._version != before or (failure is None and lasted >= SHORT_WATCH_SECONDS):
+            if self._view.version != before or (failure is None and lasted >= SHORT_WATCH_SECONDS):
                 fruitless = 0
                 failed_watches = 0
             if failure is None:
-                if fruitless == 0 and (self._version != before or lasted >= SHORT_WATCH_SECONDS):
+                if fruitless == 0 and (self._view.version != before or lasted >= SHORT_WATCH_SECONDS):
                     # Slow watchers are cut in bursts; waiting here would only make us slower.
                     continue
                 what = "watch_too_short"
@@ -304,41 +257,28 @@ class Reflector(Generic[T]):
                 continue
             await self._pause(fruitless, retry_after)
 
-    def _told_of_failure(self, error: RequestFailed | _Stale, asked: list[_Renewal]) -> bool:
+    def _told_of_failure(self, error: RequestFailed | _Stale, asked: list[Renewal]) -> bool:
         """A list failed that those of `asked` have waited for. False: the server does not serve the collection, which
         is an answer, too."""
         if self._is_absent(error):
             self._count("absent")
             self.heard_at = self._timing.clock()
             self.synced.set()
-            _answer(each.renewed for each in asked)
+            answer(each.renewed for each in asked)
             return False
-        self._renewals += self._still_waiting(asked, error)
+        self._waiting.failed(asked, error)
         self._report("list_failed", str(error))
         return True
-
-    def _still_waiting(self, asked: Iterable[_Renewal], error: Exception) -> list[_Renewal]:
-        """Those who go on waiting after a list that failed; the others are told why."""
-        now = self._timing.clock()
-        left = []
-        for each in asked:
-            if each.renewed.done():
-                continue
-            if now >= each.until:
-                each.renewed.set_exception(NotListed(str(error)))
-            else:
-                left.append(each)
-        return left
 
     def _is_absent(self, error: Exception) -> bool:
         """Whether the server has no such collection. One that has been listed is not taken for empty: objects that were
         made in it meanwhile would be missed."""
         absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_SERVED
-        return absent and self._optional and not self._version
+        return absent and self._optional and not self._view.version
 
     def _report(self, event: str, error: str) -> None:
         self._count("failure")
-        _log.info(event, path=self._path, error=error, resource_version=self._version)
+        _log.info(event, path=self._path, error=error, resource_version=self._view.version)
 
     async def _pause(self, attempt: int, at_least: float | None) -> None:
         delay = self._backoff.delay(attempt, self._timing.rng, at_least=at_least)
@@ -369,51 +309,26 @@ class Reflector(Generic[T]):
             query=self._query,
             page_size=self._page_size,
             timeout=self._times.list_timeout,
-            malformed=lambda raw, error: self._malformed(raw, error).uid,
+            malformed=lambda raw, error: self._view.malformed(raw, error).uid,
         )
-        if is_older(revision, self._version):
+        if is_older(revision, self._view.version):
             self._count("stale_list")
             self._stale_lists += 1
             if self._stale_lists <= STALE_LISTS_REFUSED:
-                raise _Stale(f"the list is of {revision}, older than {self._version} which was seen already")
-            raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self._version)
+                raise _Stale(
+                    f"the list is of {revision}, older than {self._view.version} which was seen already"
+                )
+            raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self._view.version)
         self._stale_lists = 0
-        await self._refuse_older(fresh)
-        gone = [uid for uid in self._known if uid not in fresh and uid not in unread]
+        await self._view.refuse_older(fresh)
+        gone = [uid for uid in self._view.known if uid not in fresh and uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.
-        await self._hand_over(Change(DELETED, old, old) for old in self._take(gone))
-        await self._hand_over(self._differences(fresh, unchanged=reading != self._known_by))
-        self._version, self._known_by, self._in_doubt = revision, reading, False
+        await self._hand_over(Change(DELETED, old, old) for old in self._view.take(gone))
+        await self._hand_over(self._view.differences(fresh, unchanged=reading != self._known_by))
+        self._view.version, self._known_by, self._in_doubt = revision, reading, False
         self.heard_at = self._timing.clock()
         self.synced.set()
-        self._tell_who_waits()
-
-    async def _refuse_older(self, fresh: Mapping[str, T]) -> None:
-        """A backup may be restored under revisions that are higher than all before; its objects keep their own."""
-        for index, (uid, before) in enumerate(self._known.items()):
-            if index % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
-            item = fresh.get(uid)
-            if item is None:
-                continue
-            listed, known = item.metadata.resource_version, before.metadata.resource_version
-            if is_older(listed, known):
-                what = f"{item.metadata.name} in the list of {self._path}"
-                raise StoreWentBack(what, listed=listed, known=known)
-
-    def _take(self, uids: list[str]) -> Iterable[T]:
-        for uid in uids:
-            yield self._known.pop(uid)
-
-    def _differences(self, fresh: dict[str, T], *, unchanged: bool) -> Iterable[Change[T]]:
-        known = self._known
-        for uid, item in fresh.items():
-            before = known.get(uid)
-            known[uid] = item
-            if before is None:
-                yield Change(ADDED, item, None)
-            elif unchanged or before.metadata.resource_version != item.metadata.resource_version:
-                yield Change(MODIFIED, item, before)
+        self._waiting.reached(self._view.version)
 
     async def _hand_over(self, changes: Iterable[Change[T]]) -> None:
         batch: list[Change[T]] = []
@@ -434,8 +349,8 @@ class Reflector(Generic[T]):
         is_sure = not self._in_doubt
         if not is_sure:
             now = await version_of(self._transport, self._path)
-            if is_older(now, self._version):
-                why = f"the server is at {now}, and {self._version} was seen already"
+            if is_older(now, self._view.version):
+                why = f"the server is at {now}, and {self._view.version} was seen already"
                 return _Ended(Failure(FailureClass.GONE, message=why))
             is_sure = bool(now)
             lasting = lasting if is_sure else min(lasting, _DOUBTFUL_WATCH)
@@ -445,7 +360,7 @@ class Reflector(Generic[T]):
             **self._query,
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
+            "resourceVersion": self._view.version,
             "timeoutSeconds": str(max(1, round(lasting))),
         }
         stall = times.stall if times.stall is not None else lasting + times.grace
@@ -473,107 +388,11 @@ class Reflector(Generic[T]):
         return _Ended(None)
 
     def _receive(self, lines: list[bytes]) -> Failure | None:
-        """Hands over what is new in some lines. Gives the failure that an ERROR event, or a line that is
-        no event, reports; lines behind it are not looked at."""
-        batch: list[Change[T]] = []
-        failure: Failure | None = None
-        read, known = self._read_event, self._known
-        for line in lines:
-            try:
-                kind, uid, version, item = read(line)
-            except (msgspec.MsgspecError, ValueError):
-                found = self._read_slowly(line, batch)
-                if isinstance(found, Failure):
-                    failure = found
-                    break
-                if found is None:
-                    continue
-                kind, uid, version, item = found
-            # Versions of one collection only grow along a watch, so anything older was handed over already.
-            if is_older(version, self._version):
-                self._count("duplicate")
-                continue
-            before = known.get(uid)
-            if before is None:
-                self._version = version
-                if kind == EventType.DELETED:
-                    self._count("duplicate")
-                    continue
-                known[uid] = item
-                batch.append(Change(ADDED, item, None))
-                continue
-            if kind == EventType.DELETED:
-                self._version = version
-                del known[uid]
-                batch.append(Change(DELETED, item, before))
-                continue
-            last = before.metadata.resource_version
-            if last == version or is_older(version, last):
-                self._count("duplicate")
-                continue
-            self._version = version
-            known[uid] = item
-            batch.append(Change(MODIFIED, item, before))
+        """Hands over what is new in some lines. Gives the failure that an ERROR event, or a line that is no event,
+        reports; lines behind it are not looked at."""
+        batch, failure = self._view.receive(lines)
         if batch:
             self._handler(batch)
-        if self._reaching:
-            self._tell_who_waits()
+        if self._waiting.reaching:
+            self._waiting.reached(self._view.version)
         return failure
-
-    def _read_slowly(self, line: bytes, batch: list[Change[T]]) -> tuple[str, str, str, T] | Failure | None:
-        """Any event, as `ReadEvent` gives it. None for one that is dealt with already, having added to `batch` what is
-        to be handed over for it; a failure if it reports one, or is no event."""
-        try:
-            kind, raw = open_event_slowly(line)
-        except ValueError as unreadable:
-            # Whose event it was cannot be told, and what follows would move the place to resume from past it.
-            self._malformed(line, unreadable)
-            return Failure(FailureClass.UNKNOWN, message=str(unreadable))
-        if kind == EventType.BOOKMARK:
-            self._marks = True
-            self._advance(identify(raw).resource_version)
-            return None
-        if kind == EventType.ERROR:
-            return self._error_event(raw)
-        try:
-            item = self._decode(raw)
-        except (msgspec.MsgspecError, ValueError) as error:
-            self._unreadable(kind, raw, error, batch)
-            return None
-        return kind, item.metadata.uid, item.metadata.resource_version, item
-
-    def _advance(self, version: str) -> None:
-        """Moves the place of the next watch forward to `version`, never back."""
-        if version and not is_older(version, self._version):
-            self._version = version
-
-    def _error_event(self, raw: object) -> Failure:
-        try:
-            status = _decode_status(raw)  # type: ignore[arg-type]
-        except msgspec.MsgspecError as error:
-            return Failure(FailureClass.UNKNOWN, message=f"an ERROR event without a Status: {error}")
-        return classify_status(status, code=status.code or 500)
-
-    def _unreadable(self, kind: str, raw: Raw, error: Exception, batch: list[Change[T]]) -> None:
-        """An event whose object cannot be decoded. Its place in the watch still counts."""
-        who = self._malformed(bytes(raw), error)
-        if is_older(who.resource_version, self._version):
-            return
-        if kind == EventType.DELETED and who.uid in self._known:
-            old = self._known.pop(who.uid)
-            batch.append(Change(DELETED, old, old))
-        self._advance(who.resource_version)
-
-    def _malformed(self, raw: bytes, error: Exception) -> Identity:
-        """Counts the object, and reports it unless this version of it was reported before."""
-        who = identify(raw)
-        self._count("malformed")
-        if who.uid:
-            if who in self._reported:
-                return who
-            while len(self._reported) >= _REPORTED:
-                del self._reported[next(iter(self._reported))]
-            self._reported[who] = None
-        _log.warning("malformed_object", path=self._path, uid=who.uid, error=str(error))
-        self._on_malformed(raw, error)
-        return who

@@ -36,9 +36,9 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.reflector import NotListed
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.kube.waiting import NotListed
 from agent_scheduler.process.leading import (
     CannotLead,
     beside_others,

@@ -69,7 +69,10 @@ class Metrics(ProcessMetrics):
         self._sli: dict[int, Tally] = {}
         self._attempts()
         self._queue()
+        self._events()
+        self._retries()
         self._binding()
+        self._outside_of_binds()
         self._writes()
         self._shards()
 
@@ -154,6 +157,9 @@ class Metrics(ProcessMetrics):
             "plugin",
             "profile",
         )
+
+    def _events(self) -> None:
+        make = self.families
         self.event_handling_duration_seconds = make.histogram(
             "scheduler_event_handling_duration_seconds",
             "Duration of handling one change of the cluster, ledger and queue included: the mean of its batch.",
@@ -184,6 +190,9 @@ class Metrics(ProcessMetrics):
             "event",
             read=lambda of: of.queue.kept_in_flight(),
         )
+
+    def _retries(self) -> None:
+        make = self.families
         self.pod_scheduled_after_flush_total = make.counter(
             "scheduler_pod_scheduled_after_flush_total",
             "Pods scheduled after a timeout, not an event, woke them: hints that were missed.",
@@ -236,6 +245,9 @@ class Metrics(ProcessMetrics):
             "Duration of a bind, repeated requests and looking up an unknown outcome included.",
             bounds=_ATTEMPT_SECONDS,
         )
+
+    def _outside_of_binds(self) -> None:
+        make = self.families
         self.dra_bindingconditions_allocations_total = make.counter(
             "scheduler_dra_bindingconditions_allocations_total",
             "Pods that waited for devices with binding conditions, by driver and by how it ended.",

@@ -6,6 +6,7 @@ import asyncio
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.kube.reflector import Reflector
+from agent_scheduler.kube.view import View
 from tests.virtual import virtual_time
 
 from .walk import Running, Walk, node, pod
@@ -18,7 +19,7 @@ async def test_a_plain_pod_of_a_known_class_from_its_watch_event_to_the_answer_t
     async with Running() as running:
         for name in ("first", "second", "third"):
             await running.apply(PODS, pod(name))
-        with Walk(Reflector._receive, Binder._finish_answered) as walk:
+        with Walk(View.receive, Binder._finish_answered) as walk:
             await running.apply(PODS, pod("last"))
         placement = running.fast_path.ledger.placements["last"]
     print(walk.chain(), walk, sep="\n")
@@ -37,7 +38,7 @@ async def test_a_node_event_to_a_pod_that_it_wakes() -> None:
         await asyncio.sleep(60)
         queue = running.fast_path.queue
         before = queue.where("last")
-        with Walk(Reflector._receive, Reflector._receive) as walk:
+        with Walk(View.receive, Reflector._receive) as walk:
             running.server.tell(NODES, node("node-2", cpu="40"))
             for _ in range(3):
                 await asyncio.sleep(0)

@@ -1,0 +1,75 @@
+"""Those who wait for a reflector: for a list that begins after they asked, or for a version of the collection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from agent_scheduler.kube.retry import Clock
+from agent_scheduler.kube.watch_events import is_older
+
+
+class NotListed(Exception):
+    """The view could not be taken anew in time. The message says why."""
+
+
+class Renewal(NamedTuple):
+    """Somebody who waits for a list, and from when on one that fails is told to them, on the reflector's clock."""
+
+    until: float
+    renewed: asyncio.Future[None]
+
+
+class Waiting:
+    """Owner of who waits for one reflector."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._renewals: list[Renewal] = []
+        #: Those who wait until all up to a version has been handed over.
+        self.reaching: list[tuple[str, asyncio.Future[None]]] = []
+
+    @property
+    def for_a_list(self) -> bool:
+        return bool(self._renewals)
+
+    def renewal(self, patience: float) -> asyncio.Future[None]:
+        """Done with the next list that begins. After `patience` seconds one that fails raises NotListed."""
+        renewed = asyncio.get_running_loop().create_future()
+        self._renewals.append(Renewal(self._clock() + patience, renewed))
+        return renewed
+
+    def take(self) -> list[Renewal]:
+        """Those who have asked so far: a list begins."""
+        asked, self._renewals = self._renewals, []
+        return asked
+
+    def failed(self, asked: Iterable[Renewal], error: Exception) -> None:
+        """The list that these have waited for failed: they go on waiting, or, if it was for too long, are told why."""
+        now = self._clock()
+        for each in asked:
+            if each.renewed.done():
+                continue
+            if now >= each.until:
+                each.renewed.set_exception(NotListed(str(error)))
+            else:
+                self._renewals.append(each)
+
+    def reach(self, version: str) -> asyncio.Future[None]:
+        """Done when all that happened up to `version` has been handed over."""
+        reached = asyncio.get_running_loop().create_future()
+        self.reaching.append((version, reached))
+        return reached
+
+    def reached(self, version: str) -> None:
+        """All up to `version` has been handed over."""
+        left = [each for each in self.reaching if is_older(version, each[0])]
+        answer(future for wanted, future in self.reaching if not is_older(version, wanted))
+        self.reaching = left
+
+
+def answer(asked: Iterable[asyncio.Future[None]]) -> None:
+    for each in asked:
+        if not each.done():
+            each.set_result(None)
