@@ -53,9 +53,9 @@ class HeldBinds:
         binder = fast_path.binder
         self.nodes: dict[str, str] = {}
         self._only = only
-        self._bind = binder._bind
+        self._bind = binder._open.bind
         self._released = asyncio.Event()
-        binder._bind = self
+        binder._open.bind = self
         binder._begin = lambda *_: False
 
     async def __call__(

@@ -3,14 +3,11 @@
     result ──> judge each candidate on the live ledger ──> assume ──> POST binding ──> confirm
                   └─ none left: urgent retry                             └─ refused: forget, and do what that means
 
-A pod with claims is judged with the volumes of its candidates, and has its claims bound before it is (`prebind`).
-
-Judging and assuming happen in one step without an await, in the order in which the results came, so of two pods
-that want the last room exactly one gets it. A limited number of binds is under way at a time; results wait for their
-turn, and workers stop popping while too many wait, so that a pod of high priority is never stuck behind thousands
-of decided ones. Most binds are one request that succeeds, for which no task is made; one that is not begun so, or
-fails, becomes a task. A bind in doubt that time alone can clear up waits beside them: its room stays taken, its turn
-not.
+Judging, Reserve and assuming happen in one step without an await, in the order in which the results came, so of two
+pods that want the last capacity exactly one gets it; PreBind follows, for pods that need it (`prebind`). A limited
+number of binds is under way at a time, and workers stop popping while too many results wait for one of them, so that a
+pod of high priority is not behind thousands of decided ones. Most binds are one request that succeeds, for which no
+task is made; the others are gone on with in a task (`open_binds`).
 
 Invariant: every result taken in ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
 """
@@ -21,70 +18,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.conflicts import ConflictPolicy, judge
 from agent_scheduler.engine.decide.decide import Candidate
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.bind import BindOutcome, BindResult
 from agent_scheduler.kube.driver import Begun
 from agent_scheduler.kube.retry import Timing
 
 from .failure import FailureHandler, Messenger
+from .open_binds import BindCalls, OpenBinds
 from .prebind import PreBinder, Reserved, Unavailable
-from .result import ScheduleResult
+from .result import BinderObserver, ScheduleResult
 
 #: Results that may wait for a bind to be sent, for each bind that may be under way.
 _WAITING_PER_SLOT = 2
-
-#: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch told of it.
-_ASK_AGAIN = 5.0
-
-
-class Choice(NamedTuple):
-    """A node that may be taken now, with what was reserved there and has to be written before the bind, if anything."""
-
-    candidate: Candidate
-    reserved: Reserved | None
-
-
-class BindCalls(Protocol):
-    """Requests that bind."""
-
-    async def bind(
-        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
-    ) -> BindResult:
-        """Send one bind and find out what became of it; never raises for what network or server do.
-
-        `begun`: a bind for this pod and node that has been sent and failed. `doubt`: what an earlier call for them left
-        open. The answer must cover that bind, too.
-        """
-
-    def begin_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
-        """Send one bind at once, if it can be, and tell `ended` later how it went. False: nothing was sent."""
-
-
-class BinderObserver(Protocol):
-    """Is told what the binder did. Durations in seconds."""
-
-    def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
-        """A result was judged: candidates passed over, live re-checks passed and failed."""
-
-    def bound(self, outcome: BindOutcome, seconds: float, profile: str) -> None:
-        """A bind ended."""
-
-    def attempted(self, profile: str, result: str, started: float) -> None:
-        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
-
-    def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
-        """An attempt that began at clock `started` ended with the pod bound to a node."""
-
-    def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
-        """A bind came to nothing; the pod is requeued."""
 
 
 class Binder:
@@ -112,15 +63,20 @@ class Binder:
         self._wake = wake
         self._failures = failures
         self._messenger = messenger
-        self._bind = binds.bind
         self._begin = binds.begin_bind
         self._policy = policy
         self._concurrency = concurrency
         self._adapts = adapts
         self._limit = _limit(concurrency, adapts=adapts)
         self._clock = timing.clock
-        self._sleep = timing.sleep
         self._observer = observer
+        self._open = OpenBinds(
+            cluster,
+            binds.bind,
+            observer,
+            timing,
+            answered=lambda took: self._limit.answered(took, under_way=self._sending),
+        )
         self._nominations = nominations
         self._prebind = prebind
         self._results: deque[ScheduleResult] = deque()
@@ -230,15 +186,16 @@ class Binder:
         if choice is None:
             self._failures.outraced(entry, pod, started=result.started)
             return
-        cluster.ledger.assume(pod, choice.candidate.row)
+        candidate, reserved = choice
+        cluster.ledger.assume(pod, candidate.row)
         if entry.attempts > 1:
             # Only of an earlier attempt something may wait to be said.
             self._messenger.binding(pod)
-        if choice.reserved is not None and self._prebind is not None:
-            self._idle.clear()
-            self._prebind.start(result, choice.candidate.node_name, choice.reserved)
+        self._idle.clear()
+        if reserved is not None and self._prebind is not None:
+            self._prebind.start(result, candidate.node_name, reserved)
         else:
-            self._accept(result, choice.candidate.node_name)
+            self._accepted.append((result, candidate.node_name))
 
     def _stands(self, result: ScheduleResult) -> bool:
         """Whether the pod still waits and is of the class that was decided on. Else it is requeued, or dropped."""
@@ -254,15 +211,12 @@ class Binder:
             return False
         return True
 
-    def _accept(self, result: ScheduleResult, node_name: str) -> None:
-        self._idle.clear()
-        self._accepted.append((result, node_name))
-
-    def _choose(self, result: ScheduleResult) -> Choice | None:
-        """The first candidate that is still good, and what was reserved there. The caller assumes it at once."""
+    def _choose(self, result: ScheduleResult) -> tuple[Candidate, Reserved | None] | None:
+        """The first candidate that is still good, and what was reserved there that has to be written before the bind,
+        if anything. The caller assumes it at once."""
         candidates: Sequence[Candidate] = result.placement.candidates
-        if self._cluster.queue.nominator.nominated:
-            candidates = self._free(result)
+        if self._nominations is not None and self._cluster.queue.nominator.nominated:
+            candidates = self._nominations.free(result.pod, result.cls, result.filters, candidates)
         filters: Sequence[CompiledFilter] | None = result.filters
         prebind = self._prebind if result.reserves else None
         if prebind is not None:
@@ -282,33 +236,18 @@ class Binder:
             self._observer.judged(
                 verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
             )
-            return None if candidate is None else Choice(candidate, reserved)
+            return None if candidate is None else (candidate, reserved)
 
     def _claims_ended(self, result: ScheduleResult, node_name: str, problem: str) -> None:
         """The pod's claims are written, or will not be, and nothing is reserved any more."""
         if not problem:
-            self._accept(result, node_name)
+            self._idle.clear()
+            self._accepted.append((result, node_name))
             self.send()
             return
         self._observer.bind_failed(result.pod, node_name, problem)
         self._failures.error(result.entry, result.pod, problem, started=result.started)
         self._check_idle()
-
-    def _free(self, result: ScheduleResult) -> Sequence[Candidate]:
-        """The candidates whose room is not kept for pods that are nominated there."""
-        candidates, nominations = result.placement.candidates, self._nominations
-        if nominations is None:
-            return candidates
-        return [each for each in candidates if not self._is_held(result, each, nominations)]
-
-    def _is_held(self, result: ScheduleResult, candidate: Candidate, nominations: Nominations) -> bool:
-        ledger = self._cluster.ledger
-        nominated = nominations.on(candidate.node_name, result.pod)
-        if not nominated or ledger.rows.get(candidate.node_name) != candidate.row:
-            return False
-        return not nominations.leave_room(
-            result.pod, result.cls, result.filters, ledger.columns, candidate.row, nominated
-        )
 
     # ---- binding
 
@@ -345,7 +284,7 @@ class Binder:
             self._tasks.create_task(self._carry_out(result, node_name, answer))
         else:
             took = self._clock() - began
-            self._limit.answered(took, under_way=self._sending)
+            self._answered(took)
             self._observer.bound(answer.outcome, took, result.pod.scheduler_name)
             if not self._answers:
                 asyncio.get_running_loop().call_soon(self._finish_answered)
@@ -365,8 +304,8 @@ class Binder:
 
     async def _carry_out(self, result: ScheduleResult, node_name: str, begun: Begun | None) -> None:
         try:
-            answer = await self._bind_while_it_helps(result, node_name, begun)
-            if self._is_open(result.pod, answer) and self._tasks is not None:
+            answer = await self._open.bind_while_it_helps(result.pod, node_name, begun)
+            if self._open.is_open(result.pod, answer) and self._tasks is not None:
                 self._in_doubt += 1
                 self._tasks.create_task(self._wait_in_doubt(result, node_name, answer))
             else:
@@ -392,51 +331,14 @@ class Binder:
         if not (self._results or self._accepted or self._sending or writing):
             self._idle.set()
 
-    async def _bind_while_it_helps(
-        self, result: ScheduleResult, node_name: str, begun: Begun | None
-    ) -> BindResult:
-        """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait."""
-        answer = await self._try(result.pod, node_name, begun=begun)
-        while self._is_open(result.pod, answer) and not (answer.doubt and answer.doubt.then):
-            # No answer came from anywhere, so another pod's bind would fare no better. Binding to the same node once
-            # more cannot do harm: the server accepts one bind a pod, and the UID keeps a namesake out.
-            await self._sleep(_ASK_AGAIN)
-            answer = await self._try(result.pod, node_name, doubt=answer.doubt)
-        return answer
+    def _answered(self, took: float) -> None:
+        self._limit.answered(took, under_way=self._sending)
 
     async def _wait_in_doubt(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         try:
-            while self._is_open(result.pod, answer):
-                await self._sleep(_ASK_AGAIN)
-                if answer.doubt is None or self._clock() >= answer.doubt.settles:
-                    answer = await self._try(result.pod, node_name, doubt=answer.doubt)
-            self._finish(result, node_name, answer)
+            self._finish(result, node_name, await self._open.settled(result.pod, node_name, answer))
         finally:
             self._in_doubt -= 1
-
-    async def _try(
-        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
-    ) -> BindResult:
-        began = self._clock() if begun is None else begun.at
-        try:
-            answer = await self._bind(pod, node_name, begun=begun, doubt=doubt)
-        except Exception as error:
-            # Whatever broke, the request may have gone out.
-            self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
-            settles = self._clock() + DEFAULT_POLICY.settles
-            answer = BindResult(BindOutcome.UNKNOWN, doubt=Doubt(settles))
-        took = self._clock() - began
-        if begun is None and answer.outcome is BindOutcome.BOUND and answer.attempts == 1:
-            self._limit.answered(took, under_way=self._sending)
-        self._observer.bound(answer.outcome, took, pod.scheduler_name)
-        return answer
-
-    def _is_open(self, pod: PodInfo, answer: BindResult) -> bool:
-        """Whether neither the answer nor the watch has told what became of a bind. The watch does by a node, or by
-        the end of the pod. That it is being deleted tells nothing: its room would stay taken for as long as a
-        finalizer holds it."""
-        seen = self._cluster.pods.get(pod.uid)
-        return answer.outcome is BindOutcome.UNKNOWN and seen is not None and not seen.node_name
 
     def _finish(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
@@ -494,5 +396,5 @@ async def _raising(error: Exception) -> None:
     raise error
 
 
-def _limit(concurrency: int, *, adapts: bool) -> AdaptiveConcurrency:
-    return AdaptiveConcurrency(concurrency) if adapts else AdaptiveConcurrency(concurrency, least=concurrency)
+def _limit(most: int, *, adapts: bool) -> AdaptiveConcurrency:
+    return AdaptiveConcurrency(most) if adapts else AdaptiveConcurrency(most, least=most)

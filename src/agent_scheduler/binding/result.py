@@ -1,15 +1,16 @@
-"""A decision on its way to the binder."""
+"""A decision on its way to the binder, and what the binder reports of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import Placement
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.bind import BindOutcome
 
 
 class ScheduleResult(NamedTuple):
@@ -27,3 +28,22 @@ class ScheduleResult(NamedTuple):
     catalogue_version: int = -1
     #: As `ClassView.reserves`.
     reserves: bool = False
+
+
+class BinderObserver(Protocol):
+    """Is told what the binder did. Durations in seconds."""
+
+    def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
+        """A result was judged: candidates passed over, live re-checks passed and failed."""
+
+    def bound(self, outcome: BindOutcome, seconds: float, profile: str) -> None:
+        """A bind ended."""
+
+    def attempted(self, profile: str, result: str, started: float) -> None:
+        """An attempt ended: `scheduled`, `unschedulable` or `error`."""
+
+    def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
+        """An attempt that began at clock `started` ended with the pod bound to a node."""
+
+    def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
+        """A bind came to nothing; the pod is requeued."""

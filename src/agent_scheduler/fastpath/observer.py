@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from agent_scheduler.binding.binder import BinderObserver
 from agent_scheduler.binding.device_waits import WaitObserver
 from agent_scheduler.binding.failure import AttemptObserver
 from agent_scheduler.binding.preemption import PreemptionObserver
+from agent_scheduler.binding.result import BinderObserver
 from agent_scheduler.cluster.cluster import ClusterObserver
 from agent_scheduler.cluster.informers import PictureObserver
 

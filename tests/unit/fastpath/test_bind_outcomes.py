@@ -32,10 +32,10 @@ class Answers:
     def __init__(self, running: Running, *outcomes: BindOutcome | Exception) -> None:
         self._script: Iterator[BindOutcome | Exception] = iter(outcomes)
         binder: Binder = running.fast_path.binder
-        self._real = binder._bind
+        self._real = binder._open.bind
         self.nodes: list[str] = []
         self.doubts: list[bool] = []
-        binder._bind = self  # type: ignore[assignment]
+        binder._open.bind = self  # type: ignore[assignment]
         binder._begin = lambda *_: False
 
     async def __call__(
@@ -124,7 +124,7 @@ async def test_a_bind_that_was_answered_is_no_longer_assumed_though_the_watch_ha
 async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_is_known(
     unknown: BindOutcome | Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.binder._ASK_AGAIN", 0.1)
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         answers = await prepared(cluster, running, unknown)
         await until(lambda: running.reports.outcomes["unknown"])
@@ -141,7 +141,7 @@ async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_i
 async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bind_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.binder._ASK_AGAIN", 0.01)
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.01)
     one_at_a_time = RateLimit(qps=0, burst=1, concurrency=1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport, binds=one_at_a_time) as running:
         answers = Answers(running)
@@ -176,7 +176,7 @@ async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bi
 async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.binder._ASK_AGAIN", 0.1)
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await prepared(cluster, running, *[BindOutcome.UNKNOWN] * 1000)
         await until(lambda: running.reports.outcomes["unknown"])
@@ -189,7 +189,7 @@ async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
 async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.binder._ASK_AGAIN", 0.1)
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = Held(running, BindOutcome.UNKNOWN)
         await prepared(cluster, running)

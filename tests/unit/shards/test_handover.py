@@ -35,7 +35,7 @@ def binds_in_doubt(runtime: Runtime) -> list[str]:
         nodes.append(node)
         return BindResult(BindOutcome.UNKNOWN, doubt=Doubt(float("inf"), BindResult(BindOutcome.UNAVAILABLE)))
 
-    binder._bind, binder._begin = unknown, lambda *_: False
+    binder._open.bind, binder._begin = unknown, lambda *_: False
     return nodes
 
 

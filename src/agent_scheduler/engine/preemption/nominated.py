@@ -21,6 +21,7 @@ import numpy as np
 
 from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, compile_filters, count_reasons, first_refusing
+from ..decide.decide import Candidate
 from ..decide.refusals import Refused
 from ..decide.snapshot import Snapshot
 from ..framework.plugin import Depends, Profile
@@ -73,6 +74,21 @@ class Nominations:
             for other in self._nominator.pods_for(node_name)
             if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in placements
         )
+
+    def free(
+        self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], candidates: Sequence[Candidate]
+    ) -> Sequence[Candidate]:
+        """The candidates of a pod, decided in class `cls`, whose capacity is not kept for pods that are nominated
+        there."""
+        ledger = self._ledger
+
+        def is_held(each: Candidate) -> bool:
+            nominated = self.on(each.node_name, pod)
+            if not nominated or ledger.rows.get(each.node_name) != each.row:
+                return False
+            return not self.leave_room(pod, cls, filters, ledger.columns, each.row, nominated)
+
+        return [each for each in candidates if not is_held(each)]
 
     def below(self, node_name: str, pod: PodInfo) -> NominatedPods:
         """The pods nominated to a node that need not be waited for by `pod`, which takes their room."""

@@ -1,0 +1,98 @@
+"""Binds that one request does not settle: those that failed, and those of which it is not known whether they were
+carried out. The table of what an outcome means is in docs/bind-outcomes.md."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
+from agent_scheduler.kube.driver import Begun
+from agent_scheduler.kube.retry import Timing
+
+from .result import BinderObserver
+
+#: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch says of it.
+_ASK_AGAIN: Final = 5.0
+
+
+class BindCalls(Protocol):
+    """Requests that bind."""
+
+    async def bind(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
+        """Send one bind and find out what became of it; never raises for what network or server do.
+
+        `begun`: a bind for this pod and node that has been sent and failed. `doubt`: what an earlier call for them left
+        open. The answer must cover that bind, too.
+        """
+
+    def begin_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | Begun], None]) -> bool:
+        """Send one bind at once, if it can be, and tell `ended` later how it went. False: nothing was sent."""
+
+
+class OpenBinds:
+    """Asks until it is known what became of a bind. Holds nothing of its own."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        bind: Callable[..., Awaitable[BindResult]],
+        observer: BinderObserver,
+        timing: Timing,
+        *,
+        answered: Callable[[float], None],
+    ) -> None:
+        """`bind` as of `BindCalls`. `answered` is called with the seconds that a bind took which succeeded at once."""
+        self._cluster = cluster
+        self.bind = bind
+        self._observer = observer
+        self._clock = timing.clock
+        self._sleep = timing.sleep
+        self._answered = answered
+
+    async def bind_while_it_helps(self, pod: PodInfo, node_name: str, begun: Begun | None) -> BindResult:
+        """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait. `begun`: how its
+        first request has failed."""
+        answer = await self._try(pod, node_name, begun=begun)
+        while self.is_open(pod, answer) and not (answer.doubt and answer.doubt.then):
+            # No answer came from anywhere, so another pod's bind would fare no better. Binding to the same node once
+            # more cannot do harm: the server accepts one bind a pod, and the UID keeps a namesake out.
+            await self._sleep(_ASK_AGAIN)
+            answer = await self._try(pod, node_name, doubt=answer.doubt)
+        return answer
+
+    async def settled(self, pod: PodInfo, node_name: str, answer: BindResult) -> BindResult:
+        """The outcome of a bind that only time can clear up, or UNKNOWN once the watch has told of it."""
+        while self.is_open(pod, answer):
+            await self._sleep(_ASK_AGAIN)
+            if answer.doubt is None or self._clock() >= answer.doubt.settles:
+                answer = await self._try(pod, node_name, doubt=answer.doubt)
+        return answer
+
+    async def _try(
+        self, pod: PodInfo, node_name: str, *, begun: Begun | None = None, doubt: Doubt | None = None
+    ) -> BindResult:
+        began = self._clock() if begun is None else begun.at
+        try:
+            answer = await self.bind(pod, node_name, begun=begun, doubt=doubt)
+        except Exception as error:
+            # Whatever broke, the request may have gone out.
+            self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
+            settles = self._clock() + DEFAULT_POLICY.settles
+            answer = BindResult(BindOutcome.UNKNOWN, doubt=Doubt(settles))
+        took = self._clock() - began
+        if begun is None and answer.outcome is BindOutcome.BOUND and answer.attempts == 1:
+            self._answered(took)
+        self._observer.bound(answer.outcome, took, pod.scheduler_name)
+        return answer
+
+    def is_open(self, pod: PodInfo, answer: BindResult) -> bool:
+        """Whether neither the answer nor the watch has told what became of a bind. The watch does by a node, or by
+        the end of the pod. That it is being deleted tells nothing: its capacity would stay taken for as long as a
+        finalizer holds it."""
+        seen = self._cluster.pods.get(pod.uid)
+        return answer.outcome is BindOutcome.UNKNOWN and seen is not None and not seen.node_name
