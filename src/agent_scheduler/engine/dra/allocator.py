@@ -22,9 +22,9 @@ from .allocation import Allocation, Config, Picked
 from .budget import Budget
 from .catalogue import Devices
 from .extended import met_by_devices
+from .node_devices import NodeDevices, devices_of
 from .plans import ClaimPlan, Failed, plan_of
 from .search import Choice, Search
-from .sites import Site, site_of
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
@@ -83,8 +83,8 @@ def allocate(
                 claims = (*claims, plan.extended(resources, devices))
         if not claims:
             return ()
-        site = site_of(devices, node)
-        search = begun.search or Search(claims, site)
+        there = devices_of(devices, node)
+        search = begun.search or Search(claims, there)
         before = search.steps
         try:
             found = search.run(max(budget.left, 0))
@@ -95,14 +95,14 @@ def allocate(
     if found is None:
         return Undecided(TIMED_OUT, search)
     if not found:
-        return Refused(search.problem or _why(site))
+        return Refused(search.problem or _why(there))
     return tuple(
         _allocation(claim, choices, node) for claim, choices in zip(claims, search.chosen, strict=True)
     )
 
 
-def _why(site: Site) -> str:
-    invalid = [trouble for _, trouble in site.troubles if trouble]
+def _why(there: NodeDevices) -> str:
+    invalid = [trouble for _, trouble in there.troubles if trouble]
     if not invalid:
         return CANNOT_ALLOCATE
     # What is invalid by what its driver says is told in the words that are known; what cannot be read, by its place.
@@ -116,13 +116,13 @@ def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> 
         picked=tuple(
             Picked(
                 request=choice.ask.option.result_name,
-                id=choice.seat.id,
+                id=choice.slot.id,
                 admin=choice.ask.option.admin,
                 tolerations=choice.ask.option.written_tolerations,
-                shared=choice.seat.facts.shared,
+                shared=choice.slot.facts.shared,
                 consumed=choice.consumed,
-                binding=choice.seat.device.binding,
-                binding_failures=choice.seat.device.binding_failures,
+                binding=choice.slot.device.binding,
+                binding_failures=choice.slot.device.binding_failures,
             )
             for choice in choices
         ),
@@ -165,8 +165,8 @@ def _selector(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
     fields: list[Requirement] = []
     labels: list[Requirement] = []
     for choice in choices:
-        place = choice.seat.place
-        if place.node_name or choice.seat.device.binds_to_node:
+        place = choice.slot.place
+        if place.node_name or choice.slot.device.binds_to_node:
             return _only(node.name)
         terms = (place.reach.selector.node_selector_terms if place.reach is not None else None) or ()
         if len(terms) > 1:

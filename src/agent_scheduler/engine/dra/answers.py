@@ -18,8 +18,8 @@ from .allocation import Allocation
 from .allocator import CANNOT_ALLOCATE, NOT_ASKED, Refused, Undecided, allocate
 from .budget import Budget
 from .catalogue import Devices
+from .node_devices import NodeDevices, devices_of
 from .plans import plan_of
-from .sites import Site, site_of
 
 Answer = tuple[Allocation, ...] | Refused
 
@@ -37,12 +37,12 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | No
     plan = plan_of(demand, devices)
     stamp, loosened = devices.stamp(node.name), devices.loosened(node.name)
     kept: MutableMapping[Any, _Kept] = plan.answers
-    key: str | Site = node.name
+    key: str | NodeDevices = node.name
     if not (plan.problem or demand.held or demand.extended):
-        site = site_of(devices, node)
-        if site.shared:
+        there = devices_of(devices, node)
+        if there.shared:
             # None of these nodes has pools of its own, and no answer is about one of them alone.
-            kept, key = plan.site_answers, site
+            kept, key = plan.shared_answers, there
             stamp, loosened = (0, stamp[1]), (0, loosened[1])
     found, begun = kept.get(key), NOT_ASKED
     if found is not None and (key is not node.name or found.node is node or _alike(found.node, node)):

@@ -90,11 +90,11 @@ class Devices:
         self._made: dict[str, dict[ClaimKey, None]] = {}
         #: The same claims before they are made: UID of a pod -> what it is to get. Their keys are nobody else's.
         self._promised: dict[str, ClaimInfo] = {}
-        #: What others work out of it: demand -> plan, node -> site. Owners: `plans` and `sites`.
+        #: What others work out of it: demand -> plan, node -> slots. Owners: `plans` and `node_devices`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        self.sites: dict[str, Any] = {}
+        self.node_devices: dict[str, Any] = {}
         #: Of nodes without pools of their own, until what is published changes.
-        self.shared_sites: dict[Any, Any] = {}
+        self.shared_node_devices: dict[Any, Any] = {}
 
     # ---- questions
 
@@ -419,7 +419,7 @@ class Devices:
 
     def forget_node(self, name: str) -> None:
         """The node is gone: nothing is kept that was worked out for it."""
-        self.sites.pop(name, None)
+        self.node_devices.pop(name, None)
         for plan in list(self.plans.values()):
             plan.answers.pop(name, None)
 
@@ -465,7 +465,7 @@ class Devices:
             self._common.pop(pool.id, None)
             for name in after:
                 self._local.setdefault(name, {})[pool.id] = pool
-        self.shared_sites.clear()
+        self.shared_node_devices.clear()
         self._tell(None if before is None or after is None else before | after, slices=True)
         self._tidy(pool)
 
@@ -497,7 +497,7 @@ class Devices:
         return promised.allocation.uses if promised is not None and promised.allocation else _NO_USES
 
     def _rebook(self, key: ClaimKey) -> None:
-        """Have the books say what the claim has."""
+        """Have the pools count what the claim has."""
         old, new = self._booked.get(key, _NO_USES), self._effective(key)
         if new == old:
             return

@@ -103,7 +103,7 @@ class Plan:
         "answers",
         "claims",
         "problem",
-        "site_answers",
+        "shared_answers",
         "version",
     )
 
@@ -111,9 +111,9 @@ class Plan:
         self.version = devices.version
         self.problem = demand.problem
         self.claims: tuple[ClaimPlan, ...] = ()
-        #: What was found for each node, and for sites that many nodes share. Owner: `answers`.
+        #: What was found for each node, and for `NodeDevices` that several share. Owner: `answers`.
         self.answers: dict[str, Any] = {}
-        self.site_answers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.shared_answers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._needs = demand.extended
         self._extended: dict[frozenset[str], ClaimPlan] = {}
         if not self.problem:

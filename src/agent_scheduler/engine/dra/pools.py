@@ -21,7 +21,6 @@ class Pool:
     __slots__ = (
         "_counters_used",
         "_names",
-        "changes",
         "complete",
         "consumed",
         "counters",
@@ -59,8 +58,6 @@ class Pool:
         self.consumed: dict[str, dict[str, int]] = {}
         #: What devices in use take of the counters; None when it has to be counted anew.
         self._counters_used: Counters | None = None
-        #: Rises with whatever of it is taken or given back.
-        self.changes = 0
         self._names: frozenset[str] | None = frozenset()
 
     def __bool__(self) -> bool:
@@ -121,7 +118,6 @@ class Pool:
         else:
             self.exclusive[name] = self.exclusive.get(name, 0) + 1
         self._counters_used = None
-        self.changes += 1
 
     def give_back(self, use: Use) -> None:
         name = use.id.device
@@ -135,7 +131,6 @@ class Pool:
         else:
             _less(self.exclusive, name)
         self._counters_used = None
-        self.changes += 1
 
     def is_mine_alone(self, use: Use) -> bool:
         """Whether a use that is counted here surely costs nobody anything. For devices that stand for themselves."""

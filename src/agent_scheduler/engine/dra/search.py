@@ -2,7 +2,7 @@
 
 It is complete: it finds an allocation whenever there is one. Four things keep it short. Devices that a request could
 never have, because others have them or their counters are used up, are put aside once for all. Devices of one kind are
-tried once at each place. The devices of one request are taken in the order of the site, for their order means nothing.
+tried once at each place. The devices of one request are taken in the order of the slots, for their order means nothing.
 And what is left to be done is known to fail, wherever the same devices were taken before for the requests so far.
 
 The search is a stack of generators, not a recursion: a pod may have more devices than Python has frames. When it has
@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from .capacity import Consumption, consumption, fits
 from .devices import Attribute
+from .node_devices import DeviceSlot, NodeDevices
 from .plans import Ask, ClaimPlan, Failed
-from .sites import Seat, Site
 
 #: `AllocationResultsMaxSize`.
 DEVICES_AT_MOST: Final = 32
@@ -45,13 +45,13 @@ class _OutOfSteps(Exception):
 
 
 class _Scan:
-    """The seats that a request might have, as far as they were looked for."""
+    """The slots that a request might have, as far as they were looked for."""
 
     __slots__ = ("found", "left")
 
-    def __init__(self, seats: Iterator[int]) -> None:
+    def __init__(self, slots: Iterator[int]) -> None:
         #: Those that are left to be looked at; None once all were.
-        self.left: Iterator[int] | None = seats
+        self.left: Iterator[int] | None = slots
         #: (index, what is wrong with asking about it).
         self.found: list[tuple[int, Failed | None]] = []
 
@@ -59,13 +59,13 @@ class _Scan:
 class Choice:
     """A device for a request."""
 
-    __slots__ = ("ask", "consumed", "rank", "request", "seat")
+    __slots__ = ("ask", "consumed", "rank", "request", "slot")
 
     def __init__(
-        self, ask: Ask, seat: Seat, request: int, rank: int, consumed: tuple[Consumption, ...]
+        self, ask: Ask, slot: DeviceSlot, request: int, rank: int, consumed: tuple[Consumption, ...]
     ) -> None:
         self.ask = ask
-        self.seat = seat
+        self.slot = slot
         self.request = request
         self.rank = rank
         #: Of a shared device.
@@ -73,7 +73,7 @@ class Choice:
 
 
 class Search:
-    """One search for all claims on one site."""
+    """One search for all claims on one node."""
 
     __slots__ = (
         "_all",
@@ -83,11 +83,11 @@ class Search:
         "_has_admin",
         "_index",
         "_limit",
+        "_node_devices",
         "_passed",
         "_scans",
-        "_seats",
         "_shares",
-        "_site",
+        "_slots",
         "_stack",
         "_taken",
         "_used",
@@ -98,10 +98,10 @@ class Search:
         "steps",
     )
 
-    def __init__(self, claims: Sequence[ClaimPlan], site: Site) -> None:
+    def __init__(self, claims: Sequence[ClaimPlan], node_devices: NodeDevices) -> None:
         self._claims = claims
-        self._site = site
-        self._seats = site.seats
+        self._node_devices = node_devices
+        self._slots = node_devices.slots
         self._limit = 0
         self.steps = 0
         #: Devices that were passed by, which costs a part of a step.
@@ -113,14 +113,14 @@ class Search:
         self.problem = ""
         #: By claim.
         self.chosen: list[list[Choice]] = [[] for _ in claims]
-        #: Bits of seats that are taken for somebody; and by claim, of seats that it has in whatever way.
+        #: Bits of slots that are taken exclusively; and by claim, of slots that it has in any way.
         self._taken = 0
         self._used = [0] * len(claims)
         #: By claim and constraint: the values of its devices.
         self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
         #: (pool, counter) -> what the devices taken here use of it.
         self._counters: dict[Any, int] = {}
-        #: Seat -> what is taken of a shared device here, one entry a use.
+        #: Slot -> what is taken of a shared device here, one entry a use.
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
         self._has_admin = any(ask.option.admin for claim in claims for asks in claim.requests for ask in asks)
         self._all: dict[Ask, list[int]] = {}
@@ -170,10 +170,10 @@ class Search:
             self._passed %= _PASSED_A_STEP
         return self.steps > self._limit
 
-    def _selects(self, ask: Ask, seat: Seat) -> bool:
-        if ask.selectors and ask.selectors not in seat.facts.answers:
+    def _selects(self, ask: Ask, slot: DeviceSlot) -> bool:
+        if ask.selectors and ask.selectors not in slot.facts.answers:
             self.steps += _EVALUATION * len(ask.selectors)
-        return ask.selects(seat.facts)
+        return ask.selects(slot.facts)
 
     def _first(self) -> Choice | None:
         """What most pods ask for is one device, and the first that is free and selected is what a search would find.
@@ -187,18 +187,18 @@ class Search:
         option = ask.option
         if option.takes_all or option.number != 1 or option.admin or ask.applying:
             return None
-        for index in self._site.open:
-            seat = self._seats[index]
+        for index in self._node_devices.open():
+            slot = self._slots[index]
             self._passed += 1
-            if seat.facts.shared or self._is_over():
+            if slot.facts.shared or self._is_over():
                 return None
-            if not self._selects(ask, seat):
+            if not self._selects(ask, slot):
                 continue
-            device = seat.device
-            if device.taints or device.consumes or self._wanted(ask, seat) is None:
+            device = slot.device
+            if device.taints or device.consumes or self._wanted(ask, slot) is None:
                 return None
             self.steps += 1
-            return Choice(ask, seat, 0, 0, ())
+            return Choice(ask, slot, 0, 0, ())
         return None
 
     def _prepare(self, claim: ClaimPlan) -> None:
@@ -219,19 +219,19 @@ class Search:
             )
 
     def _everything(self, claim: ClaimPlan, ask: Ask) -> list[int]:
-        if self._site.troubles:
-            pool, trouble = self._site.troubles[0]
+        if self._node_devices.troubles:
+            pool, trouble = self._node_devices.troubles[0]
             state = "invalid" if trouble else "being updated"
             raise Failed(
                 f"claim {claim.name}, request {ask.option.name}: asks for all devices, "
                 f"but resource pool {pool} is currently {state}"
             )
         found = []
-        for index, seat in enumerate(self._seats):
+        for index, slot in enumerate(self._slots):
             if self._is_over():
                 raise _OutOfSteps
             self._passed += 1
-            if self._selects(ask, seat) and self._wanted(ask, seat) is not None:
+            if self._selects(ask, slot) and self._wanted(ask, slot) is not None:
                 found.append(index)
         return found
 
@@ -239,26 +239,26 @@ class Search:
         scan = self._scans.get(ask)
         if scan is None:
             # Admin access takes nothing from those who have a device.
-            seats = range(len(self._seats)) if ask.option.admin else self._site.open
-            scan = self._scans[ask] = _Scan(iter(seats))
+            slots = iter(range(len(self._slots))) if ask.option.admin else self._node_devices.open()
+            scan = self._scans[ask] = _Scan(slots)
         return scan
 
     def _look_at_one(self, ask: Ask, scan: _Scan) -> None:
-        """Look at one more seat that a request might have."""
+        """Look at one more slot that a request might have."""
         assert scan.left is not None, "there are more"
         index = next(scan.left, None)
         if index is None:
             scan.left = None
             return
         self._passed += 1
-        seat = self._seats[index]
+        slot = self._slots[index]
         try:
-            if not self._selects(ask, seat):
+            if not self._selects(ask, slot):
                 return
         except Failed as failed:
             scan.found.append((index, failed))
             return
-        if not seat.has_counters or not ask.tolerates(seat.device.taints) or self._wanted(ask, seat) is None:
+        if not slot.has_counters or not ask.tolerates(slot.device.taints) or self._wanted(ask, slot) is None:
             return
         scan.found.append((index, None))
 
@@ -285,8 +285,8 @@ class Search:
                     yield _HOPELESS
                 if not any(ask.option.admin or ask.option.takes_all for ask in asks):
                     together += min(ask.option.number for ask in asks)
-        seats = [self._seats[index] for index in self._site.open]
-        if together > len(seats) and not any(seat.facts.shared for seat in seats):
+        slots = [self._slots[index] for index in self._node_devices.open()]
+        if together > len(slots) and not any(slot.facts.shared for slot in slots):
             yield _HOPELESS
 
     # ---- levels
@@ -314,7 +314,7 @@ class Search:
             return
         if len(self.chosen[at]) + left > DEVICES_AT_MOST:
             return
-        scan, seats = self._scan_of(ask), self._seats
+        scan, slots = self._scan_of(ask), self._slots
         failed: set[int] = set()
         place = start
         while True:
@@ -326,8 +326,8 @@ class Search:
                 return
             index, error = scan.found[place]
             place += 1
-            seat = seats[index]
-            if seat.kind in failed or not self._is_free(at, ask, index, seat):
+            slot = slots[index]
+            if slot.kind in failed or not self._is_free(at, ask, index, slot):
                 self._passed += 1
                 continue
             if error is not None:
@@ -342,8 +342,8 @@ class Search:
             if self._take(at, request, rank, ask, index):
                 yield self._take_some(at, request, rank, ask, left - 1, place)
                 self._give_back(at, index)
-            if seat.kind >= 0:
-                failed.add(seat.kind)
+            if slot.kind >= 0:
+                failed.add(slot.kind)
 
     def _take_all(self, at: int, request: int, rank: int, ask: Ask) -> Level:
         wanted = self._all[ask]
@@ -352,8 +352,8 @@ class Search:
         taken = []
         for index in wanted:
             self.steps += 1
-            seat = self._seats[index]
-            if not self._is_free(at, ask, index, seat) or not self._take(
+            slot = self._slots[index]
+            if not self._is_free(at, ask, index, slot) or not self._take(
                 at, request, rank, ask, index, must=True
             ):
                 break
@@ -372,27 +372,27 @@ class Search:
             self._used[at],
             len(self.chosen[at]),
             tuple(map(tuple, self._values[at])),
-            # What else is in use follows from the seats that are taken.
+            # What else is in use follows from the slots that are taken.
             tuple(sorted(self._counters.items())) if self._has_admin else (),
-            tuple((seat, tuple(uses)) for seat, uses in sorted(self._shares.items()) if uses),
+            tuple((slot, tuple(uses)) for slot, uses in sorted(self._shares.items()) if uses),
         )
 
     # ---- one device
 
-    def _is_free(self, at: int, ask: Ask, index: int, seat: Seat) -> bool:
-        if seat.facts.shared:
-            return ask.option.admin or seat.name not in seat.pool.exclusive
+    def _is_free(self, at: int, ask: Ask, index: int, slot: DeviceSlot) -> bool:
+        if slot.facts.shared:
+            return ask.option.admin or slot.name not in slot.pool.exclusive
         if self._used[at] >> index & 1:
             return False
         if ask.option.admin:
             return True
         return not (
-            self._taken >> index & 1 or seat.name in seat.pool.exclusive or seat.name in seat.pool.shares
+            self._taken >> index & 1 or slot.name in slot.pool.exclusive or slot.name in slot.pool.shares
         )
 
-    def _wanted(self, ask: Ask, seat: Seat) -> tuple[Consumption, ...] | None:
+    def _wanted(self, ask: Ask, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
         """What a request takes of the device's capacities; None if there is not so much left."""
-        facts = seat.facts
+        facts = slot.facts
         found = facts.answers.get(ask.capacity_key)
         if found is None:
             wanted = consumption(facts, ask.option.capacity)
@@ -404,46 +404,46 @@ class Search:
         if not facts.shared:
             return ()
         # Admin access takes nothing from anybody.
-        if ask.option.admin or fits(amounts, seat.pool.consumed.get(seat.name, {}), facts):
+        if ask.option.admin or fits(amounts, slot.pool.consumed.get(slot.name, {}), facts):
             return amounts
         return None
 
     def _take(self, at: int, request: int, rank: int, ask: Ask, index: int, *, must: bool = False) -> bool:
         """Take a device that is free and selected, if nothing else is against it. False, and nothing is changed."""
-        seat = self._seats[index]
-        device = seat.device
+        slot = self._slots[index]
+        device = slot.device
         if device.taints and not ask.tolerates(device.taints):
             return False
-        wanted = self._wanted(ask, seat)
+        wanted = self._wanted(ask, slot)
         if wanted is None:
             return False
-        shares = self._shares.get(index, ()) if seat.facts.shared and not ask.option.admin else ()
-        if shares and not self._leaves_enough(seat, wanted, shares):
+        shares = self._shares.get(index, ()) if slot.facts.shared and not ask.option.admin else ()
+        if shares and not self._leaves_enough(slot, wanted, shares):
             return False
-        if device.consumes and self._needs_counters(index, seat) and not self._counters_suffice(seat):
+        if device.consumes and self._needs_counters(index, slot) and not self._counters_suffice(slot):
             return False
-        if ask.applying and not self._agrees(at, ask, seat):
+        if ask.applying and not self._agrees(at, ask, slot):
             if must:
                 self.problem = self.problem or (
-                    f"claim {self._claims[at].name}, request {ask.option.name}: cannot add device {seat.id} "
+                    f"claim {self._claims[at].name}, request {ask.option.name}: cannot add device {slot.id} "
                     "because a claim constraint would not be satisfied"
                 )
             return False
         self._note(at, ask, index, 1)
-        if seat.facts.shared:
+        if slot.facts.shared:
             if not ask.option.admin:
                 self._shares.setdefault(index, []).append(wanted)
         else:
             self._used[at] |= 1 << index
             if not ask.option.admin:
                 self._taken |= 1 << index
-        self.chosen[at].append(Choice(ask, seat, request, rank, wanted))
+        self.chosen[at].append(Choice(ask, slot, request, rank, wanted))
         return True
 
     def _give_back(self, at: int, index: int) -> None:
-        """Undo the last `_take`, which was of this seat."""
+        """Undo the last `_take`, which was of this slot."""
         choice = self.chosen[at].pop()
-        if choice.seat.facts.shared:
+        if choice.slot.facts.shared:
             if not choice.ask.option.admin:
                 self._shares[index].pop()
         else:
@@ -454,24 +454,24 @@ class Search:
 
     def _note(self, at: int, ask: Ask, index: int, sign: int) -> None:
         """Count what the device is to counters and constraints, before it is taken or after it was given back."""
-        seat = self._seats[index]
-        if seat.device.consumes and self._needs_counters(index, seat):
-            for counter, size in seat.device.consumes:
-                key = (seat.pool.id, counter)
+        slot = self._slots[index]
+        if slot.device.consumes and self._needs_counters(index, slot):
+            for counter, size in slot.device.consumes:
+                key = (slot.pool.id, counter)
                 self._counters[key] = self._counters.get(key, 0) + sign * size
         for constraint in ask.applying:
             values = self._values[at][constraint]
             if sign > 0:
-                value = seat.facts.attribute(self._claims[at].spec.constraints[constraint].attribute)
+                value = slot.facts.attribute(self._claims[at].spec.constraints[constraint].attribute)
                 assert value is not None, "it agrees"
                 values.append(value)
             else:
                 values.pop()
 
-    def _agrees(self, at: int, ask: Ask, seat: Seat) -> bool:
+    def _agrees(self, at: int, ask: Ask, slot: DeviceSlot) -> bool:
         constraints = self._claims[at].spec.constraints
         for index in ask.applying:
-            value = seat.facts.attribute(constraints[index].attribute)
+            value = slot.facts.attribute(constraints[index].attribute)
             if value is None or not value.kind:
                 return False
             values = self._values[at][index]
@@ -484,24 +484,24 @@ class Search:
 
     @staticmethod
     def _leaves_enough(
-        seat: Seat, wanted: tuple[Consumption, ...], shares: Sequence[tuple[Consumption, ...]]
+        slot: DeviceSlot, wanted: tuple[Consumption, ...], shares: Sequence[tuple[Consumption, ...]]
     ) -> bool:
-        in_use = dict(seat.pool.consumed.get(seat.name, {}))
+        in_use = dict(slot.pool.consumed.get(slot.name, {}))
         for use in shares:
             for each in use:
                 in_use[each.name] = in_use.get(each.name, 0) + each.size.nano
-        return fits(wanted, in_use, seat.facts)
+        return fits(wanted, in_use, slot.facts)
 
-    def _needs_counters(self, index: int, seat: Seat) -> bool:
+    def _needs_counters(self, index: int, slot: DeviceSlot) -> bool:
         """Whether its counters have to be free, for admin access, too: they are not in use already by others who share
         it."""
-        return not (seat.facts.shared and (self._shares.get(index) or seat.name in seat.pool.shares))
+        return not (slot.facts.shared and (self._shares.get(index) or slot.name in slot.pool.shares))
 
-    def _counters_suffice(self, seat: Seat) -> bool:
-        pool = seat.pool
+    def _counters_suffice(self, slot: DeviceSlot) -> bool:
+        pool = slot.pool
         used = pool.counters_used
         return all(
             size + used.get(counter, 0) + self._counters.get((pool.id, counter), 0)
             <= pool.counters.get(counter, 0)
-            for counter, size in seat.device.consumes
+            for counter, size in slot.device.consumes
         )

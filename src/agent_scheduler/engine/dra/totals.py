@@ -8,9 +8,9 @@ from typing import NamedTuple
 from ..state.nodeinfo import NodeInfo
 from .catalogue import Devices
 from .devices import Device
+from .node_devices import is_on
 from .plans import asked
 from .pools import Pool
-from .sites import is_on
 
 
 class Totals(NamedTuple):

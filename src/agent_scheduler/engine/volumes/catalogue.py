@@ -127,11 +127,8 @@ class Catalogue:
     def attachment(self, name: str) -> AttachmentInfo | None:
         return self._attachments.get(name)
 
-    def capacities(self, class_name: str) -> Iterable[CapacityInfo]:
-        return self._pools.of(class_name)
-
     def pools(self, class_name: str, size: int) -> Shelf[CapacityInfo]:
-        """Those of `capacities` where a volume of the size can be made. In step with every change to come."""
+        """Capacities of a class where a volume of the size can be made. In step with every change to come."""
         return self._pools.shelf(class_name, size)
 
     def attachments(self, node_name: str) -> Collection[AttachmentInfo]:

@@ -70,6 +70,7 @@ class Cluster:
         for _ in range(2 * self._size):
             self._run_pod()
         self._waiting = [self._pod() for _ in range(WAITING)]
+        self._came_last = self._waiting[0]
 
     # ---- decisions
 
@@ -87,9 +88,10 @@ class Cluster:
             self._waiting[rng.randrange(WAITING)] = self._like(rng.choice(self._waiting))
             self._kinds[rng.randrange(KINDS)] = self._like(rng.choice(self._waiting))
         fresh = self.anew()
-        for body in rng.sample(self._waiting, 6):
+        # What was kept while many came is asked about after what changed since.
+        for body in (self._came_last, *rng.sample(self._waiting, 5)):
             compare(*self._ask(fresh, body), f"{body} after {told}")
-        body = rng.choice(self._waiting)
+        body = self._came_last = rng.choice(self._waiting)
         for _ in range(rng.choice(RUNS)):
             if not self._bind(body):
                 break
@@ -148,8 +150,8 @@ class Cluster:
             what = rng.choice(
                 (self._change_namespace, self._change_service, self._change_volume, self._change_volume_claim)
             )
-        elif rng.random() < 0.2:
-            what = rng.choice((self._change_slice, self._change_claim, self._change_claim))
+        elif rng.random() < 0.3:
+            what = rng.choice((self._change_slice, *[self._change_claim] * 7))
         else:
             what = rng.choice((self._run_pod, self._run_pod, self._end_pod, self._change_pod))
             if what == self._run_pod and len(self.objects["pods"]) > PODS_A_NODE * self._size:

@@ -184,7 +184,7 @@ class Live:
         curable: tuple[int, ...] = ()
         if asked.in_full:
             totals = view.ranked(columns)
-            worst = totals[totals != REFUSED].min(initial=2**62)
+            worst = int(totals[totals != REFUSED].min(initial=2**62))
             ranked = tuple(None if each == REFUSED else each - worst for each in totals.tolist())
             refused = view.refused(columns)
             reasons, curable = refused.counts, tuple(refused.curable.tolist())

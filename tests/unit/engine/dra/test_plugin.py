@@ -174,10 +174,10 @@ def test_what_was_worked_out_for_a_node_goes_with_it() -> None:
     cluster.devices.set_claim(claim_of("mine"))
     pod = cluster.pod("p", "mine")
     assert set(cluster.nodes(pod)) == {"n0", "n1"}
-    assert "n0" in cluster.devices.sites
+    assert "n0" in cluster.devices.node_devices
     cluster.ledger.remove_node("n0")
     cluster.devices.forget_node("n0")
-    assert "n0" not in cluster.devices.sites
+    assert "n0" not in cluster.devices.node_devices
     assert cluster.nodes(pod) == ["n1"]
     cluster.ledger.set_node(node("n0"))
     assert set(cluster.nodes(pod)) == {"n0", "n1"}

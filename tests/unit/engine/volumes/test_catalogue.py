@@ -7,6 +7,7 @@ import pytest
 
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import ClaimRef, Record
+from agent_scheduler.engine.volumes.shelves import Shelf
 
 from .world import (
     Storage,
@@ -215,10 +216,10 @@ def test_attachments_and_pools_follow_their_objects() -> None:
     catalogue.set_attachment(attachment("x", "b", "v"))
     assert not catalogue.attachments("a") and len(list(catalogue.attachments("b"))) == 1
     catalogue.set_capacity(capacity("p", "1Gi", topology={}, class_name="else"))
-    assert not catalogue.capacities("made") and len(list(catalogue.capacities("else"))) == 1
+    assert catalogue.pools("made", 1) == Shelf() != catalogue.pools("else", 1)
     catalogue.delete_attachment("x")
     catalogue.delete_capacity("kube-system", "p")
-    assert not catalogue.attachments("b") and not catalogue.capacities("else")
+    assert not catalogue.attachments("b") and catalogue.pools("else", 1) == Shelf()
     assert catalogue.check() == []
 
 

@@ -1,9 +1,8 @@
-"""What of the pools a node can have: its seats, in the order in which they are tried.
+"""The device slots of a node: devices of the pools that it can reach, in the order in which a search tries them.
 
 The order is by driver, pool, slice and place in the slice, so that a driver can say by its names what is to be taken
 first. Pools, and slices of a pool, with devices that have to be waited for (binding conditions) come after the others.
-A seat has a `kind`: seats of one kind are the same to every request, so a search that failed with one need not try
-another.
+Slots of one `kind` are equal to every request, so a search that failed with one need not try another.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from .pools import Pool
 from .records import NOWHERE, SliceInfo
 
 
-class Seat:
-    """A device that the node can have. `kind` is negative for a device that is like no other."""
+class DeviceSlot:
+    """A device that the node can reach. `kind` is negative for one that has no equals."""
 
     __slots__ = ("device", "facts", "id", "kind", "name", "place", "pool")
 
@@ -51,69 +50,61 @@ class Seat:
         )
 
 
-class Site:
-    """What a node sees. Nodes that see the same of pools that are nobody's own share one."""
+class NodeDevices:
+    """The slots of a node. Nodes that reach the same devices, none of them in a pool of their own, share one."""
 
-    __slots__ = ("__weakref__", "_open", "_open_at", "_pools", "seats", "shared", "troubles")
+    __slots__ = ("__weakref__", "shared", "slots", "troubles")
 
     def __init__(
-        self, seats: tuple[Seat, ...], troubles: tuple[tuple[PoolId, str], ...], shared: bool
+        self, slots: tuple[DeviceSlot, ...], troubles: tuple[tuple[PoolId, str], ...], shared: bool
     ) -> None:
-        self.seats = seats
+        self.slots = slots
         #: Pools that nothing can be had of for now: (pool, why), where an empty text is for one that is incomplete.
         self.troubles = troubles
         #: Whether other nodes may have it, so that an answer about it is one about all of them.
         self.shared = shared
-        self._pools = tuple({seat.pool.id: seat.pool for seat in seats}.values())
-        self._open: tuple[int, ...] = ()
-        self._open_at: tuple[int, ...] | None = None
 
-    @property
-    def open(self) -> tuple[int, ...]:
-        """The seats that nobody has for himself, by their index. Kept until something is taken or given back."""
-        at = tuple([pool.changes for pool in self._pools])
-        if at != self._open_at:
-            self._open_at = at
-            self._open = tuple([index for index, seat in enumerate(self.seats) if seat.is_open])
-        return self._open
+    def open(self) -> Iterator[int]:
+        """The indices of the slots that nobody has exclusively. Nothing may be taken or given back meanwhile."""
+        return (index for index, slot in enumerate(self.slots) if slot.is_open)
 
 
 class _Known(NamedTuple):
-    """A node's site, for as long as nothing is published anew and its labels stay."""
+    """Slots of a node; valid for this stamp of published slices and these labels of the node."""
 
     stamp: tuple[int, int]
     labels: Mapping[str, str]
-    site: Site
+    devices: NodeDevices
 
 
-def site_of(devices: Devices, node: NodeInfo) -> Site:
-    """Kept until it changes."""
+def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
+    """Kept until slices that concern the node, or its labels, change."""
     stamp = devices.slice_stamp(node.name)
-    found: _Known | None = devices.sites.get(node.name)
+    found: _Known | None = devices.node_devices.get(node.name)
     if (
         found is not None
         and found.stamp == stamp
         and (found.labels is node.labels or found.labels == node.labels)
     ):
-        return found.site
-    site = _site(devices, node)
-    if not devices.has_own(node.name) and not any(_is_bound(seat) for seat in site.seats):
+        return found.devices
+    there = _devices_of(devices, node)
+    if not devices.has_own(node.name) and not any(_is_bound(slot) for slot in there.slots):
         # Devices are known by their objects, which live as long as this is kept.
-        same = (tuple((id(seat.device), seat.pool.id) for seat in site.seats), site.troubles)
-        site = devices.shared_sites.setdefault(same, Site(site.seats, site.troubles, True))
-    devices.sites[node.name] = _Known(stamp, node.labels, site)
-    return site
+        same = (tuple((id(slot.device), slot.pool.id) for slot in there.slots), there.troubles)
+        there = devices.shared_node_devices.setdefault(same, NodeDevices(there.slots, there.troubles, True))
+    devices.node_devices[node.name] = _Known(stamp, node.labels, there)
+    return there
 
 
-def _is_bound(seat: Seat) -> bool:
+def _is_bound(slot: DeviceSlot) -> bool:
     """Whether a claim that gets it can be used on the node alone for which it was found."""
-    terms = seat.place.reach.selector.node_selector_terms if seat.place.reach is not None else ()
-    return bool(seat.place.node_name) or seat.device.binds_to_node or len(terms or ()) > 1
+    terms = slot.place.reach.selector.node_selector_terms if slot.place.reach is not None else ()
+    return bool(slot.place.node_name) or slot.device.binds_to_node or len(terms or ()) > 1
 
 
-def _site(devices: Devices, node: NodeInfo) -> Site:
-    seats: list[Seat] = []
-    later: list[Seat] = []
+def _devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
+    slots: list[DeviceSlot] = []
+    later: list[DeviceSlot] = []
     troubles: list[tuple[PoolId, str]] = []
     kinds: dict[Hashable, int] = {}
     for pool in devices.pools_of(node.name):
@@ -125,9 +116,9 @@ def _site(devices: Devices, node: NodeInfo) -> Site:
         elif pool.error or (twice := _named_twice(device for device, _ in here)):
             troubles.append((pool.id, pool.error or f"duplicate device name {twice}"))
         else:
-            found = [Seat(device, pool, place, _kind(device, pool, kinds)) for device, place in here]
-            (later if pool.is_bound_late else seats).extend(found)
-    return Site((*seats, *later), tuple(troubles), False)
+            found = [DeviceSlot(device, pool, place, _kind(device, pool, kinds)) for device, place in here]
+            (later if pool.is_bound_late else slots).extend(found)
+    return NodeDevices((*slots, *later), tuple(troubles), False)
 
 
 def is_on(place: Place, node: NodeInfo) -> bool:
