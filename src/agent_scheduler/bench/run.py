@@ -68,6 +68,10 @@ async def run_once(
                 await _compare(play, result.figures)
     except* (ProcessError, RequestFailed) as errors:
         result.refused = str(first_of(errors)).split("\n")
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        # What fails as a run is cancelled (Ctrl-C) is no refusal, and would pass for the end of the cancellation.
+        raise asyncio.CancelledError
     result.seconds = time.monotonic() - began
     return result
 
