@@ -10,8 +10,10 @@ import msgspec
 import orjson
 import pytest
 
+from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.builtin import BUILTIN
-from embedded_kubernetes.builtin.kind import Kind, resource
+from embedded_kubernetes.builtin.kind import Kind, declared, resource
+from embedded_kubernetes.builtin.rules import check_part
 
 from ..apiserver.world import MERGE, World
 
@@ -97,3 +99,42 @@ def test_kubectl_prints_and_explains_it(world: World) -> None:
     assert explained["description"].startswith("Ingress is a collection of rules")
     resources = world.ok("GET", "/apis/networking.k8s.io/v1")["resources"]
     assert [one["shortNames"] for one in resources if one["name"] == "ingresses"] == [["ing"]]
+
+
+def _resolve(type_: source.Type, path: str) -> source.Type:
+    """The type at a path of rules or defaults, below a type. Raises KeyError for a field that there is not."""
+    for part in path.split("."):
+        struct = source.struct_of(type_)
+        assert struct is not None, path
+        type_ = struct.fields[part.rstrip("?").removesuffix("[*]")].type
+        if "[*]" in part:
+            assert type_.item is not None, path
+            type_ = type_.item
+    return type_
+
+
+def _check_paths(type_: source.Type, rules: dict[str, Any]) -> int:
+    seen = 0
+    for path, chain in rules.items():
+        below = _resolve(type_, path)
+        seen += 1 + sum(_check_paths(below, rule) for rule in chain if isinstance(rule, dict))
+    return seen
+
+
+def test_every_path_of_a_kinds_data_leads_to_a_field_of_its_type() -> None:
+    seen = 0
+    for kind in declared():
+        model = source.model_name(kind.group, kind.version, kind.kind)
+        assert model is not None, kind.kind
+        root = source.Type("struct", struct=model)
+        seen += _check_paths(root, kind.rules)
+        for path in kind.defaults:
+            _resolve(root, path)
+            seen += 1
+    assert seen > 200
+
+
+def test_every_part_has_rules_that_there_are() -> None:
+    for part in source.data("parts.json"):
+        if part != "notice":
+            check_part(part, {}, "x")
