@@ -1,4 +1,15 @@
-"""How far a reader has to go who follows one plain pod, or one event: files entered, and changes from file to file."""
+"""How far a reader has to go who follows one plain pod, or one event: files entered, and changes from file to file.
+
+Measured on Python 3.11, as calls, files and changes of file (wanted: 30 and 80; 18 and 45):
+
+    date          a plain pod        a node event to a woken pod
+    2026-11-22    315, 58, 195       187, 34, 100
+    2026-11-23    147, 42, 101       121, 24, 57
+
+Of the 42 files 19 are the decision (class, snapshot, ledger, kept answers, one plugin with its score), 11 a request on
+its way (bind, fence, HTTP, connections, what the answer means), 5 the queue, and 7 reflector, cluster, workers and
+binder. Of the 24, 11 are a node being read and taken into the ledger's columns. Each holds one idea.
+"""
 
 from __future__ import annotations
 
