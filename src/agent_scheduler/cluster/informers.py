@@ -78,11 +78,11 @@ class Kind:
     #: Whether decisions on an old view of it could give the same room or device away twice, and nobody would notice.
     #: Of volumes the API server does: they are written with the version that was seen.
     vital: bool = False
-    #: What the books have of an object, where they keep it as it was read.
+    #: What is kept of an object, where that is as it was read.
     known: Callable[[Any], Any] | None = None
 
 
-def booked(
+def cached_kind(
     queue: SchedulingQueue[PodInfo],
     kind: Resource,
     path: str,
@@ -95,10 +95,10 @@ def booked(
     optional: bool = False,
     vital: bool = False,
 ) -> Kind:
-    """A kind whose objects are kept in books, and whose changes wake pods.
+    """A kind whose objects a catalogue keeps, and whose changes wake pods.
 
-    `known` is what the books have of an object; `put` and `drop` say whether a decision can see the change, and if so
-    the queue hears of it, and then `told`.
+    `known` is what the catalogue has of an object; `put` and `drop` say whether a decision can see the change, and if
+    so the queue is notified, and then `told`.
     """
     added, updated, deleted = (
         ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)

@@ -1,6 +1,6 @@
 """Resource claims, device classes and slices on their way in.
 
-What is seen goes to `engine.dra`'s books, and from there to the pods that wait: those that were refused for want of
+What is seen goes to `engine.dra.catalogue`, and from there to the pods that wait: those that were refused for want of
 devices, which the queue wakes by hints, and those whose claims are being written, each told of changes of its own.
 """
 
@@ -22,7 +22,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.paths import segment
 
 from .changes import Changes
-from .informers import Kind, booked
+from .informers import Kind, cached_kind
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
 
@@ -58,34 +58,34 @@ class ResourceClaims:
 
     def kinds(self) -> list[Kind]:
         """What is to be watched. A cluster may not have them: they came with Kubernetes 1.34."""
-        books = self.devices
+        devices = self.devices
         return [
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.DEVICE_CLASS,
                 f"{GROUP}/deviceclasses",
                 read_device_class,
-                known=lambda each: books.classes.get(each.name),
-                put=books.set_class,
-                drop=lambda each: books.delete_class(each.name),
+                known=lambda each: devices.classes.get(each.name),
+                put=devices.set_class,
+                drop=lambda each: devices.delete_class(each.name),
                 optional=True,
             ),
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.RESOURCE_SLICE,
                 f"{GROUP}/resourceslices",
                 read_slice,
-                known=lambda each: books.slices.get(each.name),
-                put=books.set_slice,
-                drop=lambda each: books.delete_slice(each.name),
+                known=lambda each: devices.slices.get(each.name),
+                put=devices.set_slice,
+                drop=lambda each: devices.delete_slice(each.name),
                 optional=True,
             ),
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.RESOURCE_CLAIM,
                 f"{GROUP}/resourceclaims",
                 read_claim,
-                known=lambda each: books.claim(each.key),
+                known=lambda each: devices.claim(each.key),
                 put=self._put_claim,
                 drop=self._drop_claim,
                 optional=True,
@@ -96,10 +96,10 @@ class ResourceClaims:
     def _put_claim(self, new: ClaimInfo) -> bool:
         """Others may have been refused because of what was assumed of the claim and is not true any more, though the
         watch shows nothing new: it missed what came and went in between."""
-        books = self.devices
-        before = books.as_assumed(new.key) if books.assumed.get(new.key) is not None else None
-        changed = books.set_claim(new)
-        after = books.as_assumed(new.key)
+        devices = self.devices
+        before = devices.as_assumed(new.key) if devices.assumed.get(new.key) is not None else None
+        changed = devices.set_claim(new)
+        after = devices.as_assumed(new.key)
         # Whoever writes the claim waits for its version, too, which no decision reads.
         self.changes.wake(new.key)
         if before is not None and after is not None and not _alike(before, after):
@@ -107,9 +107,9 @@ class ResourceClaims:
         return changed
 
     def _drop_claim(self, gone: ClaimInfo) -> bool:
-        books = self.devices
-        known, before = books.claim(gone.key), books.as_assumed(gone.key)
-        dropped = books.delete_claim(gone.key)
+        devices = self.devices
+        known, before = devices.claim(gone.key), devices.as_assumed(gone.key)
+        dropped = devices.delete_claim(gone.key)
         self.changes.wake(gone.key)
         if known is not None and before is not None and not _alike(known, before):
             self._queue.move_all(_CLAIM_DELETE, before, None)

@@ -18,7 +18,7 @@ from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import unreserve
 
 from .changes import Changes
-from .informers import Kind, booked
+from .informers import Kind, cached_kind
 
 CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 
@@ -38,7 +38,7 @@ class Storage:
     def _of_volumes(self) -> list[Kind]:
         c = self.catalogue
         return [
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.STORAGE_CLASS,
                 f"{GROUP}/storageclasses",
@@ -47,7 +47,7 @@ class Storage:
                 put=c.set_class,
                 drop=lambda each: c.delete_class(each.name),
             ),
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.PERSISTENT_VOLUME,
                 f"{CORE}/persistentvolumes",
@@ -57,7 +57,7 @@ class Storage:
                 drop=lambda each: c.delete_volume(each.name),
                 told=self._volume_changed,
             ),
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.PERSISTENT_VOLUME_CLAIM,
                 f"{CORE}/persistentvolumeclaims",
@@ -72,7 +72,7 @@ class Storage:
     def _of_drivers(self) -> list[Kind]:
         c = self.catalogue
         return [
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.CSI_NODE,
                 f"{GROUP}/csinodes",
@@ -81,7 +81,7 @@ class Storage:
                 put=c.set_csi_node,
                 drop=lambda each: c.delete_csi_node(each.name),
             ),
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.CSI_DRIVER,
                 f"{GROUP}/csidrivers",
@@ -90,7 +90,7 @@ class Storage:
                 put=c.set_driver,
                 drop=lambda each: c.delete_driver(each.name),
             ),
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.CSI_STORAGE_CAPACITY,
                 f"{GROUP}/csistoragecapacities",
@@ -99,7 +99,7 @@ class Storage:
                 put=c.set_capacity,
                 drop=lambda each: c.delete_capacity(each.namespace, each.name),
             ),
-            booked(
+            cached_kind(
                 self._queue,
                 Resource.VOLUME_ATTACHMENT,
                 f"{GROUP}/volumeattachments",
