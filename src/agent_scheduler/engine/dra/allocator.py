@@ -19,7 +19,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from ..state.podclaims import Demand
 from .allocation import Allocation, Config, Picked
-from .budget import Budget
+from .budget import SearchBudget
 from .catalogue import Devices
 from .extended import met_by_devices
 from .node_devices import NodeDevices, devices_of
@@ -59,13 +59,13 @@ def allocate(
     demand: Demand,
     devices: Devices,
     node: NodeInfo,
-    budget: Budget | None = None,
+    budget: SearchBudget | None = None,
     begun: Undecided = NOT_ASKED,
 ) -> tuple[Allocation, ...] | Refused:
     """An allocation for each of `demand.wanted`, in their order (and one more, at the end, for extended resources that
     devices stand for on this node). Pure: it takes nothing, see `Devices.assume`. `begun`: what came of it before, if
     nothing has changed since."""
-    budget = budget or Budget()
+    budget = budget or SearchBudget()
     budget.left -= _VISIT
     plan = plan_of(demand, devices)
     if plan.problem:

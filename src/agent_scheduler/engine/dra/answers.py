@@ -16,7 +16,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand
 from .allocation import Allocation
 from .allocator import CANNOT_ALLOCATE, NOT_ASKED, Refused, Undecided, allocate
-from .budget import Budget
+from .budget import SearchBudget
 from .catalogue import Devices
 from .node_devices import NodeDevices, devices_of
 from .plans import plan_of
@@ -31,7 +31,7 @@ class _Kept(NamedTuple):
     answer: Answer
 
 
-def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: Budget | None = None) -> Answer:
+def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudget | None = None) -> Answer:
     """`allocate`, asked again only if the answer may be another one. Without steps in the budget only what is known is
     said."""
     plan = plan_of(demand, devices)

@@ -18,7 +18,7 @@ FILTER_TIMEOUT: Final = 10.0
 ENDLESS: Final = 1 << 62
 
 
-class Budget:
+class SearchBudget:
     """Steps that several searches have together."""
 
     __slots__ = ("left",)

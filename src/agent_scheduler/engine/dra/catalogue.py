@@ -19,7 +19,7 @@ from ..state.podclaims import ClaimKey
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
-from .budget import ENDLESS, FILTER_TIMEOUT, Budget
+from .budget import ENDLESS, FILTER_TIMEOUT, SearchBudget
 from .checking import contradictions
 from .devices import PoolId
 from .pools import Pool
@@ -65,7 +65,7 @@ class Devices:
         self.now = 0.0
         #: What searches may cost, until whoever decides gives more; and the nodes for which it did not suffice, which
         #: are to be asked about again: see `again`.
-        self.budget = Budget(ENDLESS)
+        self.budget = SearchBudget(ENDLESS)
         self.undecided: set[str] = set()
         #: By profile; see `filter_timeout` and `binding_timeout`.
         self.filter_timeouts: Mapping[str, float] = {}

@@ -20,7 +20,7 @@ from ..state.podclaims import Demand, PodRef
 from ..state.podinfo import PodInfo
 from .allocator import Refused, Undecided
 from .answers import answer
-from .budget import Budget
+from .budget import SearchBudget
 from .catalogue import Devices
 from .demand import demand, demand_of, missing
 from .devices import Device
@@ -119,7 +119,7 @@ class Hints:
         if old is not None and old.labels == new.labels and wanted.extended is None:
             # Its amounts have changed.
             return False
-        found = answer(wanted, devices, new, Budget())
+        found = answer(wanted, devices, new, SearchBudget())
         return isinstance(found, Undecided) or not isinstance(found, Refused)
 
     # ---- whom an event can concern

@@ -22,7 +22,7 @@ from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
 from .allocation import Allocation, Holding
 from .allocator import Refused
 from .answers import answer
-from .budget import Budget
+from .budget import SearchBudget
 from .catalogue import RESERVED_AT_MOST, Devices
 from .demand import claims_of, to_allocate
 from .extended import claim_for
@@ -94,7 +94,7 @@ def reserve(
     """Take what the pod's claims need on the node. On a refusal nothing is taken. `at`: the time, as the API has it."""
     if demand.problem:
         return Refused(demand.problem)
-    found = answer(demand, devices, node, Budget())
+    found = answer(demand, devices, node, SearchBudget())
     if isinstance(found, Refused):
         return found
     claims = claims_of(claims)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..dra.allocator import Refused, Undecided
 from ..dra.answers import Answer, answer
-from ..dra.budget import Budget
+from ..dra.budget import SearchBudget
 from ..dra.catalogue import Devices
 from ..dra.demand import missing
 from ..dra.explaining import lacking
@@ -55,7 +55,7 @@ class State(NamedTuple):
     demand: Demand
     devices: Devices
 
-    def answer(self, nodes: Columns, row: int, budget: Budget) -> Answer:
+    def answer(self, nodes: Columns, row: int, budget: SearchBudget) -> Answer:
         node = nodes.nodes[row]
         assert node is not None, "asked about rows with a node"
         found = answer(self.demand, self.devices, node, budget)
@@ -65,7 +65,7 @@ class State(NamedTuple):
 
     def answer_of_one(self, nodes: Columns, row: int) -> Answer:
         budget = self.devices.budget
-        return self.answer(nodes, row, budget if budget.left >= _ONE_ROW else Budget(_ONE_ROW))
+        return self.answer(nodes, row, budget if budget.left >= _ONE_ROW else SearchBudget(_ONE_ROW))
 
 
 class DynamicResources(Filter, Reserve, PreBind):
@@ -131,7 +131,7 @@ class DynamicResources(Filter, Reserve, PreBind):
         return not isinstance(state.answer_of_one(nodes, row), Refused)
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        known = Budget(0)
+        known = SearchBudget(0)
         answers = [state.answer(nodes, row, known) for row in rows.tolist()]
         return Counter(each.reason for each in answers if isinstance(each, Refused))
 

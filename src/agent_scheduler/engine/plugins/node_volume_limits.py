@@ -46,7 +46,12 @@ class NodeVolumeLimits(Filter):
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
         return limits.feasible(
-            state.plan, state.attached, nodes, rows, without=nodes.absent, guests=nodes.guests
+            state.plan,
+            state.attached,
+            nodes,
+            rows,
+            without=nodes.absent,
+            hypothetical_pods=nodes.hypothetical_pods,
         )
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:

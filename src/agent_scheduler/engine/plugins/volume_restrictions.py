@@ -39,12 +39,22 @@ class VolumeRestrictions(Filter):
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
         return restrictions.feasible(
-            state.plan, state.use, nodes, rows, without=nodes.absent, guests=nodes.guests
+            state.plan,
+            state.use,
+            nodes,
+            rows,
+            without=nodes.absent,
+            hypothetical_pods=nodes.hypothetical_pods,
         )
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return restrictions.reasons(
-            state.plan, state.use, nodes, rows, without=nodes.absent, guests=nodes.guests
+            state.plan,
+            state.use,
+            nodes,
+            rows,
+            without=nodes.absent,
+            hypothetical_pods=nodes.hypothetical_pods,
         )
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

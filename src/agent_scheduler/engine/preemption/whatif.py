@@ -26,11 +26,11 @@ class WhatIf:
 
     __slots__ = (
         "_absent",
+        "_before",
         "_columns",
         "_counts",
         "_gone",
-        "_guests",
-        "_guests_before",
+        "_hypothetical",
         "_ledger",
         "_new_terms",
         "_pods",
@@ -54,10 +54,10 @@ class WhatIf:
         #: Pods placed here that were taken away.
         self._gone: set[str] = set()
         columns.absent = self._gone
-        self._guests_before = columns.guests
+        self._before = columns.hypothetical_pods
         #: Volumes of pods put here that are placed nowhere.
-        self._guests: dict[str, PodVolumes] = {}
-        columns.guests = self._guests
+        self._hypothetical: dict[str, PodVolumes] = {}
+        columns.hypothetical_pods = self._hypothetical
         self._counts: list[tuple[Ints, int]] = columns.counts_on(row)
         self._new_terms: list[ExistingTerm] = []
         return self
@@ -72,7 +72,7 @@ class WhatIf:
         else:
             columns.ports[row] = self._ports
         columns.absent = self._absent
-        columns.guests = self._guests_before
+        columns.hypothetical_pods = self._before
         columns.put_back(row, self._counts)
         for term in self._new_terms:
             del columns.terms[term]
@@ -84,7 +84,7 @@ class WhatIf:
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, 1))
         self._gone.discard(pod.uid)
         if pod.cls.volumes is not None and pod.uid not in self._ledger.placements:
-            self._guests[pod.uid] = pod.cls.volumes
+            self._hypothetical[pod.uid] = pod.cls.volumes
         if pod.cls.host_ports:
             self._there()[pod.uid] = pod.cls.host_ports
             self._recount_ports()
@@ -101,7 +101,7 @@ class WhatIf:
         columns.take(self.row, self._ledger.with_pod(columns.taken[self.row], pod.cls, -1))
         if pod.uid in self._ledger.placements:
             self._gone.add(pod.uid)
-        self._guests.pop(pod.uid, None)
+        self._hypothetical.pop(pod.uid, None)
         if pod.cls.host_ports:
             del self._there()[pod.uid]
             self._recount_ports()

@@ -56,7 +56,7 @@ _BEHIND_AT_MOST: Final = 4096
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 NOBODY: Final[frozenset[str]] = frozenset()
-NO_GUESTS: Final[Mapping[str, PodVolumes]] = MappingProxyType({})
+NO_HYPOTHETICAL_PODS: Final[Mapping[str, PodVolumes]] = MappingProxyType({})
 
 
 class Columns:
@@ -76,7 +76,7 @@ class Columns:
         "capacity",
         "counted",
         "derived",
-        "guests",
+        "hypothetical_pods",
         "interns",
         "matching",
         "nodes",
@@ -132,7 +132,7 @@ class Columns:
         #: UIDs of pods that are thought away for the time of a question, for plugins that know pods by name.
         self.absent: AbstractSet[str] = NOBODY
         #: The volumes of pods that are thought of as standing on the row in question, by UID, for that time.
-        self.guests: Mapping[str, PodVolumes] = NO_GUESTS
+        self.hypothetical_pods: Mapping[str, PodVolumes] = NO_HYPOTHETICAL_PODS
         #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
         #: `DERIVED_KEPT`, see `derive`.
         self.derived: dict[Hashable, Any] = {}

@@ -45,14 +45,14 @@ class Attached:
         node_name: str,
         *,
         without: AbstractSet[str] = frozenset(),
-        guests: Mapping[str, PodVolumes] | None = None,
+        hypothetical_pods: Mapping[str, PodVolumes] | None = None,
     ) -> ByDriver:
         """What a node has attached, without that of some of its pods and with that of others."""
         there = self.use.on(node_name)
-        if not guests and without.isdisjoint(there):
+        if not hypothetical_pods and without.isdisjoint(there):
             return self._usual(node_name, there.values())
         pods = [volumes for uid, volumes in there.items() if uid not in without]
-        return self._sorted(node_name, [*pods, *(guests or {}).values()])
+        return self._sorted(node_name, [*pods, *(hypothetical_pods or {}).values()])
 
     def _usual(self, node_name: str, pods: Iterable[PodVolumes]) -> ByDriver:
         self._forget_what_changed()

@@ -22,6 +22,7 @@ import msgspec
 from ..state.podvolumes import ClaimKey
 from ..state.reach import Reach
 from .assumptions import Assumptions
+from .candidate_index import CandidateIndex, CandidateIndexes
 from .demand import VolumeDemand, could_be_had, has_room, place_of, size_of
 from .records import (
     AttachmentInfo,
@@ -34,7 +35,6 @@ from .records import (
     Record,
     VolumeInfo,
 )
-from .shelves import Shelf, Shelves
 
 #: Changes of claims and volumes that can be told one by one.
 TOUCHES_KEPT: Final = 4096
@@ -76,10 +76,10 @@ class Catalogue:
         #: Claim -> the node that a decision wants it provisioned for.
         self.selected: Assumptions[ClaimKey, str] = Assumptions()
         #: Volumes that any claim may have, smallest first.
-        self._free: Shelves[VolumeDemand, VolumeInfo] = Shelves(size_of, could_be_had)
+        self._free: CandidateIndexes[VolumeDemand, VolumeInfo] = CandidateIndexes(size_of, could_be_had)
         #: Claim -> volumes that name it or are taken for it.
         self._meant: dict[ClaimKey, dict[str, VolumeInfo]] = {}
-        self._pools: Shelves[int, CapacityInfo] = Shelves(place_of, has_room)
+        self._pools: CandidateIndexes[int, CapacityInfo] = CandidateIndexes(place_of, has_room)
         self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
         #: Node -> a number that it had for no other attachments; and one for the classes.
         self._stamps: dict[str, int] = {}
@@ -108,9 +108,9 @@ class Catalogue:
         """Volumes of a class that any claim may have, smallest first."""
         return self._free.of(class_name)
 
-    def fitting(self, class_name: str, demand: VolumeDemand) -> Shelf[VolumeInfo]:
+    def fitting(self, class_name: str, demand: VolumeDemand) -> CandidateIndex[VolumeInfo]:
         """Those of `free` that suffice. In step with every change to come."""
-        return self._free.shelf(class_name, demand)
+        return self._free.index(class_name, demand)
 
     def meant_for(self, claim: ClaimInfo) -> list[VolumeInfo]:
         """Volumes that are for this claim, smallest first."""
@@ -127,9 +127,9 @@ class Catalogue:
     def attachment(self, name: str) -> AttachmentInfo | None:
         return self._attachments.get(name)
 
-    def pools(self, class_name: str, size: int) -> Shelf[CapacityInfo]:
+    def pools(self, class_name: str, size: int) -> CandidateIndex[CapacityInfo]:
         """Capacities of a class where a volume of the size can be made. In step with every change to come."""
-        return self._pools.shelf(class_name, size)
+        return self._pools.index(class_name, size)
 
     def attachments(self, node_name: str) -> Collection[AttachmentInfo]:
         return self._attached_to.get(node_name, {}).values()
@@ -366,7 +366,7 @@ class Catalogue:
             if getattr(self, index) != getattr(anew, index):
                 problems.append(f"{index} is out of step with the objects")
         if not (self._free.has_the_things_of(anew._free) and self._pools.has_the_things_of(anew._pools)):
-            problems.append("the shelves are out of step with the objects")
+            problems.append("the candidate_index are out of step with the objects")
         return problems + self._free.check() + self._pools.check()
 
 

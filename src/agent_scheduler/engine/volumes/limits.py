@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ..state.columns import NO_GUESTS, Bools, Columns, Rows
+from ..state.columns import NO_HYPOTHETICAL_PODS, Bools, Columns, Rows
 from ..state.podvolumes import PodVolumes
 from ..state.volumeusage import mounts
 from .attached import Attached, VolumeId, handles
@@ -48,10 +48,10 @@ def feasible(
     rows: Rows,
     *,
     without: AbstractSet[str] = _NOBODY,
-    guests: Mapping[str, PodVolumes] = NO_GUESTS,
+    hypothetical_pods: Mapping[str, PodVolumes] = NO_HYPOTHETICAL_PODS,
 ) -> Bools:
     """`without`: UIDs of pods to think away; what is attached for them stays attached until it is detached.
-    `guests`: pods to think of on each of `rows`."""
+    `hypothetical_pods`: pods to think of on each of `rows`."""
     if isinstance(plan, Refused):
         return np.zeros(rows.shape[0], dtype=np.bool_)
     catalogue, use = attached.catalogue, attached.use
@@ -62,7 +62,7 @@ def feasible(
     limits = [(each, driver) for driver in needed if (each := catalogue.limits(driver))]
     if not limits:
         return found
-    brought = len(plan) + sum(map(mounts, guests.values()))
+    brought = len(plan) + sum(map(mounts, hypothetical_pods.values()))
     for position, row in enumerate(rows.tolist()):
         node = nodes.nodes[row]
         if node is None:
@@ -72,7 +72,7 @@ def feasible(
         # Plain loop: this runs once a node, and mostly all of it fits even if no two volumes were one.
         for each, _ in limits:
             if name in each and each[name] < most:
-                there = attached.on(name, without=without, guests=guests)
+                there = attached.on(name, without=without, hypothetical_pods=hypothetical_pods)
                 found[position] = all(
                     _fits(needed[driver], there.get(driver, _NOBODY), limit[name])
                     for limit, driver in limits

@@ -18,17 +18,17 @@ import numpy as np
 from ..state.columns import Bools, Columns, Rows
 from ..state.nodeinfo import NodeInfo
 from ..state.podvolumes import ClaimKey
+from .candidate_index import CandidateIndex
 from .catalogue import Catalogue
 from .demand import VolumeDemand, could_hold
 from .records import ClaimInfo, VolumeInfo
-from .shelves import Shelf
 
 
 class Wanted(NamedTuple):
     """A claim and the volumes that it could have on some node, best first."""
 
     claim: ClaimInfo
-    shelf: Shelf[VolumeInfo]
+    candidates: CandidateIndex[VolumeInfo]
     #: Whether these are for it alone.
     meant: bool
 
@@ -50,10 +50,10 @@ def _wanted(claim: ClaimInfo, catalogue: Catalogue) -> Wanted:
         and not volume.deleting
     ]
     if meant:
-        shelf: Shelf[VolumeInfo] = Shelf()
+        index: CandidateIndex[VolumeInfo] = CandidateIndex()
         for place, volume in enumerate(meant):
-            shelf.put((place,), volume)
-        return Wanted(claim, shelf, True)
+            index.put((place,), volume)
+        return Wanted(claim, index, True)
     demand = VolumeDemand(size, mode, claim.access_modes, claim.attributes_class, claim.selector)
     return Wanted(claim, catalogue.fitting(claim.class_name, demand), False)
 
@@ -63,7 +63,7 @@ def matched(claims: Sequence[Wanted], nodes: Columns, rows: Rows) -> list[Bools]
     found: list[Bools] = []
     unsure = np.zeros(rows.shape[0], dtype=np.bool_)
     for index, each in enumerate(claims):
-        count = each.shelf.counts(nodes, rows)
+        count = each.candidates.counts(nodes, rows)
         rivals = sum(_may_take_from(earlier, each) for earlier in claims[:index])
         # With more volumes than claims that chose before, one is left for sure.
         unsure |= (count > 0) & (count <= rivals)
@@ -85,7 +85,7 @@ def choose(claims: Sequence[Wanted], node: NodeInfo) -> Mapping[ClaimKey, Volume
     chosen: dict[ClaimKey, VolumeInfo] = {}
     gone: set[str] = set()
     for each in claims:
-        for volume in each.shelf.at(node):
+        for volume in each.candidates.at(node):
             if volume.name not in gone:
                 chosen[each.claim.key] = volume
                 gone.add(volume.name)

@@ -11,9 +11,9 @@ import numpy as np
 from ..state.columns import Bools, Columns, Rows
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reached, reaches
+from .candidate_index import CandidateIndex
 from .catalogue import Catalogue
 from .records import CapacityInfo, ClaimInfo
-from .shelves import Shelf
 
 #: What classes without a provisioner say: their volumes are made by hand.
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -50,7 +50,7 @@ def room_for(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> int | No
     return None if pools is None else next((pool.room for pool in pools.at(node)), None)
 
 
-def _pools(claim: ClaimInfo, catalogue: Catalogue) -> Shelf[CapacityInfo] | None:
+def _pools(claim: ClaimInfo, catalogue: Catalogue) -> CandidateIndex[CapacityInfo] | None:
     """The pools that are large enough; None where nobody counts."""
     found = catalogue.classes.get(claim.class_name)
     driver = catalogue.drivers.get(found.provisioner) if found is not None else None

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..state.columns import NO_GUESTS, Bools, Columns, Rows
+from ..state.columns import NO_HYPOTHETICAL_PODS, Bools, Columns, Rows
 from ..state.inline import Disk, conflicts
 from ..state.podvolumes import ClaimKey, PodVolumes
 from ..state.volumeusage import VolumeUse
@@ -57,12 +57,12 @@ def feasible(
     rows: Rows,
     *,
     without: AbstractSet[str] = _NOBODY,
-    guests: Mapping[str, PodVolumes] = NO_GUESTS,
+    hypothetical_pods: Mapping[str, PodVolumes] = NO_HYPOTHETICAL_PODS,
 ) -> Bools:
-    """`without`: UIDs of pods to think away; `guests`: pods to think of on each of `rows`."""
-    if _is_used(plan, use, nodes, without, guests):
+    """`without`: UIDs of pods to think away; `hypothetical_pods`: pods to think of on each of `rows`."""
+    if _is_used(plan, use, nodes, without, hypothetical_pods):
         return np.zeros(rows.shape[0], dtype=np.bool_)
-    return ~_have_disk(plan, use, nodes, rows, without, guests)
+    return ~_have_disk(plan, use, nodes, rows, without, hypothetical_pods)
 
 
 def reasons(
@@ -72,10 +72,10 @@ def reasons(
     rows: Rows,
     *,
     without: AbstractSet[str] = _NOBODY,
-    guests: Mapping[str, PodVolumes] = NO_GUESTS,
+    hypothetical_pods: Mapping[str, PodVolumes] = NO_HYPOTHETICAL_PODS,
 ) -> Mapping[str, int]:
     """The disk is named first, where both hold."""
-    disk = int(_have_disk(plan, use, nodes, rows, without, guests).sum())
+    disk = int(_have_disk(plan, use, nodes, rows, without, hypothetical_pods).sum())
     counts = {DISK_CONFLICT: disk, CLAIM_IN_USE: rows.shape[0] - disk}
     return {reason: count for reason, count in counts.items() if count}
 
@@ -85,12 +85,12 @@ def _is_used(
     use: VolumeUse,
     nodes: Columns,
     without: AbstractSet[str],
-    guests: Mapping[str, PodVolumes],
+    hypothetical_pods: Mapping[str, PodVolumes],
 ) -> bool:
     """Whether another pod has one of the claims. One whose node is not there has it no more."""
     return any(
         any(uid not in without and nodes.has(placed.node_name) for uid, placed in use.users(key).items())
-        or any(key in guest.keys for guest in guests.values())
+        or any(key in guest.keys for guest in hypothetical_pods.values())
         for key in plan.alone
     )
 
@@ -101,10 +101,10 @@ def _have_disk(
     nodes: Columns,
     rows: Rows,
     without: AbstractSet[str],
-    guests: Mapping[str, PodVolumes],
+    hypothetical_pods: Mapping[str, PodVolumes],
 ) -> Bools:
     for disk in plan.disks:
-        if any(conflicts(disk, other) for guest in guests.values() for other in guest.disks):
+        if any(conflicts(disk, other) for guest in hypothetical_pods.values() for other in guest.disks):
             return np.ones(rows.shape[0], dtype=np.bool_)
     taken = {
         placed.node_name

@@ -10,7 +10,7 @@ import pytest
 from agent_scheduler.engine.dra.allocation import Allocation, Holding, Use, holding_of
 from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Refused, Undecided, allocate
 from agent_scheduler.engine.dra.answers import answer
-from agent_scheduler.engine.dra.budget import Budget
+from agent_scheduler.engine.dra.budget import SearchBudget
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.devices import DeviceId, PoolId
 from agent_scheduler.engine.dra.room import has_room
@@ -220,7 +220,7 @@ def test_a_search_that_leads_nowhere_ends_and_says_that_it_was_given_up() -> Non
             constraints=[{"distinctAttribute": f"{DRIVER}/b"}],
         ),
     )
-    budget = Budget(5_000)
+    budget = SearchBudget(5_000)
     found = allocate(wanted(devices, "hard"), devices, N0, budget)
     assert isinstance(found, Undecided) and found.reason == TIMED_OUT
     assert -100 < budget.left <= 0
@@ -240,7 +240,7 @@ def test_equal_devices_do_not_make_a_search_long() -> None:
             constraints=[{"matchAttribute": f"{DRIVER}/x"}],
         ),
     )
-    budget = Budget()
+    budget = SearchBudget()
     assert allocate(wanted(devices, "c"), devices, N0, budget) == Refused(CANNOT_ALLOCATE)
     assert budget.left > 9_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Refused, Undecided, allocate
 from agent_scheduler.engine.dra.answers import answer
-from agent_scheduler.engine.dra.budget import PORTION, Budget
+from agent_scheduler.engine.dra.budget import PORTION, SearchBudget
 from agent_scheduler.engine.dra.records import read_claim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
 from tests.decisions.devices.validity import Cluster, Obj
@@ -151,12 +151,12 @@ def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -
     claim = claim_of("c", exactly(selectors=[{"cel": {"expression": last}}]))
     devices = books(slice_of("s", *many), claim)
     portions = 1
-    while isinstance(found := answer(wanted(devices, "c"), devices, N0, Budget(PORTION)), Undecided):
+    while isinstance(found := answer(wanted(devices, "c"), devices, N0, SearchBudget(PORTION)), Undecided):
         portions += 1
     assert not isinstance(found, Refused) and found[0].picked[0].id.device == "d10999"
     assert 1 < portions < 20
     # Known by now, of whichever claim that asks the same.
-    budget = Budget(PORTION)
+    budget = SearchBudget(PORTION)
     assert not isinstance(allocate(wanted(devices, "c"), devices, N0, budget), Refused)
     assert budget.left > PORTION - 1_000
 
@@ -178,14 +178,14 @@ def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> Non
     unlike = [{"distinctAttribute": f"{DRIVER}/b"}]
     devices = books(slice_of("s", *apart), claim_of("c", *requests, constraints=unlike))
     demand = wanted(devices, "c")
-    whole = Budget(10_000_000)
+    whole = SearchBudget(10_000_000)
     assert allocate(demand, devices, N0, whole) == Refused(CANNOT_ALLOCATE)
     needed = 10_000_000 - whole.left
     assert needed > 2_000
     portions, spent = 0, 0
     found: Any = Undecided(TIMED_OUT)
     while isinstance(found, Undecided):
-        budget = Budget(500)
+        budget = SearchBudget(500)
         found = answer(demand, devices, N0, budget)
         spent += 500 - budget.left
         portions += 1
@@ -198,15 +198,15 @@ def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> Non
 def test_what_was_cut_short_is_kept_by_nobody() -> None:
     devices = hard()
     demand = wanted(devices, "hard")
-    first = answer(demand, devices, N0, Budget(200))
+    first = answer(demand, devices, N0, SearchBudget(200))
     assert isinstance(first, Undecided) and first.search is not None
     taken = first.search.steps
     # Without steps nothing is done, and nothing is said that was not known.
-    again = answer(demand, devices, N0, Budget(0))
+    again = answer(demand, devices, N0, SearchBudget(0))
     assert isinstance(again, Undecided) and first.search.steps == taken
-    second = answer(demand, devices, N0, Budget(200))
+    second = answer(demand, devices, N0, SearchBudget(200))
     assert isinstance(second, Undecided) and second.search is first.search and second.search.steps > taken
     # What has changed since makes it a search for something else.
     devices.set_claim(claim_of("other", status=allocated_to("d00")))
-    third = answer(demand, devices, N0, Budget(200))
+    third = answer(demand, devices, N0, SearchBudget(200))
     assert isinstance(third, Undecided) and third.search is not first.search

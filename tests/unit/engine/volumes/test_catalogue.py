@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import ClaimRef, Record
-from agent_scheduler.engine.volumes.shelves import Shelf
 
 from .world import (
     Storage,
@@ -216,10 +216,10 @@ def test_attachments_and_pools_follow_their_objects() -> None:
     catalogue.set_attachment(attachment("x", "b", "v"))
     assert not catalogue.attachments("a") and len(list(catalogue.attachments("b"))) == 1
     catalogue.set_capacity(capacity("p", "1Gi", topology={}, class_name="else"))
-    assert catalogue.pools("made", 1) == Shelf() != catalogue.pools("else", 1)
+    assert catalogue.pools("made", 1) == CandidateIndex() != catalogue.pools("else", 1)
     catalogue.delete_attachment("x")
     catalogue.delete_capacity("kube-system", "p")
-    assert not catalogue.attachments("b") and catalogue.pools("else", 1) == Shelf()
+    assert not catalogue.attachments("b") and catalogue.pools("else", 1) == CandidateIndex()
     assert catalogue.check() == []
 
 

@@ -145,9 +145,9 @@ class CatalogueMachine(RuleBasedStateMachine):
     def volumes_are_looked_for(self, size: int, modes: tuple[str, ...]) -> None:
         """From now on what suffices is kept in step, which `check` looks at."""
         demand = VolumeDemand(size, "Filesystem", frozenset(modes), "", None)
-        shelf = self.catalogue.fitting("slow", demand)
+        index = self.catalogue.fitting("slow", demand)
         expected = [each for each in self.catalogue.free("slow") if could_be_had(each, demand)]
-        assert list(shelf.at(node("n"))) == expected
+        assert list(index.at(node("n"))) == expected
 
     # ---- what holds at every step
 

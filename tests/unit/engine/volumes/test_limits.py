@@ -83,9 +83,9 @@ def test_pods_to_be_evicted_are_thought_away() -> None:
 def test_volumes_of_pods_that_are_to_come_count_and_what_they_share_counts_once() -> None:
     world = World().bound("c", "d", "e")
     world.use.set("1", "a", pod("c"))
-    assert world.fits(pod("e"), guests={"2": pod("c")}) == ["a", "b"]
-    assert world.fits(pod("e"), guests={"2": pod("d")}) == ["b"]
-    assert world.fits(pod("e"), guests={"2": pod("d")}, without={"1"}) == ["a", "b"]
+    assert world.fits(pod("e"), hypothetical_pods={"2": pod("c")}) == ["a", "b"]
+    assert world.fits(pod("e"), hypothetical_pods={"2": pod("d")}) == ["b"]
+    assert world.fits(pod("e"), hypothetical_pods={"2": pod("d")}, without={"1"}) == ["a", "b"]
 
 
 def test_volumes_still_attached_after_their_pods_count() -> None:

@@ -12,10 +12,10 @@ from agent_scheduler.engine.state.nodeselection import reached, reaches
 from agent_scheduler.engine.state.podvolumes import pod_volumes
 from agent_scheduler.engine.state.reach import Reach
 from agent_scheduler.engine.volumes.binding import Plan, judge, plan
+from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.claims import Refused
 from agent_scheduler.engine.volumes.matching import choose, matched, wanted
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
-from agent_scheduler.engine.volumes.shelves import Shelf
 from tests.examples import examples
 
 from .world import Json, Storage, capacity, claim, driver, node, pod, ref, spec, storage_class, volume
@@ -30,11 +30,11 @@ class Thing(NamedTuple):
     class_name: str = ""
 
 
-def shelved(reaches_of: Iterable[Reach | None]) -> Shelf[Thing]:
-    shelf: Shelf[Thing] = Shelf()
+def shelved(reaches_of: Iterable[Reach | None]) -> CandidateIndex[Thing]:
+    index: CandidateIndex[Thing] = CandidateIndex()
     for place, reach in enumerate(reaches_of):
-        shelf.put((place,), Thing(place, reach))
-    return shelf
+        index.put((place,), Thing(place, reach))
+    return index
 
 
 def requirements() -> st.SearchStrategy[Json]:
@@ -95,15 +95,15 @@ def test_affinities_are_counted_as_they_are_read(found: list[list[Json] | None])
         volume("v", nodeAffinity=None if terms is None else {"required": {"nodeSelectorTerms": terms}}).reach
         for terms in found
     ]
-    shelf = shelved(affinities)
-    counts = shelf.counts(storage.columns, storage.rows)
+    index = shelved(affinities)
+    counts = index.counts(storage.columns, storage.rows)
     for name, count in zip(HOSTS, counts.tolist(), strict=True):
         plain = [plain_reach(terms, storage.node(name).labels) for terms in found]
         assert count == sum(plain)
-        assert [each.place for each in shelf.at(storage.node(name))] == [
+        assert [each.place for each in index.at(storage.node(name))] == [
             position for position, yes in enumerate(plain) if yes
         ]
-        assert shelf.counts(storage.columns, storage.rows[[HOSTS.index(name)]]).tolist() == [count]
+        assert index.counts(storage.columns, storage.rows[[HOSTS.index(name)]]).tolist() == [count]
         assert [reaches(each, storage.node(name)) for each in affinities] == plain
     for each, terms in zip(affinities, found, strict=True):
         expected = [name for name in HOSTS if plain_reach(terms, storage.node(name).labels)]
@@ -193,8 +193,8 @@ def test_a_value_that_an_affinity_names_twice_counts_once() -> None:
 def test_a_node_without_the_label_is_not_one_whose_label_is_empty() -> None:
     empty = {"key": ZONE_KEY, "operator": "In", "values": [""]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [empty]}]}
-    shelf = shelved([volume("v", nodeAffinity={"required": terms}).reach])
-    found = [list(shelf.at(node("n", labels=labels))) for labels in ({}, {ZONE_KEY: ""})]
+    index = shelved([volume("v", nodeAffinity={"required": terms}).reach])
+    found = [list(index.at(node("n", labels=labels))) for labels in ({}, {ZONE_KEY: ""})]
     assert [len(each) for each in found] == [0, 1]
 
 

@@ -227,7 +227,7 @@ def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_tim
         there.take(nominated)
         assert refused_by(rival) == []
         there.put(nominated)
-        assert refused_by(rival) == ["VolumeRestrictions"] and not columns.guests
+        assert refused_by(rival) == ["VolumeRestrictions"] and not columns.hypothetical_pods
 
 
 def test_the_ledger_knows_whose_volumes_are_where() -> None:

@@ -100,14 +100,14 @@ def test_a_claim_for_one_pod_is_there_for_the_next_if_the_node_of_that_one_is_no
 def test_disks_and_claims_of_pods_that_are_to_come_are_theirs() -> None:
     world = World(ALONE)
     both = pod("c", v={"gcePersistentDisk": {"pdName": "d"}})
-    assert world.fits(both, guests={"1": disk("other")}) == ["a", "b"]
-    assert world.fits(both, guests={"1": disk()}) == []
-    assert world.fits(both, guests={"1": pod("c")}) == []
+    assert world.fits(both, hypothetical_pods={"1": disk("other")}) == ["a", "b"]
+    assert world.fits(both, hypothetical_pods={"1": disk()}) == []
+    assert world.fits(both, hypothetical_pods={"1": pod("c")}) == []
     found = plan(both, world.storage.catalogue)
     assert found is not None and not isinstance(found, Refused)
     columns, rows = world.storage.columns, world.storage.rows
-    assert reasons(found, world.use, columns, rows, guests={"1": disk()}) == {DISK: 2}
-    assert reasons(found, world.use, columns, rows, guests={"1": pod("c")}) == {IN_USE: 2}
+    assert reasons(found, world.use, columns, rows, hypothetical_pods={"1": disk()}) == {DISK: 2}
+    assert reasons(found, world.use, columns, rows, hypothetical_pods={"1": pod("c")}) == {IN_USE: 2}
 
 
 def test_a_claim_that_several_pods_may_have_keeps_nobody_away() -> None:

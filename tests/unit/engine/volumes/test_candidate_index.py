@@ -1,11 +1,11 @@
-"""Shelves: made for a demand when somebody has it, and kept in step."""
+"""CandidateIndexes: made for a demand when somebody has it, and kept in step."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from agent_scheduler.engine.state.reach import Reach
-from agent_scheduler.engine.volumes.shelves import Shelves
+from agent_scheduler.engine.volumes.candidate_index import CandidateIndexes
 
 from .world import Storage, capacity, claim, driver, node, storage_class, volume
 
@@ -18,11 +18,13 @@ class Thing(NamedTuple):
 
 
 class Counted:
-    """Shelves by size that tell how often they looked at a thing."""
+    """CandidateIndexes by size that tell how often they looked at a thing."""
 
     def __init__(self) -> None:
         self.looks = 0
-        self.shelves: Shelves[int, Thing] = Shelves(lambda each: (each.size, each.name), self._suffices)
+        self.candidate_index: CandidateIndexes[int, Thing] = CandidateIndexes(
+            lambda each: (each.size, each.name), self._suffices
+        )
 
     def _suffices(self, thing: Thing, size: int) -> bool:
         self.looks += 1
@@ -32,28 +34,28 @@ class Counted:
 def test_a_demand_that_was_had_before_is_met_without_a_look_at_each_thing() -> None:
     counted = Counted()
     for index in range(100):
-        counted.shelves.put(Thing(f"t{index}", index))
-    first = counted.shelves.shelf("slow", 50)
+        counted.candidate_index.put(Thing(f"t{index}", index))
+    first = counted.candidate_index.index("slow", 50)
     assert counted.looks == 100
-    counted.shelves.drop(Thing("t99", 99))
-    counted.shelves.put(Thing("t70b", 70))
-    counted.shelves.put(Thing("elsewhere", 70, class_name="quick"))
+    counted.candidate_index.drop(Thing("t99", 99))
+    counted.candidate_index.put(Thing("t70b", 70))
+    counted.candidate_index.put(Thing("elsewhere", 70, class_name="quick"))
     assert counted.looks == 102
-    assert counted.shelves.shelf("slow", 50) is first
+    assert counted.candidate_index.index("slow", 50) is first
     assert [each.size for each in first.at(node("n"))] == [*range(50, 71), 70, *range(71, 99)]
-    assert counted.shelves.check() == []
+    assert counted.candidate_index.check() == []
 
 
 def test_a_demand_that_many_others_came_after_is_forgotten() -> None:
     counted = Counted()
-    counted.shelves.put(Thing("t", 1000))
-    first = counted.shelves.shelf("slow", 0)
+    counted.candidate_index.put(Thing("t", 1000))
+    first = counted.candidate_index.index("slow", 0)
     for size in range(1, 32):
-        assert counted.shelves.shelf("slow", size) is not first
-    assert counted.shelves.shelf("slow", 0) is first
+        assert counted.candidate_index.index("slow", size) is not first
+    assert counted.candidate_index.index("slow", 0) is first
     for size in range(32, 64):
-        counted.shelves.shelf("slow", size)
-    assert counted.shelves.shelf("slow", 0) is not first
+        counted.candidate_index.index("slow", size)
+    assert counted.candidate_index.index("slow", 0) is not first
 
 
 def test_the_free_volumes_and_pools_of_a_workload_are_sorted_once() -> None:

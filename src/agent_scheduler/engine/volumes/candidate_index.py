@@ -1,11 +1,11 @@
 """What a claim could have, sorted by where it can be reached from: found by node without a look at each.
 
 Volumes and pools come by the thousand, each with an affinity for one node, and every pod with a claim asks about all
-nodes, so asking each of them would cost their product for each pod. A `Shelf` has what suffices for one demand, by the
-labels that it asks of a node, so that a node costs one look a label. `Shelves` makes one for each demand that somebody
-has, which for the claims of a workload is the same, and keeps it in step as volumes come and go.
+nodes, so asking each of them would cost their product for each pod. A `CandidateIndex` has what suffices for one
+demand, by the labels that it asks of a node: a node costs one look a label. `CandidateIndexes` makes one for each
+demand, which is equal for the claims of a workload, and keeps it in step as volumes come and go.
 
-Invariant: a shelf has all things of its group that suffice for its demand, and no others (`check`).
+Invariant: a index has all things of its group that suffice for its demand, and no others (`check`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import match_selector, reaches
 from ..state.reach import Reach
 
-#: Demands with a shelf. One more costs a look at all things of its group.
+#: Demands with a index. One more costs a look at all things of its group.
 _KEPT: Final = 32
 
 #: So many rows are looked at one by one; more of them together.
@@ -47,7 +47,7 @@ D = TypeVar("D", bound=Hashable)
 Key = tuple[Any, ...]
 
 
-class Shelf(Generic[T]):
+class CandidateIndex(Generic[T]):
     """Things in the order of their keys."""
 
     __slots__ = ("_by_label", "_everywhere", "_others")
@@ -125,8 +125,8 @@ class Shelf(Generic[T]):
                 yield there
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Shelf) and all(
-            getattr(self, name) == getattr(other, name) for name in Shelf.__slots__
+        return isinstance(other, CandidateIndex) and all(
+            getattr(self, name) == getattr(other, name) for name in CandidateIndex.__slots__
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -136,14 +136,14 @@ def _key(entry: tuple[Key, object]) -> Key:
     return entry[0]
 
 
-class Shelves(Generic[D, T]):
-    """Things by group, and shelves of them. `key` sorts them; `suffices` says whether one does for a demand."""
+class CandidateIndexes(Generic[D, T]):
+    """Things by group, and candidate_index of them. `key` sorts them; `suffices` says whether one does for a demand."""
 
     def __init__(self, key: Callable[[T], Key], suffices: Callable[[T, D], bool]) -> None:
         self._key = key
         self._suffices = suffices
         self._things: dict[str, SortedDict[Key, T]] = {}
-        self._shelves: OrderedDict[tuple[str, D], Shelf[T]] = OrderedDict()
+        self._indexes: OrderedDict[tuple[str, D], CandidateIndex[T]] = OrderedDict()
 
     def of(self, group: str) -> ValuesView[T] | tuple[()]:
         """All things of a group, in order."""
@@ -153,9 +153,9 @@ class Shelves(Generic[D, T]):
     def put(self, thing: T) -> None:
         key, group = self._key(thing), thing.class_name
         self._things.setdefault(group, SortedDict())[key] = thing
-        for (other, demand), shelf in self._shelves.items():
+        for (other, demand), index in self._indexes.items():
             if other == group and self._suffices(thing, demand):
-                shelf.put(key, thing)
+                index.put(key, thing)
 
     def drop(self, thing: T) -> None:
         """Of what has been put."""
@@ -164,35 +164,35 @@ class Shelves(Generic[D, T]):
         del things[key]
         if not things:
             del self._things[group]
-        for (other, demand), shelf in self._shelves.items():
+        for (other, demand), index in self._indexes.items():
             if other == group and self._suffices(thing, demand):
-                shelf.drop(key, thing)
+                index.drop(key, thing)
 
-    def shelf(self, group: str, demand: D) -> Shelf[T]:
+    def index(self, group: str, demand: D) -> CandidateIndex[T]:
         """What suffices for a demand, kept in step for as long as enough others are not asked for after it."""
-        found = self._shelves.get((group, demand))
+        found = self._indexes.get((group, demand))
         if found is None:
-            found = self._shelves[group, demand] = self._filled(group, demand)
-            if len(self._shelves) > _KEPT:
-                self._shelves.popitem(last=False)
+            found = self._indexes[group, demand] = self._filled(group, demand)
+            if len(self._indexes) > _KEPT:
+                self._indexes.popitem(last=False)
         else:
-            self._shelves.move_to_end((group, demand))
+            self._indexes.move_to_end((group, demand))
         return found
 
-    def _filled(self, group: str, demand: D) -> Shelf[T]:
-        shelf: Shelf[T] = Shelf()
+    def _filled(self, group: str, demand: D) -> CandidateIndex[T]:
+        index: CandidateIndex[T] = CandidateIndex()
         for thing in self.of(group):
             if self._suffices(thing, demand):
-                shelf.put(self._key(thing), thing)
-        return shelf
+                index.put(self._key(thing), thing)
+        return index
 
-    def has_the_things_of(self, other: Shelves[D, T]) -> bool:
+    def has_the_things_of(self, other: CandidateIndexes[D, T]) -> bool:
         return self._things == other._things
 
     def check(self) -> list[str]:
         """What contradicts the invariant."""
         return [
-            f"the shelf of {group!r} for {demand} is out of step"
-            for (group, demand), shelf in self._shelves.items()
-            if shelf != self._filled(group, demand)
+            f"the index of {group!r} for {demand} is out of step"
+            for (group, demand), index in self._indexes.items()
+            if index != self._filled(group, demand)
         ]
