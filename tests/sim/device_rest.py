@@ -104,8 +104,9 @@ def check_books(world: World, process: Process, fast_path: FastPath) -> None:
     if assumed or fast_path.ledger.assumed:
         world.safety.violated("L7", f"{process.identity} still assumes something of {assumed}")
     prebind: Any = fast_path.binder._prebind
-    if prebind.under_way or prebind._written or prebind.claims.writer._locks:
-        left = prebind.under_way, [*prebind._written], [*prebind.claims.writer._locks]
+    kept = prebind._written, prebind._taken, prebind.claims.writer._locks
+    if prebind.under_way or any(kept):
+        left = prebind.under_way, [[*each] for each in kept]
         world.safety.violated("L7", f"{process.identity} still writes claims: {left}")
     known = {claim.uid: bool(claim.allocation) for claim in books.claims.values()}
     there = {

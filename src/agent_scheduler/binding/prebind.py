@@ -158,6 +158,9 @@ class PreBinder:
         )
         volumes = VolumeWriter(cluster=cluster, storage=storage, patch=calls.patch, clock=timing.clock)
         self._writes = _Writes(volumes, self.claims, calls.patch)
+        #: UID of each pod that something is reserved for -> the plugins that have done so: the profile may be gone by
+        #: the pod's bind.
+        self._taken: dict[str, list[Reserve]] = {}
         self._ended: Ended | None = None
         self._writing_changed: Callable[[], None] = lambda: None
         #: UID of each pod that is bound with something written for it that is taken back if its bind is refused.
@@ -205,6 +208,7 @@ class PreBinder:
         pre_binds = {plugin.name: plugin for plugin in profile.pre_binds}
         at = time_text(self._now())
         taken: list[Reserve] = []
+        self._taken[pod.uid] = taken
         parts: list[tuple[PreBind, Any]] = []
         for each in filters:
             plugin = reserves.get(id(each.plugin))
@@ -212,8 +216,7 @@ class PreBinder:
                 continue
             reservation = plugin.reserve(each.state, pod, node, at)
             if reservation is None:
-                for other in taken:
-                    other.unreserve(pod, self._writes)
+                self.give_back(pod)
                 return UNAVAILABLE
             taken.append(plugin)
             pre_bind = pre_binds.get(plugin.name)
@@ -223,12 +226,12 @@ class PreBinder:
 
     def give_back(self, pod: PodInfo) -> None:
         """What the pod still counts on is for others, but for what has been written."""
-        for plugin in self._profile_of(pod.scheduler_name).reserves:
+        for plugin in self._taken.pop(pod.uid, ()):
             plugin.unreserve(pod, self._writes)
 
     def bound(self, pod: PodInfo) -> None:
         """What was reserved and written for the pod is its own."""
-        for plugin in self._profile_of(pod.scheduler_name).reserves:
+        for plugin in self._taken.pop(pod.uid, ()):
             plugin.bound(pod, self._writes)
 
     def deallocate(self, pod: PodInfo, demand: Demand) -> str:
@@ -351,7 +354,7 @@ class PreBinder:
         pod, written = job.result.pod, job.written
         self._cluster.forget(pod)
         kept = {plugin.name for plugin, _ in written}
-        reserves = self._profile_of(pod.scheduler_name).reserves
+        reserves = self._taken.pop(pod.uid, [])
         for plugin in reserves:
             if plugin.name not in kept:
                 plugin.unreserve(pod, self._writes)

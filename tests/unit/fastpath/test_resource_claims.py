@@ -25,7 +25,7 @@ from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 
-from .running import Running, scheduling
+from .running import SETTINGS, Running, scheduling
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
@@ -286,6 +286,35 @@ class Faulty(Transport):
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+@pytest.mark.parametrize("answer", [403, None], ids=["refused", "unanswered"])
+async def test_what_is_reserved_for_a_pod_is_given_back_after_its_profile_is_gone(
+    answer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration is replaced while its claim is written."""
+    monkeypatch.setattr(prebind, "DEFAULT_POLICY", replace(prebind.DEFAULT_POLICY, settles=0.05))
+    other = replace(SETTINGS, profiles=(build_profile(ProfileSpec(scheduler_name="other")),))
+    async with devices("n1") as found:
+        await found.add_claim("c")
+
+        class Reloading(Faulty):
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                if method == "PATCH" and path.endswith("/c/status"):
+                    running.fast_path.reconfigure(other)
+                    if answer is None:
+                        raise OutcomeUnknown("no answer")
+                return await super().request(method, path, **more)
+
+        async with scheduling(
+            Reloading(found.cluster.transport, "PATCH", "/c/status", 1, answer), SETTINGS
+        ) as running:
+            await found.add_pod("p", claim="c")
+            await until(lambda: running.fast_path.settings.profiles == other.profiles)
+            await until(lambda: nothing_assumed(running))
+            assert running.reports.failures == []
+            await found.cluster.add_pod("q", scheduler="other")
+            await until(lambda: all_placed(found, 1))
 
 
 @pytest.mark.parametrize("ending", ["/status", ""])
