@@ -62,7 +62,9 @@ def check_claims(world: World, names: Container[str]) -> None:
             world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
         if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
             world.safety.violated("L10", f"claim {name} is allocated for nobody")
-        if (failed := unready(claim, only_failed=True)) and reserved & ours:
+        # One that is being deleted keeps its pod waiting whatever it has, as with kube-scheduler.
+        stays = "deletionTimestamp" not in claim["metadata"]
+        if stays and (failed := unready(claim, only_failed=True)) and reserved & ours:
             world.safety.violated(
                 "L10", f"claim {name} keeps {failed}, which cannot be used, for a pod that waits"
             )

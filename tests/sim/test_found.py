@@ -35,6 +35,13 @@ FOUND = [
         1795406031999,
         id="a middlebox lets a patch through when another scheduler has bound the pod",
     ),
+    pytest.param(
+        "claims", 1795407213043, id="a process stands still while it lists, and the store goes back"
+    ),
+    pytest.param(
+        "devices", 1795407212989, id="a claim is deleted whose reservation could not be taken back once"
+    ),
+    pytest.param("replicas", 1795408214702, id="a leader cannot list nodes, and pauses beyond its patience"),
     pytest.param("planned", 1795401600171, id="only the version of the list of shards was asked for"),
     pytest.param(
         "planned", 1795404957076, id="a shard for which a write got no answer is to have what it has already"

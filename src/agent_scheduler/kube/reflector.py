@@ -57,6 +57,9 @@ WATCH_FAILURES_BEFORE_LIST = 5
 STALE_LISTS_REFUSED = 3
 #: A watch that ends so many seconds before its time was broken off: the server that follows may be another.
 _EARLY = 2.0
+#: Seconds that the restore of a store takes at least: who answers a watch that begins so long after its list was asked
+#: for, as of a process that was stopped meanwhile, may be another.
+_RESTORED_WITHIN = 10.0
 #: Seconds of a watch from a version that the server may not have come to yet, on which it would tell of nothing.
 _DOUBTFUL_WATCH = 30.0
 #: Lines of a watch that are read and handed over at once. A piece can have many hundreds, which take 50 ms and more;
@@ -282,6 +285,9 @@ class Reflector(Generic[T]):
 
     async def _pause(self, attempt: int, at_least: float | None) -> None:
         delay = self._backoff.delay(attempt, self._timing.rng, at_least=at_least)
+        if at_least is None:
+            # Who has waited long enough is told by the next list that fails, and not a whole pause later.
+            delay = min(delay, max(0.0, self._waiting.patience))
         await self._unless_renewed(self._timing.sleep(delay))
 
     async def _unless_renewed(self, work: Awaitable[R]) -> R | None:
@@ -301,7 +307,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Takes the whole collection and hands over what is different. Raises RequestFailed, _Stale, StoreWentBack."""
-        reading = self._reading
+        reading, began = self._reading, self._timing.clock()
         revision, fresh, unread = await collect(
             self._transport,
             self._path,
@@ -325,8 +331,9 @@ class Reflector(Generic[T]):
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.
         await self._hand_over(Change(DELETED, old, old) for old in self._view.take(gone))
         await self._hand_over(self._view.differences(fresh, unchanged=reading != self._known_by))
-        self._view.version, self._known_by, self._in_doubt = revision, reading, False
+        self._view.version, self._known_by = revision, reading
         self.heard_at = self._timing.clock()
+        self._in_doubt = self.heard_at > began + _RESTORED_WITHIN
         self.synced.set()
         self._waiting.reached(self._view.version)
 

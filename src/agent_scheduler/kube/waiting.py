@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 from agent_scheduler.kube.retry import Clock
@@ -33,6 +34,11 @@ class Waiting:
     @property
     def for_a_list(self) -> bool:
         return bool(self._renewals)
+
+    @property
+    def patience(self) -> float:
+        """Seconds until a list that fails is told to the first of those who wait for one."""
+        return min((each.until for each in self._renewals), default=inf) - self._clock()
 
     def renewal(self, patience: float) -> asyncio.Future[None]:
         """Done with the next list that begins. After `patience` seconds one that fails raises NotListed."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -435,6 +435,26 @@ async def test_a_watch_that_was_half_open_is_not_resumed_so_either() -> None:
         async with world.run(times=WatchTimes(shortest=0, longest=0, stall=0.05)) as ending:
             await ending.ended()
     assert world.watched_from() == ["100"]
+
+
+async def test_a_watch_does_not_begin_where_a_list_ended_long_ago() -> None:
+    """The process was stopped while it listed, long enough for the store to be restored behind its back."""
+
+    class Stopped(FakeTime):
+        def __init__(self) -> None:
+            super().__init__()
+            self.timing = replace(self.timing, clock=self.clock)
+
+        def clock(self) -> float:
+            self.now += 20.0
+            return self.now
+
+    lists = [listing(100, pod("a", 90)), listing(60, pod("a", 40))]
+    world = World([*lists], [SILENT], now=listing(60), time=Stopped())
+    with pytest.raises(StoreWentBack):
+        async with world.run() as ending:
+            await ending.ended()
+    assert world.watched_from() == []
 
 
 async def test_a_watch_that_ends_in_time_is_resumed_without_a_question() -> None:
