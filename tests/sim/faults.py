@@ -79,7 +79,7 @@ KINDS: dict[str, Kind] = {
     "node_changed": Kind(24, "cluster", "a node shrinks, is tainted or cordoned, and recovers"),
     "pod_deleted": Kind(25, "cluster", "pods are deleted, whatever is being done with them"),
     "pod_changed": Kind(26, "cluster", "labels, tolerations, gates or requests change"),
-    "foreign": Kind(28, "cluster", "another scheduler takes room"),
+    "foreign": Kind(28, "cluster", "another scheduler takes capacity"),
     # Processes.
     "crash": Kind(29, "process", "the process dies between any two steps, and is started again"),
     "sigterm": Kind(30, "process", "the process is asked to end at any moment, and is started again"),
@@ -91,7 +91,7 @@ KINDS: dict[str, Kind] = {
     "no_connection": Kind(36, "any", "no connection can be opened"),
     # Preemption, and the configuration.
     "preemptor": Kind(37, "cluster", "the pod for which others are evicted is deleted or changes"),
-    "room_taken": Kind(38, "cluster", "another scheduler takes the room that victims leave"),
+    "room_taken": Kind(38, "cluster", "another scheduler takes the capacity that victims leave"),
     "reload": Kind(39, "process", "the configuration file changes, into one that can be taken over or not"),
     # Devices.
     "claim_taken": Kind(40, "write", "409: a claim is allocated, reserved or labelled by others just before"),

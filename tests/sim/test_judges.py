@@ -131,11 +131,18 @@ def test_a_device_that_failed_and_is_kept_is_seen(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_bind_to_another_node_than_the_reserved_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    accept = Binder._accept
+    begun, carry_out = Binder._begun, Binder._carry_out
 
-    def elsewhere(binder: Binder, result: Any, node_name: str) -> None:
+    def elsewhere(binder: Binder, node_name: str) -> str:
         names = sorted(binder._cluster.ledger.rows)
-        accept(binder, result, names[(names.index(node_name) + 1) % len(names)])
+        return names[(names.index(node_name) + 1) % len(names)]
 
-    monkeypatch.setattr(Binder, "_accept", elsewhere)
+    def begins(binder: Binder, result: Any, node_name: str) -> bool:
+        return begun(binder, result, elsewhere(binder, node_name))
+
+    async def carries_out(binder: Binder, result: Any, node_name: str, sent: Any) -> None:
+        await carry_out(binder, result, elsewhere(binder, node_name), sent)
+
+    monkeypatch.setattr(Binder, "_begun", begins)
+    monkeypatch.setattr(Binder, "_carry_out", carries_out)
     assert _found("burst").startswith("S25:")
