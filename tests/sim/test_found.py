@@ -42,6 +42,9 @@ FOUND = [
         "devices", 1795407212989, id="a claim is deleted whose reservation could not be taken back once"
     ),
     pytest.param("replicas", 1795408214702, id="a leader cannot list nodes, and pauses beyond its patience"),
+    pytest.param(
+        "planned", 1795409929491, id="a shard is made late that was made meanwhile and deleted by hand"
+    ),
     pytest.param("planned", 1795401600171, id="only the version of the list of shards was asked for"),
     pytest.param(
         "planned", 1795404957076, id="a shard for which a write got no answer is to have what it has already"

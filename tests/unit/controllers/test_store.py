@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from agent_scheduler.controllers.sharding.store import Shard, ShardStore
 
 
@@ -43,13 +41,23 @@ def test_what_several_writes_without_an_answer_may_do_is_doubted_together() -> N
     assert store.doubted(69.9) == {}
 
 
-@pytest.mark.parametrize("version", ["1", ""])
-def test_a_write_for_a_version_that_is_no_more_is_not_doubted(version: str) -> None:
-    """The shard was changed, or made, by somebody else while an answer was waited for."""
+def test_a_write_for_a_version_that_is_no_more_is_not_doubted() -> None:
+    """The shard was changed by somebody else while an answer was waited for."""
     store = ShardStore()
     store.set(shard(2))
-    store.doubt("a", version, frozenset({"n1"}), until=70.0)
+    store.doubt("a", "1", frozenset({"n1"}), until=70.0)
     assert store.doubted(69.9) == {}
+
+
+def test_a_request_to_make_a_shard_is_doubted_though_it_was_made_meanwhile_and_is_deleted() -> None:
+    """It may be carried out then."""
+    store = ShardStore()
+    store.doubt("a", "", frozenset({"n1"}), until=70.0)
+    store.set(shard(2))
+    assert store.doubted(69.9) == {"a": {"n1"}}
+    store.delete(shard(2))
+    assert store.doubted(69.9) == {"a": {"n1"}}
+    assert store.doubted(70.0) == {}
 
 
 def test_what_no_write_can_do_any_more_is_not_doubted() -> None:

@@ -116,15 +116,18 @@ class ShardStore:
             return False
         del self._shards[shard.name]
         self._untold.discard(shard.name)
-        # A write is refused that names an object which is gone.
-        self._doubts.pop(shard.name, None)
+        doubt = self._doubts.get(shard.name)
+        if doubt is not None and doubt.version:
+            # A write is refused that names an object which is gone.
+            del self._doubts[shard.name]
         return True
 
     def doubt(self, name: str, version: str, nodes: frozenset[str], *, until: float) -> None:
-        """A write of these to the shard as of `version` ("": to make it) got no answer, and may be carried out `until`
-        then, as long as the shard is so; so may an earlier one. Nothing where it is known to be another by now."""
+        """A write of these to the shard as of `version` got no answer, and may be carried out `until` then, as long as
+        the shard is so; so may an earlier one. One to make the shard ("") may be whenever there is none: somebody may
+        delete it."""
         known = self._shards.get(name)
-        if version != ("" if known is None else known.resource_version):
+        if version and (known is None or known.resource_version != version):
             return
         before = self._doubts.get(name)
         if before is not None and before.version == version:
@@ -134,5 +137,5 @@ class ShardStore:
     def _put(self, shard: Shard) -> None:
         self._shards[shard.name] = shard
         doubt = self._doubts.get(shard.name)
-        if doubt is not None and doubt.version != shard.resource_version:
+        if doubt is not None and doubt.version not in ("", shard.resource_version):
             del self._doubts[shard.name]
