@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -41,6 +42,8 @@ PODS, NODES = ("", "pods"), ("", "nodes")
 CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
 LEASES = ("coordination.k8s.io", "leases")
 _FINAL = ("Succeeded", "Failed")
+#: The address of a host port that is taken on every address of the node.
+_EVERY = "0.0.0.0"
 #: How often the scheduler's own structures are recomputed: each so many commits.
 _INSIDE_EVERY = 7
 
@@ -154,7 +157,7 @@ class Safety:
         told = pod["status"].get("extendedResourceClaimStatus")
         self._on.setdefault(node, {})[uid] = plain_requests(without_extended(pod) if told else pod)
         ports = [
-            (port.get("protocol", "TCP"), port["hostPort"])
+            (port.get("protocol", "TCP"), port["hostPort"], port.get("hostIP") or _EVERY)
             for container in pod["spec"]["containers"]
             for port in container.get("ports", [])
             if port.get("hostPort")
@@ -232,7 +235,10 @@ class Safety:
             if taken > room:
                 self.violated("S1", f"{actor.identity} put {node} over: {resource} {taken} of {room}")
         ports = [port for taken in self._ports.get(node, {}).values() for port in taken]
-        if len(ports) != len(set(ports)):
+        if any(
+            one[:2] == other[:2] and (one[2] == other[2] or _EVERY in (one[2], other[2]))
+            for one, other in combinations(ports, 2)
+        ):
             self.violated("S1", f"{actor.identity} gave a host port of {node} to two pods: {sorted(ports)}")
 
     def nobody_owns_nodes(self) -> None:

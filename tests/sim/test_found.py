@@ -45,6 +45,7 @@ FOUND = [
     pytest.param(
         "planned", 1795409929491, id="a shard is made late that was made meanwhile and deleted by hand"
     ),
+    pytest.param("constrained", 1795409930868, id="one host port of two addresses is for two pods"),
     pytest.param("planned", 1795401600171, id="only the version of the list of shards was asked for"),
     pytest.param(
         "planned", 1795404957076, id="a shard for which a write got no answer is to have what it has already"
