@@ -80,13 +80,6 @@ BENCHMARKS = (
         quick=("--seconds", "1", "--nodes", "20", "--runs", "1"),
     ),
     Benchmark(
-        name="low-rate",
-        module="bench.low_rate",
-        measures="scheduler CPU a pod at 200 pods a second over TLS, and of a second in which nothing happens",
-        limits="own claim: <= 0.45 ms a pod",
-        quick=("--runs", "1", "--seconds", "1", "--nodes", "20"),
-    ),
-    Benchmark(
         name="startup",
         module="bench.startup",
         measures="from a process's start to the first bind, with 1,000 nodes and 5,000 pods there; `--help`",
