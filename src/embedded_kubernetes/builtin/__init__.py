@@ -21,37 +21,22 @@ from . import (
     dra_claims,
     dra_devices,
     events,
+    eviction,
     namespaces,
-    networking,
     nodes,
     pods,
-    policy,
     runtime,
     services,
     storage,
     workloads,
 )
-from .kind import Logic, declared, resource
+from .kind import declared, resource
 
-_LOGIC: dict[tuple[str, str], Logic] = {
-    **access.LOGIC,
-    **batch.LOGIC,
-    **config.LOGIC,
-    **coordination.LOGIC,
-    **crds.LOGIC,
-    **dra_claims.LOGIC,
-    **dra_devices.LOGIC,
-    **events.LOGIC,
-    **namespaces.LOGIC,
-    **networking.LOGIC,
-    **nodes.LOGIC,
-    **pods.LOGIC,
-    **policy.LOGIC,
-    **runtime.LOGIC,
-    **services.LOGIC,
-    **storage.LOGIC,
-    **workloads.LOGIC,
-}
+_MODULES = (
+    *(access, batch, config, coordination, crds, dra_claims, dra_devices, events, eviction),
+    *(namespaces, nodes, pods, runtime, services, storage, workloads),
+)
+_LOGIC = {kind: logic for module in _MODULES for kind, logic in module.LOGIC.items()}
 
 BUILTIN: tuple[Resource, ...] = tuple(
     resource(kind, _LOGIC.get((kind.group, kind.kind))) for kind in declared()

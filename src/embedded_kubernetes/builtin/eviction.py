@@ -9,8 +9,10 @@ from typing import Any
 
 from agent_scheduler.objects.quantity import MAX_INT64
 
-from ..errors import ApiError, forbidden
+from ..errors import ApiError, Cause, forbidden
 from ..resource import Object
+from .causes import check_not_negative, invalid
+from .kind import Logic
 
 _NOT_NOW = "Cannot evict pod as it would violate the pod's disruption budget."
 #: More entries than this mean that nobody syncs the budget.
@@ -165,3 +167,21 @@ def _conditions(status: dict[str, Any], allowed: int, budget: Object, now: str) 
         elif known.get("status") == state:
             condition["lastTransitionTime"] = known.get("lastTransitionTime", now)
     return [*others, condition]
+
+
+def _check(budget: Object, old: Object | None) -> list[Cause]:
+    spec: dict[str, Any] = budget.get("spec") or {}
+    if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
+        return []
+    return [invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
+
+
+def _check_status(budget: Object, old: Object) -> list[Cause]:
+    status = budget.get("status") or {}
+    causes: list[Cause] = []
+    for field in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+        causes += check_not_negative(f"status.{field}", status.get(field, 0))
+    return causes
+
+
+LOGIC = {("policy", "PodDisruptionBudget"): Logic(check=_check, check_status=_check_status)}

@@ -1,4 +1,5 @@
-"""Services and Endpoints. Nothing routes traffic here; addresses and node ports are given so that manifests apply.
+"""Services, EndpointSlices and NetworkPolicies. Nothing routes traffic here; services get addresses and node ports so
+that manifests apply.
 
 A cluster IP is drawn from the object's uid, not from an allocator: with few services two never meet, and a
 service of which that must not be so can name its own.
@@ -116,8 +117,26 @@ def _check_service(service: Object, old: Object | None) -> list[Cause]:
     return causes
 
 
+def _check_addresses(endpoints: Object, old: Object | None) -> list[Cause]:
+    check = names.subdomain if endpoints.get("addressType") == "FQDN" else names.ip
+    return [
+        invalid(f"endpoints[{index}].addresses[{place}]", address, problem)
+        for index, endpoint in enumerate(endpoints.get("endpoints") or ())
+        for place, address in enumerate(endpoint.get("addresses") or ())
+        for problem in check(address)
+    ]
+
+
+def _default_policy(policy: Object) -> None:
+    spec = policy.setdefault("spec", {})
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
 LOGIC = {
     ("", "Service"): Logic(
         default=_default_service, check=_check_service, on_create=_allocate, on_update=_update
-    )
+    ),
+    ("discovery.k8s.io", "EndpointSlice"): Logic(check=_check_addresses),
+    ("networking.k8s.io", "NetworkPolicy"): Logic(default=_default_policy),
 }
