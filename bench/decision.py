@@ -20,8 +20,7 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.decide.conflicts import judge
-from agent_scheduler.engine.decide.decide import decide
+from agent_scheduler.engine.decide.decide import decide, judge
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.state.podinfo import PodInfo
 from bench.scene import Scene, frozen

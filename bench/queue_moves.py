@@ -17,7 +17,7 @@ from statistics import median
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, pod_info
 from agent_scheduler.objects import wire
 from bench.tables import table

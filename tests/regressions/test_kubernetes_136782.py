@@ -16,7 +16,7 @@ import asyncio
 
 import pytest
 
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy
+from agent_scheduler.engine.decide.decide import ConflictPolicy
 from tests.embedded import embedded_cluster, until
 from tests.unit.fastpath.running import scheduling
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import pytest
 
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.reflector import Reflector

@@ -21,8 +21,7 @@ from functools import partial
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.compiled import CompiledFilter
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy, judge
-from agent_scheduler.engine.decide.decide import Candidate
+from agent_scheduler.engine.decide.decide import Candidate, ConflictPolicy, judge
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import BindOutcome, BindResult

@@ -13,7 +13,7 @@ import numpy as np
 
 from .decide.classview import ClassView
 from .decide.decide import ClassViews
-from .decide.heads import REFUSED
+from .decide.ranking import REFUSED
 from .decide.snapshot import Snapshot
 from .dra.catalogue import Devices
 from .queueing.queue import SchedulingQueue

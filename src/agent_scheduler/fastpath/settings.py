@@ -10,7 +10,7 @@ from agent_scheduler.binding.prebind import PREBIND_CONCURRENCY
 from agent_scheduler.binding.preemption import EVICTION_CONCURRENCY
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import Configuration
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy
+from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.backoff import BackoffSettings
 from agent_scheduler.engine.shards.membership import ShardingMode

@@ -22,7 +22,7 @@ from agent_scheduler.engine.state.nodeinfo import (
     node_info,
     same_for_scheduling,
 )
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.decisions import plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent_scheduler.engine.events.hints import QueueingHint
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 from .spread_world import (

@@ -17,7 +17,7 @@ from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.state.rowlog import RowLog
 from agent_scheduler.objects import wire

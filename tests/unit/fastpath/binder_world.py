@@ -18,13 +18,12 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.history import History
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy
-from agent_scheduler.engine.decide.decide import ClassViews
+from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker import Worker
 from agent_scheduler.fastpath.worker_pool import Feed

@@ -18,7 +18,7 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import Depends, Filter
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
 from tests.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.unit.engine.world import pod_json, read_pod

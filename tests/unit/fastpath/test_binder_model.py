@@ -12,7 +12,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy
+from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.queueing.views import Place
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, Doubt
 from tests.unit.stateful import model_test

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.decide.heads import REFUSED
+from agent_scheduler.engine.decide.ranking import REFUSED
 from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.fastpath import checking
 from agent_scheduler.fastpath.checking import Report

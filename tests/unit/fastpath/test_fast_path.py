@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.decide.capacity_classes import CapacityClasses
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy
+from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile

@@ -6,7 +6,7 @@ import asyncio
 
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker_pool import Feed
 from tests.unit.engine.world import pod_json, read_pod

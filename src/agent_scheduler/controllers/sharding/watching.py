@@ -16,7 +16,7 @@ import msgspec
 from agent_scheduler.engine.shards.facts import node_facts
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.kube.changes import DELETED, Change, Handler
 from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, Reflector, WatchTimes

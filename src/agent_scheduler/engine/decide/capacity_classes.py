@@ -13,7 +13,7 @@ import numpy as np
 
 from ..state.columns import Amounts, Bools, Columns, Ints, Rows
 from ..state.rowlog import RowLog
-from .heads import REFUSED
+from .ranking import REFUSED
 
 #: In the place of a class, for rows that were never used.
 _NOBODY: Final = -1

@@ -18,7 +18,7 @@ from ..framework.plugin import (
 )
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.podclass import PodClass
-from .heads import REFUSED
+from .ranking import REFUSED
 
 
 class CompiledFilter:

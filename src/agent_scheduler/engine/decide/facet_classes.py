@@ -2,7 +2,7 @@
 
 A bind changes what a plugin that depends on the cluster says of all rows of a domain, and leaves these equal to one
 another. So such plugins are asked about one row of each class, and what they say of it is added to the class's first
-rows, which are kept sorted as those of all rows are (`heads`). The rows that are chosen are those of a scan.
+rows, which are kept sorted as those of all rows are (`ranking.Head`). The rows that are chosen are those of a scan.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ..state.columns import Ints, Rows
-from .heads import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head
+from .ranking import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head
 
 #: Classes; with more of them a scan costs no more.
 _MOST: Final = 64

@@ -22,7 +22,7 @@ from .compiled import (
     filters_of,
     scores_of,
 )
-from .nodeanswers import NodeAnswers, SharedAnswers
+from .rowanswers import NodeAnswers, SharedAnswers
 
 _OF_NODES: Final = (Depends.NODE, Depends.NODES)
 _OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)

@@ -16,7 +16,8 @@ from agent_scheduler.objects.salvage import salvage
 from .extended import ExtendedNeeds, needs_of
 from .owners import Controller, controller_of
 from .podclaims import PodClaim
-from .podclass import PodClass, PodClasses
+from .podclass import PodClass
+from .podclasses import PodClasses
 from .requests import Amounts
 
 #: The phases in which a pod no longer holds anything on its node.

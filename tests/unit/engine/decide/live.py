@@ -9,7 +9,7 @@ import msgspec
 
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import ClassViews, decide
-from agent_scheduler.engine.decide.heads import REFUSED
+from agent_scheduler.engine.decide.ranking import REFUSED
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.allocator import Refused
@@ -24,7 +24,7 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind, Owners
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.volumes import records as storage
 from agent_scheduler.engine.volumes.catalogue import Catalogue

@@ -17,7 +17,7 @@ from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import LABELS_KEPT
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.examples import examples
@@ -524,7 +524,7 @@ def test_a_view_that_looks_at_other_rows_chooses_pod_after_pod_what_a_new_one_wo
     profile: Any, rule: str, how: str, key: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent_scheduler.engine.decide.facet_classes._MOST", most)
-    monkeypatch.setattr("agent_scheduler.engine.decide.selection._SCANS_AFTER_MANY", 5)
+    monkeypatch.setattr("agent_scheduler.engine.decide.classview._SCANS_AFTER_MANY", 5)
     world = World(*(node(f"n{index}", labels={"zone": f"z{index % 4}"}) for index in range(30)))
     for index in (1, 2, 2, 8, 9, 17):
         world.place(f"n{index}", requests={"cpu": "1"})

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide import facet_classes as module
 from agent_scheduler.engine.decide.facet_classes import FacetClasses, distinct
-from agent_scheduler.engine.decide.heads import REFUSED, best_of
-from agent_scheduler.engine.decide.ranking import Ranking
+from agent_scheduler.engine.decide.ranking import REFUSED, Ranking, best_of
 from tests.examples import examples
 
 SIZE = 24
@@ -31,7 +30,7 @@ def test_the_best_of_all_classes_are_the_best_of_all_rows(data: st.DataObject, h
         facets = tuple(
             np.array(data.draw(column), dtype=np.int64) for _ in range(data.draw(st.integers(0, 2)))
         )
-        classes = ranking.classes = FacetClasses(facets, ranking.scores[:SIZE])
+        classes = ranking.follower = FacetClasses(facets, ranking.scores[:SIZE])
         for _ in range(data.draw(st.integers(1, 25))):
             what = data.draw(st.sampled_from(["set", "some", "sort", "ask", "ask"]))
             rows = data.draw(st.lists(st.integers(0, SIZE - 1), min_size=1, max_size=4, unique=True))
@@ -40,7 +39,7 @@ def test_the_best_of_all_classes_are_the_best_of_all_rows(data: st.DataObject, h
             elif what == "some":
                 scores = [data.draw(SCORE) for _ in rows]
                 ranking.set_rows(np.array(rows, dtype=np.intp), np.array(scores, dtype=np.int64))
-                assert ranking.classes is classes
+                assert ranking.follower is classes
             elif what == "sort":
                 for facet in facets:
                     facet[rows] = [data.draw(FACET) for _ in rows]
@@ -98,6 +97,6 @@ def test_many_rows_are_put_into_classes_together(monkeypatch: pytest.MonkeyPatch
 def test_new_scores_of_all_rows_end_the_classes() -> None:
     ranking = Ranking(4, 4)
     ranking.fill(np.zeros(4, dtype=np.int64))
-    ranking.classes = FacetClasses((np.zeros(4, dtype=np.int64),), ranking.scores)
+    ranking.follower = FacetClasses((np.zeros(4, dtype=np.int64),), ranking.scores)
     ranking.fill(np.ones(4, dtype=np.int64))
-    assert ranking.classes is None
+    assert ranking.follower is None

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.decide import ranking as ranking_module
-from agent_scheduler.engine.decide.heads import REFUSED, best_of
-from agent_scheduler.engine.decide.ranking import Ranking
+from agent_scheduler.engine.decide.ranking import REFUSED, Ranking, best_of
 from tests.examples import examples
 
 #: Few, so that there are many ties.

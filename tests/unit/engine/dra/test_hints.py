@@ -13,7 +13,7 @@ from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resou
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, QueueingHint
 from agent_scheduler.engine.events.prehints import ALL_PODS, ByKeys
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from tests.unit.engine.dra.objects import (
     DRIVER,

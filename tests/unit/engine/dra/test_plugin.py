@@ -16,7 +16,7 @@ from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from tests.decisions.engine import DEFAULT
 from tests.unit.engine.dra.objects import (

@@ -10,7 +10,7 @@ from agent_scheduler.engine.events.hints import HintMap, QueueingHint
 from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
 from agent_scheduler.engine.shards.membership import Membership
 from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 
 from ..world import node, pod_json, read_pod
 

@@ -15,7 +15,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.examples import examples
 

@@ -11,7 +11,7 @@ from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.state.features import KNOWN
 from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 from ..dra import objects as dra

@@ -14,9 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from agent_scheduler.engine.decide import decide as decide_module
 from agent_scheduler.engine.decide.classview import ClassView
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy, judge
-from agent_scheduler.engine.decide.decide import ClassViews, decide
-from agent_scheduler.engine.decide.heads import REFUSED, best_of
+from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy, decide, judge
+from agent_scheduler.engine.decide.ranking import REFUSED, best_of
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
@@ -26,7 +25,8 @@ from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.interns import BASE_RESOURCES
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
-from agent_scheduler.engine.state.podclass import PodClass, PodClasses
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.unit.stateful import model_test

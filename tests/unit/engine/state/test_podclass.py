@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodReader
 from agent_scheduler.engine.state.podspec import parse_int
 from agent_scheduler.engine.state.requests import DEFAULTS

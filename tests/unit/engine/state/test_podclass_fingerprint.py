@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.state.podclass import PodClass, PodClasses
+from agent_scheduler.engine.state.podclass import PodClass
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.examples import examples
 

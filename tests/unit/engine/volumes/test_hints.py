@@ -6,7 +6,7 @@ import pytest
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.events.hints import HintMap, QueueingHint
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.hints import (

@@ -13,7 +13,7 @@ from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.preemption.whatif import WhatIf
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.podclass import PodClasses
+from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import Recogniser
 from agent_scheduler.engine.volumes.binding import NODE_CONFLICT

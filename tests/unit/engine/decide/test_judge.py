@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from agent_scheduler.engine.decide.conflicts import ConflictPolicy, Verdict, judge
-from agent_scheduler.engine.decide.decide import Candidate, ClassViews, Placement, decide
+from agent_scheduler.engine.decide.decide import (
+    Candidate,
+    ClassViews,
+    ConflictPolicy,
+    Placement,
+    Verdict,
+    decide,
+    judge,
+)
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podinfo import PodInfo

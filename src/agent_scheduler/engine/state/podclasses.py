@@ -1,0 +1,350 @@
+"""Specs to classes, and each class once.
+
+A class is recognised by the fingerprint of a spec: all bytes that it depends on, as the API server wrote them, without
+parsing them. Since whoever comes next most often wants the same as whoever came last, a pod is compared with that one
+before its fingerprint is made. Fields that most pods do not have are left out of it where they are empty, and stand
+behind a mark of their own where they are not: specs that differ in meaning have different fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from operator import attrgetter
+from typing import Any, NamedTuple
+from weakref import ReferenceType, WeakValueDictionary, ref
+
+import msgspec
+from msgspec import Raw
+
+from agent_scheduler.objects import wire
+
+from .features import required_features
+from .labelselector import Labels
+from .podclass import NO_IMAGES, PODS, HostPort, Images, PodClass
+from .podspec import (
+    SpecError,
+    check_node_affinity,
+    check_tolerations,
+    decode_part,
+    readable_part,
+    with_void_terms,
+)
+from .podterms import (
+    pod_terms,
+    spread_constraints,
+)
+from .podvolumes import PodVolumes, Recogniser, images_of, pod_volumes
+from .requests import pod_amounts
+
+_ANY_IP = "0.0.0.0"  # noqa: S104 - a value to compare, nothing listens on it
+
+_selector = msgspec.json.Decoder(dict[str, str] | None)
+_affinity = msgspec.json.Decoder(wire.Affinity | None)
+_tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
+_spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
+_ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
+
+#: What a class may depend on of a spec beside its volumes, as it is written.
+_written = attrgetter(
+    *("containers", "init_containers", "overhead", "resources", "node_selector", "affinity", "tolerations"),
+    *("topology_spread_constraints", "scheduler_name", "host_network", "host_users"),
+)
+
+#: Fingerprints kept of each class that lives, and in addition to those.
+_FINGERPRINTS_A_CLASS = 8
+_FINGERPRINTS_KEPT = 1024
+
+#: Among volumes that are claims made for the pod.
+_EPHEMERAL = b'"ephemeral"'
+#: What stands in a fingerprint before what most pods do not have.
+_INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
+_HOST, _RULES = "host", "restart rules"
+
+_NO_STATUS = wire.PodStatus()
+_NO_LABELS: Labels = {}
+
+
+class Given(NamedTuple):
+    """What the kubelet has given containers and init containers; the pod as a whole, where the spec asks for that; and
+    whether it can never give what is asked for."""
+
+    statuses: list[wire.ContainerStatus] | None
+    init_statuses: list[wire.ContainerStatus] | None
+    whole: tuple[Raw, Raw] | None
+    infeasible: bool
+
+
+#: Among volumes that are claims made for the pod.
+_EPHEMERAL = b'"ephemeral"'
+#: What stands in a fingerprint before what most pods do not have.
+_INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
+_HOST, _RULES = "host", "restart rules"
+
+
+class Owner(NamedTuple):
+    """Of what pod a spec is."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Labels
+
+
+NOBODY = Owner("", "", "", {})
+
+
+def is_infeasible(status: wire.PodStatus) -> bool:
+    """Whether the node has said that it can never grant the resize that is asked for."""
+    for each in status.conditions or ():  # noqa: SIM110 - asked for every report of a kubelet, and a generator is slow
+        if each.type == "PodResizePending" and each.reason == "Infeasible":
+            return True
+    return False
+
+
+def given_by(spec: wire.PodSpec, status: wire.PodStatus) -> Given | None:
+    """None for a pod that no kubelet has given anything yet."""
+    whole = (status.resources, status.allocated_resources) if spec.resources and status.resources else None
+    if not (status.container_statuses or status.init_container_statuses or whole):
+        return None
+    return Given(status.container_statuses, status.init_container_statuses, whole, is_infeasible(status))
+
+
+def speaks_of_pods(spec: wire.PodSpec) -> bool:
+    """Whether the spec may have terms about other pods, or constraints about its like."""
+    if spec.topology_spread_constraints:
+        return True
+    if not spec.affinity:
+        return False
+    affinity = bytes(spec.affinity)
+    return b'"podAffinity"' in affinity or b'"podAntiAffinity"' in affinity
+
+
+def spec_fingerprint(
+    spec: wire.PodSpec,
+    given: Given | None,
+    volumes: bytes,
+    owner: Owner,
+    node_name: str,
+    images: Hashable,
+) -> tuple[Hashable, ...]:
+    """`volumes`: those that matter, as written; `images`: where some scheduler asks for them, else None."""
+    written: list[Any] = [
+        node_name,
+        spec.overhead,
+        spec.resources,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+    ]
+    containers, inits = spec.containers or (), spec.init_containers or ()
+    for container in containers:
+        written += (container.resources, container.ports)
+    if inits:
+        written.append(_INIT)
+        for container in inits:
+            written += (container.restart_policy, container.resources, container.ports)
+    if given is not None:
+        written += (_GIVEN, given.infeasible, *(container.name for container in (*containers, *inits)))
+        if given.whole is not None:
+            written += (_WHOLE, *given.whole)
+        for status in (*(given.statuses or ()), *(given.init_statuses or ())):
+            written += (status.name, status.resources, status.allocated_resources)
+    if spec.host_network or spec.host_users is not None:
+        written += (_HOST, spec.host_network, spec.host_users)
+    rules = [each.restart_policy_rules for each in (*containers, *inits) if each.restart_policy_rules]
+    if rules:
+        written += (_RULES, *rules)
+    if images is not None:
+        written.append(images)
+    if volumes:
+        written += (_VOLUMES, owner.namespace, volumes)
+        if _EPHEMERAL in volumes:
+            written += (owner.name, owner.uid)
+    if speaks_of_pods(spec):
+        written += (_OTHERS, spec.topology_spread_constraints, owner.namespace, owner.labels)
+    return tuple(map(_kept, written))
+
+
+def _kept(part: Any) -> Hashable:
+    """A part of what is written, as it can be looked up, and without the whole of which it is a view."""
+    if type(part) is Raw:
+        return bytes(part)
+    return frozenset(part.items()) if type(part) is dict else part
+
+
+class PodClasses:
+    """Compiles specs and shares the result. Owner of the only table from key to class.
+
+    The table is weak: a class lives as long as a pod or a worker's view holds it.
+    """
+
+    def __init__(self, *, images_for: Collection[str] = ()) -> None:
+        #: Names of the schedulers that ask for images. To all others, pods that differ in them alone are one class.
+        self.images_for = frozenset(images_for)
+        self._volumes = Recogniser()
+        self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
+        #: Spec fingerprint -> class. Invariant: what `_class` makes of such a spec is that very class.
+        self._by_fingerprint: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
+        #: What the last one looked like whose class depends on nothing else, and that class.
+        self._last: tuple[Any, ...] | None = None
+        self._last_class: ReferenceType[PodClass] | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def of(
+        self,
+        spec: wire.PodSpec,
+        *,
+        node_name: str = "",
+        status: wire.PodStatus | None = None,
+        namespace: str = "",
+        name: str = "",
+        uid: str = "",
+        labels: Labels = _NO_LABELS,
+        problem: str = "",
+    ) -> PodClass:
+        """The class of a pod. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class.
+
+        `spec.nodeName` is left out unless given as `node_name`: for a pod that is bound it says where the pod
+        is, not what it wants, and one class a node would share nothing. `status` tells of resizes. `problem` is
+        what was wrong with the spec before it came here.
+        """
+        status = status or _NO_STATUS
+        if problem:
+            return self._class(spec, status, Owner(namespace, name, uid, labels), node_name, problem)
+        return self.recognise(spec, status, namespace, name, uid, labels, node_name)
+
+    def recognise(
+        self,
+        spec: wire.PodSpec,
+        status: wire.PodStatus,
+        namespace: str,
+        name: str,
+        uid: str,
+        labels: Labels,
+        node_name: str = "",
+    ) -> PodClass:
+        """As `of`, for what could be read. Asked of each version of each pod."""
+        given = given_by(spec, status)
+        volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
+        # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
+        looks = (_written(spec), self.images_for, given, node_name)
+        if looks == self._last and not volumes and self._last_class is not None:
+            last = self._last_class()
+            if last is not None:
+                return last
+        owner = Owner(namespace, name, uid, labels)
+        images = self._images(spec, volumes) if self.images_for else None
+        fingerprint = spec_fingerprint(spec, given, volumes, owner, node_name, images)
+        found = self._by_fingerprint.get(fingerprint)
+        if found is None:
+            found = self._class(spec, status, owner, node_name, "")
+            if len(self._by_fingerprint) > _FINGERPRINTS_A_CLASS * len(self._by_key) + _FINGERPRINTS_KEPT:
+                # Pods whose specs differ in bytes and not in meaning must not fill the memory.
+                self._by_fingerprint.clear()
+            self._by_fingerprint[fingerprint] = found
+        if not (volumes or speaks_of_pods(spec)):
+            self._last, self._last_class = looks, ref(found)
+        return found
+
+    def _class(
+        self, spec: wire.PodSpec, status: wire.PodStatus, owner: Owner, node_name: str, problem: str
+    ) -> PodClass:
+        ports: list[HostPort] = []
+        problems = [problem] if problem else []
+        asked = pod_amounts(spec, status, is_infeasible(status), problems)
+        for index, container in enumerate(spec.containers or ()):
+            ports += _host_ports(container, f"spec.containers[{index}].ports", problems)
+        for index, container in enumerate(spec.init_containers or ()):
+            if container.restart_policy == "Always":
+                ports += _host_ports(container, f"spec.initContainers[{index}].ports", problems)
+        requests = {resource: amount for resource, amount in asked.requests.items() if amount}
+        requests[PODS] = 1
+        speaks = speaks_of_pods(spec)
+        # Fields of the class, and a part of its key, each.
+        own: dict[str, Any] = {
+            "host_ports": tuple(sorted(set(ports))),
+            "images": self._images(spec, bytes(spec.volumes)),
+            "volumes": _volumes(spec, owner, problems),
+            "features": required_features(spec, problems),
+            "node_name": node_name,
+            "error": problems[0] if problems else "",
+        }
+        key_without_requests = (
+            *own.values(),
+            bytes(spec.node_selector),
+            bytes(spec.affinity),
+            bytes(spec.tolerations),
+            (owner.namespace, tuple(sorted(owner.labels.items())), bytes(spec.topology_spread_constraints))
+            if speaks
+            else (),
+        )
+        contained = asked.by_containers
+        key = (
+            tuple(sorted(requests.items())),
+            asked.nonzero,
+            contained and tuple(sorted(contained.items())),
+            key_without_requests,
+        )
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = PodClass(
+                requests=requests,
+                nonzero=asked.nonzero,
+                by_containers=contained,
+                key_without_requests=key_without_requests,
+                **own | _compiled(spec, owner if speaks else NOBODY, own["error"]),
+            )
+        return found
+
+    def _images(self, spec: wire.PodSpec, volumes: bytes) -> Images:
+        """`volumes`: those that matter, or all."""
+        if spec.scheduler_name not in self.images_for:
+            return NO_IMAGES
+        containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+        run = tuple(container.image or "" for container in containers)
+        return Images(run, images_of(volumes) if volumes else ())
+
+
+def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:
+    ports: list[wire.ContainerPort] | None = readable_part(_ports, container.ports, place, problems)
+    return [
+        (port.host_ip or _ANY_IP, port.protocol or "TCP", port.host_port)
+        for port in ports or ()
+        if port.host_port
+    ]
+
+
+def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolumes | None:
+    try:
+        return pod_volumes(spec.volumes, namespace=owner.namespace, name=owner.name, uid=owner.uid)
+    except SpecError as error:
+        problems.append(str(error))
+        return None
+
+
+def _compiled(spec: wire.PodSpec, owner: Owner, error: str) -> dict[str, Any]:
+    """The fields of its class that are made of what is read of `spec`, up to the first that cannot be read: its
+    `error`, unless there is one."""
+    fields: dict[str, Any] = {
+        "node_selector": {},
+        "affinity": None,
+        "tolerations": (),
+        "namespace": owner.namespace,
+        "labels": owner.labels,
+    }
+    try:
+        fields["node_selector"] = decode_part(_selector, spec.node_selector, "spec.nodeSelector") or {}
+        whole = decode_part(_affinity, spec.affinity, "spec.affinity")
+        affinity = fields["affinity"] = whole.node_affinity if whole else None
+        fields["tolerations"] = tuple(decode_part(_tolerations, spec.tolerations, "spec.tolerations") or ())
+        check_tolerations(fields["tolerations"])
+        check_node_affinity(affinity, "spec.affinity.nodeAffinity", sound_values=False)
+        fields["affinity"] = with_void_terms(affinity)
+        fields["terms"] = pod_terms(whole, owner.namespace, owner.labels)
+        constraints = decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints")
+        fields["spread"] = spread_constraints(constraints, owner.labels)
+    except SpecError as problem:
+        fields["error"] = error or str(problem)
+    return fields
