@@ -182,7 +182,7 @@ class Allocations:
         cluster = Cluster(
             nodes,
             [self._object(each) for each in devices.classes.values()],
-            [self._object(each) for each in devices.slices.values()],
+            [self._object(each) for each in devices.pools.slices.values()],
             taken,
         )
         try:

@@ -7,8 +7,7 @@ from typing import Final, Protocol
 
 from agent_scheduler.cluster.changes import heard
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, pod_ref
-from agent_scheduler.engine.dra.catalogue import version_of
-from agent_scheduler.engine.dra.records import ClaimInfo
+from agent_scheduler.engine.dra.records import ClaimInfo, version_of
 from agent_scheduler.engine.dra.reservation import (
     Due,
     Lost,

@@ -75,9 +75,9 @@ class ResourceClaims:
                 Resource.RESOURCE_SLICE,
                 f"{GROUP}/resourceslices",
                 read_slice,
-                known=lambda each: devices.slices.get(each.name),
-                put=devices.set_slice,
-                drop=lambda each: devices.delete_slice(each.name),
+                known=lambda each: devices.pools.slices.get(each.name),
+                put=devices.pools.set_slice,
+                drop=lambda each: devices.pools.delete_slice(each.name),
                 optional=True,
             ),
             cached_kind(

@@ -22,7 +22,7 @@ from typing import Final
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.cluster.cluster import Entry
-from agent_scheduler.engine.dra.budget import PORTION, SearchBudget
+from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podinfo import PodInfo
 

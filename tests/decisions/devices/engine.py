@@ -56,7 +56,7 @@ class DeviceEngine(Engine):
         for each in cluster.classes:
             self.devices.set_class(read_device_class(stored(each)))
         for each in cluster.slices:
-            self.devices.set_slice(read_slice(stored(each)))
+            self.devices.pools.set_slice(read_slice(stored(each)))
         for each in (*cluster.allocated, *claims):
             self.devices.set_claim(read_claim(stored(each, NAMESPACE)))
         self.snapshot = Snapshot(self.ledger, Handle(self.ledger, devices=self.devices))

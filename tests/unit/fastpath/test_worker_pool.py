@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from agent_scheduler.engine.dra.budget import PORTION
+from agent_scheduler.engine.dra.catalogue import PORTION
 from agent_scheduler.fastpath.worker import Unfinished
 from agent_scheduler.fastpath.worker_pool import WorkerPool
 

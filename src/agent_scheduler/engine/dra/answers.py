@@ -16,8 +16,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import Demand
 from .allocation import Allocation
 from .allocator import CANNOT_ALLOCATE, NOT_ASKED, Refused, Undecided, allocate
-from .budget import SearchBudget
-from .catalogue import Devices
+from .catalogue import Devices, SearchBudget
 from .node_devices import NodeDevices, devices_of
 from .plans import plan_of
 
@@ -35,7 +34,7 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
     """`allocate`, asked again only if the answer may be another one. Without steps in the budget only what is known is
     said."""
     plan = plan_of(demand, devices)
-    stamp, loosened = devices.stamp(node.name), devices.loosened(node.name)
+    stamp, loosened = devices.pools.stamp(node.name), devices.pools.loosened(node.name)
     kept: MutableMapping[Any, _Kept] = plan.answers
     key: str | NodeDevices = node.name
     if not (plan.problem or demand.held or demand.extended):
@@ -65,7 +64,7 @@ def _holds(found: Answer, devices: Devices) -> bool:
     """Whether an answer is what would be found, though devices were taken since."""
     if isinstance(found, Refused):
         return found.reason == CANNOT_ALLOCATE
-    return devices.has_room(found)
+    return devices.pools.are_free(use for each in found for use in each.holding.uses)
 
 
 def _alike(one: NodeInfo, other: NodeInfo) -> bool:

@@ -19,43 +19,41 @@ from ..state.podclaims import ClaimKey
 from .allocation import Allocation, Holding, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding import BINDING_TIMEOUT
-from .budget import ENDLESS, FILTER_TIMEOUT, SearchBudget
-from .checking import contradictions
-from .devices import PoolId
-from .pools import Pool
-from .records import ClaimInfo, DeviceClassInfo, Record, SliceInfo, same
-from .room import has_room
+from .pool_index import PoolIndex
+from .records import ClaimInfo, DeviceClassInfo, same, version_number, version_of
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
 RESERVED_AT_MOST: Final = 256
-
-_NO_USES: tuple[Use, ...] = ()
-
-
-def version_of(record: Record) -> int:
-    """The resourceVersion as a number; those of one kind of object can be compared (KEP-5504). 0 if it is none."""
-    text = record.resource_version
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-
-
-#: (changes, changes that are no mere taking, changes of what is published).
-_Stamp = tuple[int, int, int]
-_NEVER: Final[_Stamp] = (0, 0, 0)
-
-
-def _later(stamp: _Stamp, loosened: bool, slices: bool) -> _Stamp:
-    return stamp[0] + 1, stamp[1] + loosened, stamp[2] + slices
+#: Steps of what is asked about one node, where nobody says how many there may be; some 20 ms. A step is the trying of a
+#: device, some 2 microseconds.
+STEPS: Final = 10_000
+#: Steps of what decisions ask about many nodes, before other work has its turn; some 10 ms.
+PORTION: Final = 5_000
+#: Seconds for which a pod's searches are gone on with, unless a profile's `DynamicResourcesArgs` say otherwise.
+FILTER_TIMEOUT: Final = 10.0
+#: More steps than anybody takes.
+_ENDLESS: Final = 1 << 62
 
 
 def _nobody(_: Collection[str] | None) -> None:
     """For a catalogue that nobody listens to."""
 
 
+class SearchBudget:
+    """Steps that several searches have together. What is undecided when none is left is gone on with when there are
+    more, and never taken for a refusal."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = STEPS) -> None:
+        self.left = steps
+
+
 class Devices:
     """Answers are by name unless said otherwise. Only the methods change the tables.
 
     `version` rises with the classes, which a pod's class is compiled from. What else changes is told by `changed`, node
-    by node, and by `stamp`.
+    by node, and by the stamps of `pools`.
     """
 
     def __init__(self, changed: Callable[[Collection[str] | None], None] = _nobody) -> None:
@@ -65,7 +63,7 @@ class Devices:
         self.now = 0.0
         #: What searches may cost, until whoever decides gives more; and the nodes for which it did not suffice, which
         #: are to be asked about again: see `again`.
-        self.budget = SearchBudget(ENDLESS)
+        self.budget = SearchBudget(_ENDLESS)
         self.undecided: set[str] = set()
         #: By profile; see `filter_timeout` and `binding_timeout`.
         self.filter_timeouts: Mapping[str, float] = {}
@@ -73,17 +71,7 @@ class Devices:
         self.classes: dict[str, DeviceClassInfo] = {}
         self.claims: dict[ClaimKey, ClaimInfo] = {}
         self.assumed = AssumedClaims()
-        self._slices: dict[str, SliceInfo] = {}
-        self._pools: dict[PoolId, Pool] = {}
-        #: Node -> pools that name it, and pools that other nodes than those named can have.
-        self._local: dict[str, dict[PoolId, Pool]] = {}
-        self._common: dict[PoolId, Pool] = {}
-        #: Node -> how often its pools changed, how often in another way than that something was taken, and how often
-        #: what is published; and the same of pools that many have.
-        self._stamps: dict[str, _Stamp] = {}
-        self._common_stamp = _NEVER
-        #: Claim -> what is booked for it.
-        self._booked: dict[ClaimKey, tuple[Use, ...]] = {}
+        self.pools = PoolIndex(changed)
         #: Resource -> classes that name it as theirs.
         self._extended: dict[str, set[str]] = {}
         #: UID of a pod -> claims that were made for its extended resources.
@@ -93,17 +81,11 @@ class Devices:
         #: What others work out of it: demand -> plan, node -> slots. Owners: `plans` and `node_devices`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.node_devices: dict[str, Any] = {}
-        #: Of nodes without pools of their own, until what is published changes.
-        self.shared_node_devices: dict[Any, Any] = {}
 
     # ---- questions
 
     def claim(self, key: ClaimKey) -> ClaimInfo | None:
         return self.claims.get(key)
-
-    @property
-    def slices(self) -> Mapping[str, SliceInfo]:
-        return self._slices
 
     def allocation(self, key: ClaimKey) -> Holding | None:
         """What the claim has; also if we have written it and the watch has not shown it yet."""
@@ -180,15 +162,7 @@ class Devices:
             return False
         if assumed is None or assumed.allocation != holding or author not in (None, assumed.author):
             return True
-        mine = [(self._pools[PoolId(use.id.driver, use.id.pool)], use) for use in holding.uses]
-        if all(pool.is_mine_alone(use) for pool, use in mine):
-            return False
-        for pool, use in mine:
-            pool.give_back(use)
-        overtaken = not has_room(holding, self._pools)
-        for pool, use in mine:
-            pool.take(use)
-        return overtaken
+        return not self.pools.are_free_but_for(holding.uses)
 
     def is_withdrawn(self, key: ClaimKey, holder: str) -> bool:
         """Whether its reservation was taken back, which the watch has not shown yet."""
@@ -203,40 +177,6 @@ class Devices:
         if assumed is None or assumed.latest <= version_of(claim):
             return claim.resource_version
         return str(assumed.latest)
-
-    def pool(self, key: PoolId) -> Pool | None:
-        return self._pools.get(key)
-
-    def pools_of(self, node_name: str) -> Iterable[Pool]:
-        """Pools of which the node might have devices, by driver and name."""
-        local = self._local.get(node_name)
-        if not local:
-            return (self._common[key] for key in sorted(self._common))
-        if not self._common:
-            return (local[key] for key in sorted(local))
-        both = {**self._common, **local}
-        return (both[key] for key in sorted(both))
-
-    def stamp(self, node_name: str) -> tuple[int, int]:
-        """Another one whenever an answer about the node may be another one."""
-        return self._stamps.get(node_name, _NEVER)[0], self._common_stamp[0]
-
-    def loosened(self, node_name: str) -> tuple[int, int]:
-        """The same, but not by what is merely taken: for as long as this is the same, there is no more to be had."""
-        return self._stamps.get(node_name, _NEVER)[1], self._common_stamp[1]
-
-    def slice_stamp(self, node_name: str) -> tuple[int, int]:
-        """The same of what is published, whatever of it is taken."""
-        return self._stamps.get(node_name, _NEVER)[2], self._common_stamp[2]
-
-    def has_own(self, node_name: str) -> bool:
-        """Whether a pool names the node."""
-        return node_name in self._local
-
-    def has_room(self, allocations: Iterable[Allocation]) -> bool:
-        """Whether all that they take together can be taken still."""
-        uses = tuple(use for each in allocations for use in each.holding.uses)
-        return has_room(Holding(uses, None), self._pools)
 
     def class_of_resource(self, resource: str) -> DeviceClassInfo | None:
         """The class whose devices are what an extended resource means; of several the newest."""
@@ -280,30 +220,6 @@ class Devices:
         self.version += 1
         return True
 
-    def set_slice(self, each: SliceInfo) -> bool:
-        old = self._slices.get(each.name)
-        if old is not None and same(each, old):
-            # The old one stays: others hold its parts, which are as good.
-            return False
-        if old is not None and old.pool != each.pool:
-            self.delete_slice(each.name)
-        self._slices[each.name] = each
-        pool = self._pool(each.pool)
-        before = pool.node_names
-        pool.put(each)
-        self._place(pool, before)
-        return True
-
-    def delete_slice(self, name: str) -> bool:
-        old = self._slices.pop(name, None)
-        if old is None:
-            return False
-        pool = self._pools[old.pool]
-        before = pool.node_names
-        pool.drop(name)
-        self._place(pool, before)
-        return True
-
     def set_claim(self, claim: ClaimInfo) -> bool:
         old = self.claims.get(claim.key)
         if old is not None and old.uid == claim.uid and version_of(claim) < version_of(old):
@@ -343,7 +259,7 @@ class Devices:
         if self.allocation(key) is not None or self.is_pending(key):
             return False
         holding = allocation.holding
-        if not has_room(holding, self._pools):
+        if not self.pools.are_free(holding.uses):
             return False
         self.assumed.assume(claim, holding, holder)
         self._rebook(key)
@@ -352,7 +268,7 @@ class Devices:
     def promise(self, holder: str, spec: ClaimSpec, allocation: Allocation) -> bool:
         """Take devices for a claim that is to be made for a pod. False, and nothing is changed, if they are taken."""
         holding = allocation.holding
-        if holder in self._promised or not has_room(holding, self._pools):
+        if holder in self._promised or not self.pools.are_free(holding.uses):
             return False
         promised = self._promised[holder] = ClaimInfo(
             name=holder,
@@ -376,7 +292,7 @@ class Devices:
     def written(self, key: ClaimKey, holder: str, resource_version: str) -> None:
         """The API server has what was assumed of the claim for this pod, at this version."""
         claim = self.claims.get(key)
-        version = int(resource_version) if resource_version.isdigit() else 0
+        version = version_number(resource_version)
         self.assumed.written(key, holder, version)
         if claim is not None and version_of(claim) >= version:
             self.assumed.seen(claim, version_of(claim))
@@ -385,14 +301,14 @@ class Devices:
     def given_back(self, key: ClaimKey, resource_version: str) -> None:
         """The API server has the claim without an allocation, at this version."""
         claim = self.claims.get(key)
-        version = int(resource_version) if resource_version.isdigit() else 0
+        version = version_number(resource_version)
         if claim is not None and version_of(claim) < version:
             self.assumed.given_back(claim, version)
 
     def taken_back(self, key: ClaimKey, holder: str, resource_version: str) -> None:
         """The API server has the claim no longer reserved for this pod, at this version."""
         claim = self.claims.get(key)
-        version = int(resource_version) if resource_version.isdigit() else 0
+        version = version_number(resource_version)
         if claim is not None and version_of(claim) < version:
             self.assumed.taken_back(claim, holder, version)
 
@@ -440,44 +356,6 @@ class Devices:
         if new is not None and new.extended and new.controller:
             self._made.setdefault(new.controller, {})[new.key] = None
 
-    def _pool(self, key: PoolId) -> Pool:
-        found = self._pools.get(key)
-        if found is None:
-            found = self._pools[key] = Pool(key)
-        return found
-
-    def _tidy(self, pool: Pool) -> None:
-        if not pool:
-            self._pools.pop(pool.id, None)
-
-    def _place(self, pool: Pool, before: frozenset[str] | None) -> None:
-        """Index a pool by its nodes, and tell those that had it or have it now."""
-        after = pool.node_names
-        for name in before or ():
-            if after is None or name not in after:
-                local = self._local[name]
-                del local[pool.id]
-                if not local:
-                    del self._local[name]
-        if after is None:
-            self._common[pool.id] = pool
-        else:
-            self._common.pop(pool.id, None)
-            for name in after:
-                self._local.setdefault(name, {})[pool.id] = pool
-        self.shared_node_devices.clear()
-        self._tell(None if before is None or after is None else before | after, slices=True)
-        self._tidy(pool)
-
-    def _tell(self, names: frozenset[str] | None, *, loosened: bool = True, slices: bool = False) -> None:
-        if names is None:
-            self._common_stamp = _later(self._common_stamp, loosened, slices)
-            self.changed(None)
-        elif names:
-            for name in names:
-                self._stamps[name] = _later(self._stamps.get(name, _NEVER), loosened, slices)
-            self.changed(names)
-
     def _name_resource(self, old: DeviceClassInfo | None, new: DeviceClassInfo | None) -> None:
         if old is not None and old.extended_resource:
             names = self._extended[old.extended_resource]
@@ -494,36 +372,17 @@ class Devices:
         if assumed is not None and assumed.allocation is not None:
             return assumed.allocation.uses
         promised = self._promised.get(key[1]) if not key[0] else None
-        return promised.allocation.uses if promised is not None and promised.allocation else _NO_USES
+        return promised.allocation.uses if promised is not None and promised.allocation else ()
 
     def _rebook(self, key: ClaimKey) -> None:
         """Have the pools count what the claim has."""
-        old, new = self._booked.get(key, _NO_USES), self._effective(key)
-        if new == old:
-            return
-        names: set[str] = set()
-        everywhere = False
-        for use, taken in [(use, False) for use in old] + [(use, True) for use in new]:
-            pool = self._pool(PoolId(use.id.driver, use.id.pool))
-            if taken:
-                pool.take(use)
-            else:
-                pool.give_back(use)
-            concerned = pool.concerned(use.id.device)
-            everywhere = everywhere or concerned is None
-            names |= concerned or frozenset()
-            self._tidy(pool)
-        if new:
-            self._booked[key] = new
-        else:
-            del self._booked[key]
-        self._tell(None if everywhere else frozenset(names), loosened=bool(old))
+        self.pools.take(key, self._effective(key))
 
     def check(self) -> list[str]:
         """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
+        known = {*self.claims, *(promised.key for promised in self._promised.values())}
         problems = self.assumed.check()
-        problems += contradictions(self._pools, self._booked, self._effective, self.claims)
-        problems += [f"pool {key} is kept for nothing" for key, pool in self._pools.items() if not pool]
+        problems += self.pools.check({key: self._effective(key) for key in known})
         problems += [
             f"claim {key} is reserved for {len(self.reserved_for(key))}"
             for key in self.claims

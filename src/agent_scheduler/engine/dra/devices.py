@@ -26,6 +26,10 @@ class DeviceId(NamedTuple):
     pool: str
     device: str
 
+    @property
+    def pool_id(self) -> PoolId:
+        return PoolId(self.driver, self.pool)
+
     def __str__(self) -> str:
         return f"{self.driver}/{self.pool}/{self.device}"
 

@@ -20,8 +20,7 @@ from ..state.podclaims import Demand, PodRef
 from ..state.podinfo import PodInfo
 from .allocator import Refused, Undecided
 from .answers import answer
-from .budget import SearchBudget
-from .catalogue import Devices
+from .catalogue import Devices, SearchBudget
 from .demand import demand, demand_of, missing
 from .devices import Device
 from .plans import Failed, plan_of
@@ -191,7 +190,7 @@ def _class_names(wanted: Demand) -> frozenset[str]:
 
 def _of_pool(each: SliceInfo, devices: Devices) -> tuple[Device, ...]:
     """What stands in a slice, and what may be had now of its pool: the slice may have been the one that was missing."""
-    pool = devices.pool(each.pool)
+    pool = devices.pools.get(each.pool)
     here = pool.newest if pool is not None else ()
     return (*each.devices, *(device for other in here for device in other.devices))
 

@@ -79,7 +79,7 @@ class _Known(NamedTuple):
 
 def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     """Kept until slices that concern the node, or its labels, change."""
-    stamp = devices.slice_stamp(node.name)
+    stamp = devices.pools.slice_stamp(node.name)
     found: _Known | None = devices.node_devices.get(node.name)
     if (
         found is not None
@@ -88,10 +88,12 @@ def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     ):
         return found.devices
     there = _devices_of(devices, node)
-    if not devices.has_own(node.name) and not any(_is_bound(slot) for slot in there.slots):
+    if not devices.pools.has_own(node.name) and not any(_is_bound(slot) for slot in there.slots):
         # Devices are known by their objects, which live as long as this is kept.
         same = (tuple((id(slot.device), slot.pool.id) for slot in there.slots), there.troubles)
-        there = devices.shared_node_devices.setdefault(same, NodeDevices(there.slots, there.troubles, True))
+        there = devices.pools.shared_node_devices.setdefault(
+            same, NodeDevices(there.slots, there.troubles, True)
+        )
     devices.node_devices[node.name] = _Known(stamp, node.labels, there)
     return there
 
@@ -107,7 +109,7 @@ def _devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     later: list[DeviceSlot] = []
     troubles: list[tuple[PoolId, str]] = []
     kinds: dict[Hashable, int] = {}
-    for pool in devices.pools_of(node.name):
+    for pool in devices.pools.of(node.name):
         here = list(_visible(pool, node))
         if not here and not any(_sees(each, node) for each in pool.newest):
             continue

@@ -16,7 +16,7 @@ Counters = dict[tuple[str, str], int]
 
 
 class Pool:
-    """Owner: the catalogue. Invariants: see `check`."""
+    """Owner: `PoolIndex`."""
 
     __slots__ = (
         "_counters_used",
@@ -150,6 +150,21 @@ class Pool:
                         for counter, size in self.devices[name][0].consumes:
                             used[counter] = used.get(counter, 0) + size
         return used
+
+    def counters_suffice(self, device_names: Iterable[str]) -> bool:
+        """Whether these devices, each named once and published, leave no counter overdrawn if all are taken. One that
+        others share already takes nothing more."""
+        if not self.counters:
+            return True
+        used = dict(self.counters_used)
+        for name in device_names:
+            if name in self.shares:
+                continue
+            for counter, size in self.devices[name][0].consumes:
+                used[counter] = used.get(counter, 0) + size
+                if used[counter] > self.counters.get(counter, 0):
+                    return False
+        return True
 
 
 def _less(counts: dict[str, int], name: str) -> None:

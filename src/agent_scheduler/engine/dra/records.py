@@ -194,6 +194,16 @@ read_device_class = reader(dra.DeviceClass, device_class_info)
 read_slice = reader(dra.ResourceSlice, slice_info)
 
 
+def version_of(record: Record) -> int:
+    """As `version_number`, of its resourceVersion."""
+    return version_number(record.resource_version)
+
+
+def version_number(text: str) -> int:
+    """A resourceVersion as a number; those of one kind of object can be compared (KEP-5504). 0 if it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
 def same(one: Record, other: Record) -> bool:
     """Whether no decision can tell them apart: equal but for the resourceVersion."""
     return one == other or one == msgspec.structs.replace(other, resource_version=one.resource_version)

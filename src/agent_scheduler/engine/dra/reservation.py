@@ -22,8 +22,7 @@ from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
 from .allocation import Allocation, Holding
 from .allocator import Refused
 from .answers import answer
-from .budget import SearchBudget
-from .catalogue import RESERVED_AT_MOST, Devices
+from .catalogue import RESERVED_AT_MOST, Devices, SearchBudget
 from .demand import claims_of, to_allocate
 from .extended import claim_for
 from .extended_claim import Promise

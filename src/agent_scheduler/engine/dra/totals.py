@@ -30,7 +30,7 @@ def totals(resource: str, devices: Devices, node: NodeInfo) -> Totals:
     if found is None:
         return NOTHING
     offered = taken = 0
-    for pool in devices.pools_of(node.name):
+    for pool in devices.pools.of(node.name):
         for device in _devices(pool, node):
             matches = asked(found.selectors, device.facts)
             if not isinstance(matches, bool):

@@ -17,12 +17,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..dra.allocator import Refused, Undecided
+from ..dra.allocator import Refused, Undecided, lacking
 from ..dra.answers import Answer, answer
-from ..dra.budget import SearchBudget
-from ..dra.catalogue import Devices
+from ..dra.catalogue import Devices, SearchBudget
 from ..dra.demand import missing
-from ..dra.explaining import lacking
 from ..dra.hints import Hints
 from ..dra.plans import plan_of
 from ..dra.reservation import Reservation, reserve

@@ -123,7 +123,7 @@ class Live:
             case "classes":
                 self.devices.set_class(read_device_class(raw))
             case "slices":
-                self.devices.set_slice(read_slice(raw))
+                self.devices.pools.set_slice(read_slice(raw))
             case "claims":
                 self.devices.set_claim(read_claim(raw))
             case "storageclasses":
@@ -146,7 +146,7 @@ class Live:
             case "services":
                 self.owners.delete(OwnerKind.SERVICE, "default", name)
             case "slices":
-                self.devices.delete_slice(name)
+                self.devices.pools.delete_slice(name)
             case "claims":
                 self.devices.delete_claim(("default", name))
             case "volumes":

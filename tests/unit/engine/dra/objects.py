@@ -114,7 +114,7 @@ def books(*records: ClaimInfo | DeviceClassInfo | SliceInfo) -> Devices:
         if isinstance(each, ClaimInfo):
             devices.set_claim(each)
         elif isinstance(each, SliceInfo):
-            devices.set_slice(each)
+            devices.pools.set_slice(each)
         else:
             devices.set_class(each)
     return devices

@@ -7,13 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.allocation import Allocation, Holding, Use, holding_of
+from agent_scheduler.engine.dra.allocation import Allocation, Use, holding_of
 from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Refused, Undecided, allocate
 from agent_scheduler.engine.dra.answers import answer
-from agent_scheduler.engine.dra.budget import SearchBudget
-from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.devices import DeviceId, PoolId
-from agent_scheduler.engine.dra.room import has_room
+from agent_scheduler.engine.dra.catalogue import Devices, SearchBudget
+from agent_scheduler.engine.dra.devices import DeviceId
 from agent_scheduler.objects import dra
 from tests.unit.engine.dra.objects import (
     DRIVER,
@@ -109,7 +107,7 @@ def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
     devices.set_claim(claim_of("other", status=allocated_to("deux")))
     assert names_of(given(devices, "single")[0]) == ["one"]
     assert refusal(devices, "pair") == CANNOT_ALLOCATE
-    devices.set_slice(slice_of("s1", part("odd", 2), pool={**whole, "name": "q"}))
+    devices.pools.set_slice(slice_of("s1", part("odd", 2), pool={**whole, "name": "q"}))
     assert refusal(devices, "single") == CANNOT_ALLOCATE, "neither pool is whole now"
 
 
@@ -146,12 +144,12 @@ def test_a_pool_is_had_only_in_its_newest_generation_and_only_whole() -> None:
     old = slice_of("old", device("a"))
     devices = books(old, claim_of("c"))
     assert names_of(given(devices, "c")[0]) == ["a"]
-    devices.set_slice(slice_of("new-1", device("b"), pool={"generation": 2, "resourceSliceCount": 2}))
+    devices.pools.set_slice(slice_of("new-1", device("b"), pool={"generation": 2, "resourceSliceCount": 2}))
     assert refusal(devices, "c") == CANNOT_ALLOCATE
-    devices.set_slice(slice_of("new-2", device("c"), pool={"generation": 2, "resourceSliceCount": 2}))
+    devices.pools.set_slice(slice_of("new-2", device("c"), pool={"generation": 2, "resourceSliceCount": 2}))
     assert names_of(given(devices, "c")[0]) == ["b"]
-    devices.delete_slice("new-1")
-    devices.delete_slice("new-2")
+    devices.pools.delete_slice("new-1")
+    devices.pools.delete_slice("new-2")
     assert names_of(given(devices, "c")[0]) == ["a"]
 
 
@@ -318,9 +316,7 @@ def test_what_several_devices_use_of_a_counter_adds_up() -> None:
     devices.set_claim(claim_of("second", status=allocated_to("b")))
     assert refusal(devices, "c") == CANNOT_ALLOCATE
     # And what the binder takes is judged by the same sums.
-    third = Holding((Use(DeviceId(DRIVER, "p", "c"), False),), None)
-    pool = devices.pool(PoolId(DRIVER, "p"))
-    assert pool is not None and not has_room(third, {pool.id: pool})
+    assert not devices.pools.are_free([Use(DeviceId(DRIVER, "p", "c"), False)])
 
 
 def test_counters_that_are_used_up_keep_admin_access_from_a_device_too() -> None:
@@ -463,7 +459,7 @@ def test_nodes_that_see_the_same_pools_share_an_answer_and_one_with_a_pool_of_it
     devices = books(slice_of("s", device("a"), allNodes=True), claim_of("c"))
     demand = wanted(devices, "c")
     assert answer(demand, devices, N0) is answer(demand, devices, N1)
-    devices.set_slice(slice_of("t", device("b"), pool={"name": "a-pool"}, nodeName="n1"))
+    devices.pools.set_slice(slice_of("t", device("b"), pool={"name": "a-pool"}, nodeName="n1"))
     first, second = answer(demand, devices, N0), answer(demand, devices, N1)
     assert not isinstance(first, Refused) and not isinstance(second, Refused)
     assert (names_of(first[0]), first[0].selector) == (["a"], None)

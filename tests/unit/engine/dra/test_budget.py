@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, Refused, Undecided, allocate
 from agent_scheduler.engine.dra.answers import answer
-from agent_scheduler.engine.dra.budget import PORTION, SearchBudget
+from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.dra.records import read_claim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
 from tests.decisions.devices.validity import Cluster, Obj

@@ -305,9 +305,9 @@ def test_whoever_has_another_answer_after_a_change_was_told(seed: int) -> None:
         name, pod = f"c{chance.randrange(8)}", f"pod{chance.randrange(4)}"
         match chance.randrange(6):
             case 0 | 1:
-                devices.set_slice(random_slice(chance, f"s{chance.randrange(4)}"))
+                devices.pools.set_slice(random_slice(chance, f"s{chance.randrange(4)}"))
             case 2:
-                devices.delete_slice(f"s{chance.randrange(4)}")
+                devices.pools.delete_slice(f"s{chance.randrange(4)}")
             case 3:
                 found = allocate(wanted(devices, name), devices, chance.choice((N0, N1)))
                 if not isinstance(found, Refused) and found and devices.allocation(key(name)) is None:
@@ -335,16 +335,16 @@ def test_a_device_that_is_taken_on_one_node_concerns_that_node_alone() -> None:
     told: list[Collection[str] | None] = []
     devices = Devices(told.append)
     devices.set_class(class_of())
-    devices.set_slice(slice_of("s0", device("a")))
-    devices.set_slice(slice_of("s1", device("a"), pool={"name": "q"}, nodeName="n1"))
+    devices.pools.set_slice(slice_of("s0", device("a")))
+    devices.pools.set_slice(slice_of("s1", device("a"), pool={"name": "q"}, nodeName="n1"))
     devices.set_claim(claim_of("c"))
     told.clear()
-    stamp = devices.stamp("n1")
+    stamp = devices.pools.stamp("n1")
     assert take(devices, "c", "pod")
     devices.written(key("c"), "pod", "2")
     devices.set_claim(claim_of("c", version=2, status=allocated_to("a")))
     assert told == [{"n0"}], "the watch shows what was known"
-    assert devices.stamp("n1") == stamp
+    assert devices.pools.stamp("n1") == stamp
 
 
 def test_a_device_whose_counters_others_draw_on_concerns_the_nodes_of_these() -> None:
@@ -354,9 +354,9 @@ def test_a_device_whose_counters_others_draw_on_concerns_the_nodes_of_these() ->
     draws = {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": "1"}}}]}
     sets = [{"name": "set", "counters": {"k": {"value": "1"}}}]
     whole = {"resourceSliceCount": 3}
-    devices.set_slice(slice_of("s0", pool=whole, allNodes=False, nodeName="n0", sharedCounters=sets))
-    devices.set_slice(slice_of("s1", device("a", **draws), pool=whole))
-    devices.set_slice(slice_of("s2", device("b", **draws), pool=whole, nodeName="n1"))
+    devices.pools.set_slice(slice_of("s0", pool=whole, allNodes=False, nodeName="n0", sharedCounters=sets))
+    devices.pools.set_slice(slice_of("s1", device("a", **draws), pool=whole))
+    devices.pools.set_slice(slice_of("s2", device("b", **draws), pool=whole, nodeName="n1"))
     devices.set_claim(claim_of("c"))
     devices.set_claim(claim_of("probe"))
     assert not isinstance(answer(wanted(devices, "probe"), devices, N1), Refused)

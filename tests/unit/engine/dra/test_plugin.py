@@ -42,8 +42,8 @@ class Cluster:
         for each in (N0, N1):
             self.ledger.set_node(each)
         self.devices.set_class(class_of())
-        self.devices.set_slice(slice_of("s0", device("a"), device("b")))
-        self.devices.set_slice(
+        self.devices.pools.set_slice(slice_of("s0", device("a"), device("b")))
+        self.devices.pools.set_slice(
             slice_of("s1", device("c"), device("d"), device("e"), pool={"name": "q"}, nodeName="n1")
         )
         self.snapshot = Snapshot(self.ledger, Handle(self.ledger, devices=self.devices))
@@ -100,7 +100,7 @@ def test_a_device_that_the_watch_shows_taken_or_free_changes_the_answer_of_its_n
     assert set(cluster.nodes(pod)) == {"n0", "n1"}
     cluster.devices.set_claim(claim_of("other", status=allocated_to("a")))
     assert cluster.nodes(pod) == ["n1"]
-    cluster.devices.delete_slice("s1")
+    cluster.devices.pools.delete_slice("s1")
     assert cluster.nodes(pod) == []
     cluster.devices.set_claim(claim_of("other", version=2))
     assert cluster.nodes(pod) == ["n0"]

@@ -312,9 +312,9 @@ class History:
                 lambda: books.delete_class(name),
             ),
             Resource.RESOURCE_SLICE: (
-                lambda: books.slices.get(name),
-                books.set_slice,
-                lambda: books.delete_slice(name),
+                lambda: books.pools.slices.get(name),
+                books.pools.set_slice,
+                lambda: books.pools.delete_slice(name),
             ),
         }
         known, put, drop = ways[kind]
