@@ -18,12 +18,13 @@ from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Require
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from ..state.podclaims import Demand
+from .allocating import Choice
 from .allocation import Allocation, Config, Picked
 from .catalogue import Devices, SearchBudget
 from .extended import met_by_devices
 from .node_devices import DeviceSlot, NodeDevices, devices_of
 from .plans import Ask, ClaimPlan, Failed, plan_of
-from .search import Choice, Search
+from .search import Search
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
@@ -94,9 +95,10 @@ def allocate(
     if found is None:
         return Undecided(TIMED_OUT, search)
     if not found:
-        return Refused(search.problem or _why(there))
+        return Refused(search.allocating.problem or _why(there))
     return tuple(
-        _allocation(claim, choices, node) for claim, choices in zip(claims, search.chosen, strict=True)
+        _allocation(claim, choices, node)
+        for claim, choices in zip(claims, search.allocating.chosen, strict=True)
     )
 
 

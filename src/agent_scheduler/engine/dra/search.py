@@ -12,10 +12,9 @@ taken as many steps as it may, it stops where it is, and can be gone on with for
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from .capacity import Consumption, consumption, fits
-from .devices import Attribute
+from .allocating import Allocating, Choice, wanted_of
 from .node_devices import DeviceSlot, NodeDevices
 from .plans import Ask, ClaimPlan, Failed
 
@@ -34,12 +33,6 @@ _PAUSE: Final = object()
 _HOPELESS: Final = object()
 
 
-class _Known(NamedTuple):
-    """What a request takes of the capacities of a kind of device; None if it can have none of that kind."""
-
-    wanted: tuple[Consumption, ...] | None
-
-
 class _OutOfSteps(Exception):
     """There were not steps enough to begin."""
 
@@ -56,45 +49,21 @@ class _Scan:
         self.found: list[tuple[int, Failed | None]] = []
 
 
-class Choice:
-    """A device for a request."""
-
-    __slots__ = ("ask", "consumed", "rank", "request", "slot")
-
-    def __init__(
-        self, ask: Ask, slot: DeviceSlot, request: int, rank: int, consumed: tuple[Consumption, ...]
-    ) -> None:
-        self.ask = ask
-        self.slot = slot
-        self.request = request
-        self.rank = rank
-        #: Of a shared device.
-        self.consumed = consumed
-
-
 class Search:
     """One search for all claims on one node."""
 
     __slots__ = (
         "_all",
         "_claims",
-        "_counters",
         "_dead",
-        "_has_admin",
-        "_index",
         "_limit",
         "_node_devices",
         "_passed",
         "_scans",
-        "_shares",
         "_slots",
         "_stack",
-        "_taken",
-        "_used",
-        "_values",
         "_weighed",
-        "chosen",
-        "problem",
+        "allocating",
         "steps",
     )
 
@@ -109,27 +78,14 @@ class Search:
         #: Empty until it has begun.
         self._stack: list[Level] = []
         self._scans: dict[Ask, _Scan] = {}
-        #: Why a request for all devices could not be met though they are there; empty if that never happened.
-        self.problem = ""
-        #: By claim.
-        self.chosen: list[list[Choice]] = [[] for _ in claims]
-        #: Bits of slots that are taken exclusively; and by claim, of slots that it has in any way.
-        self._taken = 0
-        self._used = [0] * len(claims)
-        #: By claim and constraint: the values of its devices.
-        self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
-        #: (pool, counter) -> what the devices taken here use of it.
-        self._counters: dict[Any, int] = {}
-        #: Slot -> what is taken of a shared device here, one entry a use.
-        self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
-        self._has_admin = any(ask.option.admin for claim in claims for asks in claim.requests for ask in asks)
+        self.allocating = Allocating(claims, self._slots)
         self._all: dict[Ask, list[int]] = {}
         self._dead: set[Hashable] = set()
         #: Whether it was asked already if this can lead anywhere.
         self._weighed = False
 
     def run(self, steps: int) -> bool | None:
-        """Whether everything could be had; it is then in `chosen`. Raises `Failed`.
+        """Whether everything could be had; it is then in `allocating.chosen`. Raises `Failed`.
 
         None: that is still undecided after so many steps. Whoever calls again goes on.
         """
@@ -137,7 +93,7 @@ class Search:
         stack = self._stack
         if not stack:
             if (found := self._first()) is not None:
-                self.chosen[0].append(found)
+                self.allocating.chosen[0].append(found)
                 return True
             try:
                 for claim in self._claims:
@@ -195,7 +151,7 @@ class Search:
             if not self._selects(ask, slot):
                 continue
             device = slot.device
-            if device.taints or device.consumes or self._wanted(ask, slot) is None:
+            if device.taints or device.consumes or wanted_of(ask, slot) is None:
                 return None
             self.steps += 1
             return Choice(ask, slot, 0, 0, ())
@@ -231,7 +187,7 @@ class Search:
             if self._is_over():
                 raise _OutOfSteps
             self._passed += 1
-            if self._selects(ask, slot) and self._wanted(ask, slot) is not None:
+            if self._selects(ask, slot) and wanted_of(ask, slot) is not None:
                 found.append(index)
         return found
 
@@ -258,7 +214,7 @@ class Search:
         except Failed as failed:
             scan.found.append((index, failed))
             return
-        if not slot.has_counters or not ask.tolerates(slot.device.taints) or self._wanted(ask, slot) is None:
+        if not slot.has_counters or not ask.tolerates(slot.device.taints) or wanted_of(ask, slot) is None:
             return
         scan.found.append((index, None))
 
@@ -297,7 +253,7 @@ class Search:
         if at == len(self._claims):
             yield None
             return
-        key = self._key(at, request) if self.steps > _SHORT else None
+        key = self.allocating.rest(at, request) if self.steps > _SHORT else None
         if key in self._dead:
             return
         for rank, ask in enumerate(self._claims[at].requests[request]):
@@ -312,7 +268,7 @@ class Search:
         if not left:
             yield self._request(at, request + 1)
             return
-        if len(self.chosen[at]) + left > DEVICES_AT_MOST:
+        if len(self.allocating.chosen[at]) + left > DEVICES_AT_MOST:
             return
         scan, slots = self._scan_of(ask), self._slots
         failed: set[int] = set()
@@ -327,7 +283,7 @@ class Search:
             index, error = scan.found[place]
             place += 1
             slot = slots[index]
-            if slot.kind in failed or not self._is_free(at, ask, index, slot):
+            if slot.kind in failed or not self.allocating.is_free(at, ask, index, slot):
                 self._passed += 1
                 continue
             if error is not None:
@@ -339,21 +295,21 @@ class Search:
             self.steps += 1
             if self._is_over():
                 yield _PAUSE
-            if self._take(at, request, rank, ask, index):
+            if self.allocating.take(at, request, rank, ask, index):
                 yield self._take_some(at, request, rank, ask, left - 1, place)
-                self._give_back(at, index)
+                self.allocating.give_back(at, index)
             if slot.kind >= 0:
                 failed.add(slot.kind)
 
     def _take_all(self, at: int, request: int, rank: int, ask: Ask) -> Level:
         wanted = self._all[ask]
-        if not wanted or len(self.chosen[at]) + len(wanted) > DEVICES_AT_MOST:
+        if not wanted or len(self.allocating.chosen[at]) + len(wanted) > DEVICES_AT_MOST:
             return
         taken = []
         for index in wanted:
             self.steps += 1
             slot = self._slots[index]
-            if not self._is_free(at, ask, index, slot) or not self._take(
+            if not self.allocating.is_free(at, ask, index, slot) or not self.allocating.take(
                 at, request, rank, ask, index, must=True
             ):
                 break
@@ -361,147 +317,4 @@ class Search:
         if len(taken) == len(wanted):
             yield self._request(at, request + 1)
         for index in reversed(taken):
-            self._give_back(at, index)
-
-    def _key(self, at: int, request: int) -> Hashable:
-        """Equal where all that is left to be done has the same choice."""
-        return (
-            at,
-            request,
-            self._taken,
-            self._used[at],
-            len(self.chosen[at]),
-            tuple(map(tuple, self._values[at])),
-            # What else is in use follows from the slots that are taken.
-            tuple(sorted(self._counters.items())) if self._has_admin else (),
-            tuple((slot, tuple(uses)) for slot, uses in sorted(self._shares.items()) if uses),
-        )
-
-    # ---- one device
-
-    def _is_free(self, at: int, ask: Ask, index: int, slot: DeviceSlot) -> bool:
-        if slot.facts.shared:
-            return ask.option.admin or slot.name not in slot.pool.exclusive
-        if self._used[at] >> index & 1:
-            return False
-        if ask.option.admin:
-            return True
-        return not (
-            self._taken >> index & 1 or slot.name in slot.pool.exclusive or slot.name in slot.pool.shares
-        )
-
-    def _wanted(self, ask: Ask, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
-        """What a request takes of the device's capacities; None if there is not so much left."""
-        facts = slot.facts
-        found = facts.answers.get(ask.capacity_key)
-        if found is None:
-            wanted = consumption(facts, ask.option.capacity)
-            found = _Known(wanted)
-            facts.keep(ask.capacity_key, found)
-        amounts: tuple[Consumption, ...] | None = found.wanted
-        if amounts is None:
-            return None
-        if not facts.shared:
-            return ()
-        # Admin access takes nothing from anybody.
-        if ask.option.admin or fits(amounts, slot.pool.consumed.get(slot.name, {}), facts):
-            return amounts
-        return None
-
-    def _take(self, at: int, request: int, rank: int, ask: Ask, index: int, *, must: bool = False) -> bool:
-        """Take a device that is free and selected, if nothing else is against it. False, and nothing is changed."""
-        slot = self._slots[index]
-        device = slot.device
-        if device.taints and not ask.tolerates(device.taints):
-            return False
-        wanted = self._wanted(ask, slot)
-        if wanted is None:
-            return False
-        shares = self._shares.get(index, ()) if slot.facts.shared and not ask.option.admin else ()
-        if shares and not self._leaves_enough(slot, wanted, shares):
-            return False
-        if device.consumes and self._needs_counters(index, slot) and not self._counters_suffice(slot):
-            return False
-        if ask.applying and not self._agrees(at, ask, slot):
-            if must:
-                self.problem = self.problem or (
-                    f"claim {self._claims[at].name}, request {ask.option.name}: cannot add device {slot.id} "
-                    "because a claim constraint would not be satisfied"
-                )
-            return False
-        self._note(at, ask, index, 1)
-        if slot.facts.shared:
-            if not ask.option.admin:
-                self._shares.setdefault(index, []).append(wanted)
-        else:
-            self._used[at] |= 1 << index
-            if not ask.option.admin:
-                self._taken |= 1 << index
-        self.chosen[at].append(Choice(ask, slot, request, rank, wanted))
-        return True
-
-    def _give_back(self, at: int, index: int) -> None:
-        """Undo the last `_take`, which was of this slot."""
-        choice = self.chosen[at].pop()
-        if choice.slot.facts.shared:
-            if not choice.ask.option.admin:
-                self._shares[index].pop()
-        else:
-            self._used[at] &= ~(1 << index)
-            if not choice.ask.option.admin:
-                self._taken &= ~(1 << index)
-        self._note(at, choice.ask, index, -1)
-
-    def _note(self, at: int, ask: Ask, index: int, sign: int) -> None:
-        """Count what the device is to counters and constraints, before it is taken or after it was given back."""
-        slot = self._slots[index]
-        if slot.device.consumes and self._needs_counters(index, slot):
-            for counter, size in slot.device.consumes:
-                key = (slot.pool.id, counter)
-                self._counters[key] = self._counters.get(key, 0) + sign * size
-        for constraint in ask.applying:
-            values = self._values[at][constraint]
-            if sign > 0:
-                value = slot.facts.attribute(self._claims[at].spec.constraints[constraint].attribute)
-                assert value is not None, "it agrees"
-                values.append(value)
-            else:
-                values.pop()
-
-    def _agrees(self, at: int, ask: Ask, slot: DeviceSlot) -> bool:
-        constraints = self._claims[at].spec.constraints
-        for index in ask.applying:
-            value = slot.facts.attribute(constraints[index].attribute)
-            if value is None or not value.kind:
-                return False
-            values = self._values[at][index]
-            if constraints[index].distinct:
-                if value in values:
-                    return False
-            elif values and values[0] != value:
-                return False
-        return True
-
-    @staticmethod
-    def _leaves_enough(
-        slot: DeviceSlot, wanted: tuple[Consumption, ...], shares: Sequence[tuple[Consumption, ...]]
-    ) -> bool:
-        in_use = dict(slot.pool.consumed.get(slot.name, {}))
-        for use in shares:
-            for each in use:
-                in_use[each.name] = in_use.get(each.name, 0) + each.size.nano
-        return fits(wanted, in_use, slot.facts)
-
-    def _needs_counters(self, index: int, slot: DeviceSlot) -> bool:
-        """Whether its counters have to be free, for admin access, too: they are not in use already by others who share
-        it."""
-        return not (slot.facts.shared and (self._shares.get(index) or slot.name in slot.pool.shares))
-
-    def _counters_suffice(self, slot: DeviceSlot) -> bool:
-        pool = slot.pool
-        used = pool.counters_used
-        return all(
-            size + used.get(counter, 0) + self._counters.get((pool.id, counter), 0)
-            <= pool.counters.get(counter, 0)
-            for counter, size in slot.device.consumes
-        )
+            self.allocating.give_back(at, index)

@@ -1,0 +1,217 @@
+"""What one search is allocating at the moment, and whether a device can be added to it.
+
+All of it can be undone, the last first: a search goes back when a request has no device left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from .capacity import Consumption, consumption, fits
+from .devices import Attribute
+from .node_devices import DeviceSlot
+from .plans import Ask, ClaimPlan
+
+
+class _Known(NamedTuple):
+    """What a request takes of the capacities of a kind of device; None if it can have none of that kind."""
+
+    wanted: tuple[Consumption, ...] | None
+
+
+class Choice:
+    """A device for a request."""
+
+    __slots__ = ("ask", "consumed", "rank", "request", "slot")
+
+    def __init__(
+        self, ask: Ask, slot: DeviceSlot, request: int, rank: int, consumed: tuple[Consumption, ...]
+    ) -> None:
+        self.ask = ask
+        self.slot = slot
+        self.request = request
+        self.rank = rank
+        #: Of a shared device.
+        self.consumed = consumed
+
+
+class Allocating:
+    """`at` is the index of a claim, `request` of one of its requests, `index` of one of `slots`."""
+
+    __slots__ = (
+        "_claims",
+        "_counters",
+        "_has_admin",
+        "_shares",
+        "_slots",
+        "_taken",
+        "_used",
+        "_values",
+        "chosen",
+        "problem",
+    )
+
+    def __init__(self, claims: Sequence[ClaimPlan], slots: Sequence[DeviceSlot]) -> None:
+        self._claims = claims
+        self._slots = slots
+        #: Why a request for all devices could not be met though they are there; empty if that never happened.
+        self.problem = ""
+        #: By claim.
+        self.chosen: list[list[Choice]] = [[] for _ in claims]
+        #: Bits of slots that are taken exclusively; and by claim, of slots that it has in any way.
+        self._taken = 0
+        self._used = [0] * len(claims)
+        #: By claim and constraint: the values of its devices.
+        self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
+        #: (pool, counter) -> what the devices taken here use of it.
+        self._counters: dict[Any, int] = {}
+        #: Slot -> what is taken of a shared device here, one entry a use.
+        self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
+        self._has_admin = any(ask.option.admin for claim in claims for asks in claim.requests for ask in asks)
+
+    def rest(self, at: int, request: int) -> Hashable:
+        """Equal where all that is left to be done has the same choice."""
+        return (
+            at,
+            request,
+            self._taken,
+            self._used[at],
+            len(self.chosen[at]),
+            tuple(map(tuple, self._values[at])),
+            # What else is in use follows from the slots that are taken.
+            tuple(sorted(self._counters.items())) if self._has_admin else (),
+            tuple((slot, tuple(uses)) for slot, uses in sorted(self._shares.items()) if uses),
+        )
+
+    def is_free(self, at: int, ask: Ask, index: int, slot: DeviceSlot) -> bool:
+        """Whether neither others nor this search have the device in a way that keeps the request from it. What is left
+        of a shared device is asked by `take`."""
+        if slot.facts.shared:
+            return ask.option.admin or slot.name not in slot.pool.exclusive
+        if self._used[at] >> index & 1:
+            return False
+        if ask.option.admin:
+            return True
+        return not (
+            self._taken >> index & 1 or slot.name in slot.pool.exclusive or slot.name in slot.pool.shares
+        )
+
+    def take(self, at: int, request: int, rank: int, ask: Ask, index: int, *, must: bool = False) -> bool:
+        """Take a device that is free and selected, if nothing else is against it. False, and nothing is changed."""
+        slot = self._slots[index]
+        device = slot.device
+        if device.taints and not ask.tolerates(device.taints):
+            return False
+        wanted = wanted_of(ask, slot)
+        if wanted is None:
+            return False
+        shares = self._shares.get(index, ()) if slot.facts.shared and not ask.option.admin else ()
+        if shares and not _leaves_enough(slot, wanted, shares):
+            return False
+        if device.consumes and self._needs_counters(index, slot) and not self._counters_suffice(slot):
+            return False
+        if ask.applying and not self._agrees(at, ask, slot):
+            if must:
+                self.problem = self.problem or (
+                    f"claim {self._claims[at].name}, request {ask.option.name}: cannot add device {slot.id} "
+                    "because a claim constraint would not be satisfied"
+                )
+            return False
+        self._note(at, ask, index, 1)
+        if slot.facts.shared:
+            if not ask.option.admin:
+                self._shares.setdefault(index, []).append(wanted)
+        else:
+            self._used[at] |= 1 << index
+            if not ask.option.admin:
+                self._taken |= 1 << index
+        self.chosen[at].append(Choice(ask, slot, request, rank, wanted))
+        return True
+
+    def give_back(self, at: int, index: int) -> None:
+        """Undo the last `take`, which was of this slot."""
+        choice = self.chosen[at].pop()
+        if choice.slot.facts.shared:
+            if not choice.ask.option.admin:
+                self._shares[index].pop()
+        else:
+            self._used[at] &= ~(1 << index)
+            if not choice.ask.option.admin:
+                self._taken &= ~(1 << index)
+        self._note(at, choice.ask, index, -1)
+
+    def _note(self, at: int, ask: Ask, index: int, sign: int) -> None:
+        """Count what the device is to counters and constraints, before it is taken or after it was given back."""
+        slot = self._slots[index]
+        if slot.device.consumes and self._needs_counters(index, slot):
+            for counter, size in slot.device.consumes:
+                key = (slot.pool.id, counter)
+                self._counters[key] = self._counters.get(key, 0) + sign * size
+        for constraint in ask.applying:
+            values = self._values[at][constraint]
+            if sign > 0:
+                value = slot.facts.attribute(self._claims[at].spec.constraints[constraint].attribute)
+                assert value is not None, "it agrees"
+                values.append(value)
+            else:
+                values.pop()
+
+    def _agrees(self, at: int, ask: Ask, slot: DeviceSlot) -> bool:
+        """Whether the constraints on the request (`matchAttribute`, `distinctAttribute`) allow the device beside those
+        that the claim has."""
+        constraints = self._claims[at].spec.constraints
+        for index in ask.applying:
+            value = slot.facts.attribute(constraints[index].attribute)
+            if value is None or not value.kind:
+                return False
+            values = self._values[at][index]
+            if constraints[index].distinct:
+                if value in values:
+                    return False
+            elif values and values[0] != value:
+                return False
+        return True
+
+    def _needs_counters(self, index: int, slot: DeviceSlot) -> bool:
+        """Whether its counters have to be free, for admin access, too: they are not in use already by others who share
+        it."""
+        return not (slot.facts.shared and (self._shares.get(index) or slot.name in slot.pool.shares))
+
+    def _counters_suffice(self, slot: DeviceSlot) -> bool:
+        pool = slot.pool
+        used = pool.counters_used
+        return all(
+            size + used.get(counter, 0) + self._counters.get((pool.id, counter), 0)
+            <= pool.counters.get(counter, 0)
+            for counter, size in slot.device.consumes
+        )
+
+
+def wanted_of(ask: Ask, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
+    """What a request takes of the device's capacities; None if there is not so much left."""
+    facts = slot.facts
+    found = facts.answers.get(ask.capacity_key)
+    if found is None:
+        wanted = consumption(facts, ask.option.capacity)
+        found = _Known(wanted)
+        facts.keep(ask.capacity_key, found)
+    amounts: tuple[Consumption, ...] | None = found.wanted
+    if amounts is None:
+        return None
+    if not facts.shared:
+        return ()
+    # Admin access takes nothing from anybody.
+    if ask.option.admin or fits(amounts, slot.pool.consumed.get(slot.name, {}), facts):
+        return amounts
+    return None
+
+
+def _leaves_enough(
+    slot: DeviceSlot, wanted: tuple[Consumption, ...], shares: Sequence[tuple[Consumption, ...]]
+) -> bool:
+    in_use = dict(slot.pool.consumed.get(slot.name, {}))
+    for use in shares:
+        for each in use:
+            in_use[each.name] = in_use.get(each.name, 0) + each.size.nano
+    return fits(wanted, in_use, slot.facts)
