@@ -19,11 +19,10 @@ from multiprocessing.connection import Connection
 import msgspec
 import uvloop
 
-from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.reflector import Reflector
 from agent_scheduler.kube.transport import Endpoint, Response
-from agent_scheduler.kube.watch_events import open_event
+from agent_scheduler.kube.watch_events import Change, open_event
 from agent_scheduler.objects.wire import Pod
 from bench.tables import table
 

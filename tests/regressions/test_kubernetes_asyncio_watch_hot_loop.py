@@ -19,8 +19,8 @@ import pytest
 
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.reflector import Reflector
+from agent_scheduler.kube.watch_events import Change
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.embedded import embedded_cluster, until

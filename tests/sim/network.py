@@ -14,6 +14,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from agent_scheduler.kube.bind import DEFAULT_POLICY
+from agent_scheduler.kube.streamed import split_lines
 from agent_scheduler.kube.transport import (
     Answered,
     Headers,
@@ -22,7 +23,6 @@ from agent_scheduler.kube.transport import (
     Response,
     StreamRefused,
     TransportError,
-    split_lines,
 )
 from embedded_kubernetes import requests
 from embedded_kubernetes.pacing import StreamTimers

@@ -24,12 +24,11 @@ from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.kube.catching_up import catch_up
-from agent_scheduler.kube.changes import DELETED, Change
 from agent_scheduler.kube.reflector import RENEWAL_PATIENCE, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.waiting import NotListed
-from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
+from agent_scheduler.kube.watch_events import DELETED, Change, Decode, Object, ReadEvent
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
 

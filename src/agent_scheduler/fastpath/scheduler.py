@@ -26,7 +26,7 @@ from .observer import FastPathObserver
 from .settings import FastPathSettings
 from .state import build_state
 from .watching import Watching, build_shard
-from .worker_pool import WorkerPool
+from .worker import WorkerPool
 from .writing import Messages, build_binding, build_calls
 
 #: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.

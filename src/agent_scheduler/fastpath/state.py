@@ -21,7 +21,7 @@ from agent_scheduler.kube.retry import Timing
 
 from .rules import Rules
 from .settings import FastPathSettings
-from .worker_pool import Feed
+from .worker import Feed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

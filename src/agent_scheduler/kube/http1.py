@@ -24,7 +24,7 @@ import math
 import random
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
 
@@ -42,7 +42,6 @@ from agent_scheduler.kube.transport import (
     StreamRefused,
     TransportError,
     no_credentials,
-    split_lines,
 )
 
 #: Shorter than the 90 s after which a kube-apiserver closes an idle connection, so that ours gives up first and a
@@ -331,7 +330,7 @@ class Http1Transport:
             self._seen("WATCH", response.status)
             if response.status != 200:
                 raise StreamRefused(response)
-            async with aclosing(_lines(body, path)) as lines:
+            async with aclosing(body.lines(path)) as lines:
                 yield lines
         finally:
             # Whatever is left of a watch that was left early cannot be drained.
@@ -340,15 +339,6 @@ class Http1Transport:
 
     async def close(self) -> None:
         await self._pool.close()
-
-
-async def _lines(body: StreamedBody, path: str) -> AsyncGenerator[list[bytes], None]:
-    try:
-        async with aclosing(body.pieces()) as pieces, aclosing(split_lines(pieces)) as batches:
-            async for batch in batches:
-                yield batch
-    except Broken as error:
-        raise OutcomeUnknown(f"GET {path}: the stream ended: {error}") from error
 
 
 class _Started:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec import Raw
 
 from agent_scheduler.kube.discovery import explained
 from agent_scheduler.kube.driver import Driver
@@ -20,7 +21,7 @@ from agent_scheduler.kube.errors import (
     has_json,
 )
 from agent_scheduler.kube.transport import Response, Transport, TransportError
-from agent_scheduler.kube.watch_events import Decode, Object, Page, decode_page
+from agent_scheduler.kube.watch_events import SLICE, Decode, Object
 
 T = TypeVar("T", bound=Object)
 
@@ -32,9 +33,24 @@ _LARGER = 4
 #: Objects of a page. Pages come one after another, and a start lists everything, so that more of them delay the
 #: first bind; a larger one keeps the loop for longer while its objects are told apart: at this size about 4 ms of pods.
 PAGE = 1_000
-#: Objects that are decoded or handed over before other tasks get their turn: about 2 ms of pods.
-SLICE = 500
 _VERSION_TIMEOUT = 5.0
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class Page(msgspec.Struct, rename="camel"):
+    """One page of a list; items are decoded later, one by one, so that one bad item spoils nothing else."""
+
+    metadata: _ListMeta
+    kind: str = ""
+    api_version: str = ""
+    items: list[Raw] | None = None
+
+
+_decode_page = msgspec.json.Decoder(Page).decode
 
 
 def read_page(response: Response) -> Page | None:
@@ -42,7 +58,7 @@ def read_page(response: Response) -> Page | None:
     if not has_json(response):
         return None
     try:
-        page = decode_page(response.body)
+        page = _decode_page(response.body)
     except msgspec.MsgspecError:
         return None
     is_list = page.kind.endswith("List") and page.api_version and page.metadata.resource_version

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-from agent_scheduler.kube.changes import DELETED, Change, Handler
 from agent_scheduler.kube.errors import (
     Failure,
     FailureClass,
@@ -30,15 +29,19 @@ from agent_scheduler.kube.errors import (
     classify,
     classify_error,
 )
-from agent_scheduler.kube.paging import PAGE, SLICE, collect, version_of
+from agent_scheduler.kube.paging import PAGE, collect, version_of
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
-from agent_scheduler.kube.view import View
 from agent_scheduler.kube.waiting import Renewal, Waiting, answer
 from agent_scheduler.kube.watch_events import (
+    DELETED,
+    SLICE,
+    Change,
     Decode,
+    Handler,
     Object,
     ReadEvent,
+    View,
     is_older,
 )
 from agent_scheduler.telemetry.logs import get_logger

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from agent_scheduler.kube.connection import Broken, Connection
 from agent_scheduler.kube.connection_pool import ConnectionPool
-from agent_scheduler.kube.transport import Response
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
+
+#: An API object is at most a few MiB (etcd refuses 1.5 MiB by default); a line longer than this is no watch event.
+MAX_LINE_BYTES = 64 * 1024 * 1024
 
 #: What may lie here unread before the server is made to wait.
 _HIGH_WATER = 256 * 1024
@@ -85,3 +89,39 @@ class StreamedBody:
             else:
                 self._wake = self._loop.create_future()
                 await self._wake
+
+    async def lines(self, path: str) -> AsyncGenerator[list[bytes], None]:
+        """As `Transport.stream` of this path. Raises OutcomeUnknown."""
+        try:
+            async with aclosing(self.pieces()) as pieces, aclosing(split_lines(pieces)) as batches:
+                async for batch in batches:
+                    yield batch
+        except Broken as error:
+            raise OutcomeUnknown(f"GET {path}: the stream ended: {error}") from error
+
+
+async def split_lines(
+    chunks: AsyncIterator[bytes], *, limit: int = MAX_LINE_BYTES
+) -> AsyncGenerator[list[bytes], None]:
+    """Cuts pieces of any size into batches of whole lines, without the newline and without empty lines.
+
+    The pieces of a long line are joined once, so a line costs its length, however many pieces it came in. Raises
+    OutcomeUnknown for a line longer than `limit` bytes.
+    """
+    parts: list[bytes] = []
+    held = 0
+    async for chunk in chunks:
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            if parts:
+                parts.append(lines[0])
+                lines[0] = b"".join(parts)
+                parts, held = [], 0
+            yield [line for line in lines if line]
+        if rest:
+            parts.append(rest)
+            held += len(rest)
+            if held > limit:
+                raise OutcomeUnknown(f"a line of the stream is longer than {limit} bytes")
+    if parts:
+        yield [b"".join(parts)]

@@ -9,16 +9,13 @@ it is `kube.errors`' business.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
 import msgspec
-
-#: An API object is at most a few MiB (etcd refuses 1.5 MiB by default); a line longer than this is no watch event.
-MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 class TransportError(Exception):
@@ -180,6 +177,68 @@ class Transport(Protocol):
         ...
 
 
+_READS = frozenset({"GET", "HEAD"})
+
+
+class FencedTransport:
+    """`transport`, on which writes raise NotSent while `allowed` says no. Reads and watches always pass.
+
+    Losing a lease cancels the work of a leader, but a process that was stopped for long (SIGSTOP, a suspended machine)
+    may wake up in the middle of that work. So `allowed` is asked at every write, and once more at the moment of
+    sending, since what comes before (credentials, a free connection) may take longer than the lease lasts.
+    """
+
+    def __init__(self, transport: Transport, allowed: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._allowed = allowed
+        self._start = start_of(transport)
+        self._request_if = request_if_of(transport)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,  # noqa: ASYNC109 - a deadline of the exchange, not of the caller's waiting
+    ) -> Response:
+        if method not in _READS:
+            if not self._allowed():
+                raise NotSent(f"{method} {path}: this process does not lead")
+            if self._request_if is not None:
+                return await self._request_if(
+                    self._allowed, method, path, body=body, content_type=content_type, timeout=timeout
+                )
+        return await self._transport.request(
+            method, path, body=body, content_type=content_type, timeout=timeout
+        )
+
+    def start(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float,
+        answered: Answered,
+    ) -> bool:
+        if method not in _READS and not self._allowed():
+            return False
+        return self._start(
+            method, path, body=body, content_type=content_type, timeout=timeout, answered=answered
+        )
+
+    def stream(
+        self, path: str, *, read_timeout: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        return self._transport.stream(path, read_timeout=read_timeout)
+
+    async def close(self) -> None:
+        """Nothing: the transport below belongs to whoever made it."""
+
+
 async def no_credentials() -> Mapping[str, str]:
     """The default for `Endpoint.headers`: nobody is asked who sends."""
     return {}
@@ -209,30 +268,3 @@ class Endpoint:
     proxy: str | None = field(default=None, repr=False)
     namespace: str = "default"
     source: str = "given URL"
-
-
-async def split_lines(
-    chunks: AsyncIterator[bytes], *, limit: int = MAX_LINE_BYTES
-) -> AsyncGenerator[list[bytes], None]:
-    """Cuts pieces of any size into batches of whole lines, without the newline and without empty lines.
-
-    The pieces of a long line are joined once, so a line costs its length, however many pieces it came in. Raises
-    OutcomeUnknown for a line longer than `limit` bytes.
-    """
-    parts: list[bytes] = []
-    held = 0
-    async for chunk in chunks:
-        *lines, rest = chunk.split(b"\n")
-        if lines:
-            if parts:
-                parts.append(lines[0])
-                lines[0] = b"".join(parts)
-                parts, held = [], 0
-            yield [line for line in lines if line]
-        if rest:
-            parts.append(rest)
-            held += len(rest)
-            if held > limit:
-                raise OutcomeUnknown(f"a line of the stream is longer than {limit} bytes")
-    if parts:
-        yield [b"".join(parts)]

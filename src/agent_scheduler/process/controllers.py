@@ -26,13 +26,12 @@ from agent_scheduler.controllers.sharding.reports import Reports
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.errors import StoreWentBack
-from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import LeaderElector, boottime
 from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.process.leading import (
     end_on_signals,
     lead,

@@ -31,13 +31,12 @@ from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.fastpath.views import PLACES, cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.kube.waiting import NotListed
 from agent_scheduler.process.leading import (
     CannotLead,

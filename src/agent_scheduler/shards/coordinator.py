@@ -36,14 +36,13 @@ from agent_scheduler.engine.shards.claims import (
     status,
     tells_the_same,
 )
-from agent_scheduler.kube.changes import DELETED, Change
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, StoreWentBack
 from agent_scheduler.kube.paging import PAGE, collect
 from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import is_older
+from agent_scheduler.kube.watch_events import DELETED, Change, is_older
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger

@@ -25,8 +25,7 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.fastpath.worker import Worker
-from agent_scheduler.fastpath.worker_pool import Feed
+from agent_scheduler.fastpath.worker import Feed, Worker
 from agent_scheduler.kube.bind import Begun, BindOutcome, BindResult, Doubt
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing

@@ -8,7 +8,7 @@ from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.fastpath.worker_pool import Feed
+from agent_scheduler.fastpath.worker import Feed
 from tests.unit.engine.world import pod_json, read_pod
 from tests.virtual import virtual_time
 

@@ -15,7 +15,7 @@ from agent_scheduler.binding import pod_claims, prebind
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.fastpath import worker_pool
+from agent_scheduler.fastpath import worker
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.controllers import Controller
@@ -705,7 +705,7 @@ async def test_pods_are_decided_on_a_portion_at_a_time_where_devices_take_long_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No portion suffices for all nodes, so each decision takes several cycles, with those of others between them."""
-    monkeypatch.setattr(worker_pool, "PORTION", 40)
+    monkeypatch.setattr(worker, "PORTION", 40)
     nodes = [f"n{index:02}" for index in range(12)]
     async with devices(*nodes) as found, scheduling(found.cluster.transport) as running:
         await found.add_template()

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 from agent_scheduler.engine.dra.catalogue import PORTION
-from agent_scheduler.fastpath.worker import Unfinished
-from agent_scheduler.fastpath.worker_pool import WorkerPool
+from agent_scheduler.fastpath.worker import Unfinished, WorkerPool
 
 
 class World:

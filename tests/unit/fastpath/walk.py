@@ -23,10 +23,9 @@ from agent_scheduler.config.load import load
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Endpoint
+from agent_scheduler.kube.transport import Endpoint, FencedTransport
 
 _SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"
 _BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'

@@ -9,9 +9,8 @@ import pytest
 
 from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.dial import Dialer
-from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, NotSent
+from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent
 from tests.embedded import PODS, embedded_cluster
 
 from .raw_server import OK, client, get, saying

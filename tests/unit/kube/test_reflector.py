@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.kube.changes import Change, ChangeType
 from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.paging import SLICE
 from agent_scheduler.kube.reflector import (
@@ -21,6 +20,7 @@ from agent_scheduler.kube.reflector import (
     WatchTimes,
 )
 from agent_scheduler.kube.retry import Backoff
+from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects.wire import Pod
 
 from .scripted import (

@@ -15,9 +15,9 @@ import msgspec
 import orjson
 import pytest
 
-from agent_scheduler.kube.changes import Change, ChangeType
 from agent_scheduler.kube.reflector import Reflector, WatchTimes
 from agent_scheduler.kube.retry import Backoff
+from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects.wire import Pod
 from embedded_kubernetes.fault_plan import WATCH_KINDS, plan_of
 from embedded_kubernetes.faults import Injector

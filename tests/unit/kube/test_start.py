@@ -7,9 +7,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, OutcomeUnknown, Response, TransportError, start_of
+from agent_scheduler.kube.transport import (
+    Endpoint,
+    FencedTransport,
+    OutcomeUnknown,
+    Response,
+    TransportError,
+    start_of,
+)
 
 from .raw_server import OK, End, Step, client, get, saying
 

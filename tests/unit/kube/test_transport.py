@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.streamed import split_lines
 from agent_scheduler.kube.transport import (
     Endpoint,
     NotSent,
     OutcomeUnknown,
     StreamRefused,
     Transport,
-    split_lines,
 )
 
 from .scripted import (

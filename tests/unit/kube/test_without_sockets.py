@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.fence import FencedTransport
 from agent_scheduler.kube.http1 import MAX_AGE_SECONDS, Http1Transport
-from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
+from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent, OutcomeUnknown
 from tests.sim.loop import PROCESS, SimLoop
 
 from .raw_server import OK

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from agent_scheduler.kube.changes import MODIFIED, Change
 from agent_scheduler.kube.retry import Backoff
+from agent_scheduler.kube.watch_events import MODIFIED, Change
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.shards import coordinator
 from embedded_kubernetes.errors import ApiError, conflict

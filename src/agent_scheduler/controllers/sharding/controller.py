@@ -16,10 +16,10 @@ from typing import Final
 from agent_scheduler.engine.shards.plan import Plan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
-from agent_scheduler.kube.changes import DELETED, Change
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import DELETED, Change
 from agent_scheduler.objects.config_map import ConfigMap
 from agent_scheduler.objects.shard import NodeShard
 from agent_scheduler.shards.holders import Holders

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent_scheduler.kube.changes import Change
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from agent_scheduler.kube.watch_events import Change
 from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from agent_scheduler.telemetry.sharding import ShardingMetrics

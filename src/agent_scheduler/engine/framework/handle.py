@@ -127,10 +127,10 @@ class Handle:
         """
         terms = self._ledger.terms
         plain = not (pod.claims or pod.cls.extended)
-        if plain and not (terms or beside) and pod.scheduler_name not in self._owners.schedulers:
+        if plain and not (terms.counts or beside) and pod.scheduler_name not in self._owners.schedulers:
             # Most pods of most clusters.
             return pod.cls
-        matching = self._matching_terms(pod.namespace, pod.labels) if terms else ()
+        matching = self._matching_terms(pod.namespace, pod.labels) if terms.counts else ()
         said = [term for other in beside for term in other.cls.existing if term not in terms]
         if said:
             new = dict.fromkeys(

@@ -74,8 +74,8 @@ class TermIndex:
     """
 
     def __init__(self) -> None:
-        #: Term -> on how many pods, one for each time that it stands there.
-        self._pods: dict[ExistingTerm, int] = {}
+        #: Term -> on how many pods, one for each time that it stands there. To be read.
+        self.counts: dict[ExistingTerm, int] = {}
         #: Term -> its place among all that there are; given anew to one that comes back.
         self._numbers: dict[ExistingTerm, int] = {}
         self._next = itertools.count()
@@ -84,16 +84,13 @@ class TermIndex:
         #: Where to look for a term: (namespace, key, value), with None for what it does not pin down.
         self._index: dict[tuple[str | None, tuple[str, str] | None], dict[ExistingTerm, None]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._pods)
-
     def __contains__(self, term: ExistingTerm) -> bool:
-        return term in self._pods
+        return term in self.counts
 
     def add(self, term: ExistingTerm) -> bool:
         """Returns whether it is the first."""
-        count = self._pods.get(term, 0)
-        self._pods[term] = count + 1
+        count = self.counts.get(term, 0)
+        self.counts[term] = count + 1
         if not count:
             self.version += 1
             self._numbers[term] = next(self._next)
@@ -103,12 +100,12 @@ class TermIndex:
 
     def remove(self, term: ExistingTerm) -> bool:
         """Returns whether it was the last."""
-        count = self._pods[term]
+        count = self.counts[term]
         if count > 1:
-            self._pods[term] = count - 1
+            self.counts[term] = count - 1
             return False
         self.version += 1
-        del self._pods[term], self._numbers[term]
+        del self.counts[term], self._numbers[term]
         for place in _places(term):
             del self._index[place][term]
             if not self._index[place]:
@@ -117,7 +114,7 @@ class TermIndex:
 
     def matching(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
         """The terms that match a pod with these labels; equal sets of terms in equal order."""
-        if not self._pods:
+        if not self.counts:
             return ()
         found: list[ExistingTerm] = []
         index = self._index
