@@ -106,7 +106,7 @@ def check_books(world: World, process: Process, fast_path: FastPath) -> None:
     if assumed or fast_path.ledger.assumed:
         world.safety.violated("L7", f"{process.identity} still assumes something of {assumed}")
     prebind: Any = fast_path.binder._prebind
-    kept = prebind._written, prebind._taken, prebind.claims.writer._locks
+    kept = prebind._written, prebind._taken, prebind._writes.claims.writer._locks
     if prebind.under_way or any(kept):
         left = prebind.under_way, [[*each] for each in kept]
         world.safety.violated("L7", f"{process.identity} still writes claims: {left}")

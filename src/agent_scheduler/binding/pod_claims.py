@@ -79,20 +79,17 @@ class PodClaims:
         if attempt.reservation.promise is not None:
             await self._remove_left_over(pod)
 
-    def is_open(self, uid: str) -> bool:
-        """Whether a write that was given up for the pod may still be carried out. Says so once."""
-        return self.writer.is_open(uid)
+    def keep(self, attempt: Attempt) -> None:
+        self.extended.bound(attempt.pod.uid)
 
-    def still_held(self, uid: str) -> Callable[[], bool]:
-        """Whether anything that is assumed for the pod now still is when it is asked. What the watch has shown by then
-        is over, and a later attempt's is not meant."""
+    def in_doubt(self, attempt: Attempt) -> Callable[[], bool] | None:
+        """What the watch has shown by the time it is asked is over, and a later attempt's is not meant."""
+        uid = attempt.pod.uid
+        if not self.writer.is_open(uid):
+            return None
         assumed = self._cluster.devices.assumed
         before = {key: assumed.get(key) for key in assumed.held(uid)}
         return lambda: any(assumed.get(key) is each for key, each in before.items())
-
-    def bound(self, uid: str) -> None:
-        """What was made for the pod is its own."""
-        self.extended.bound(uid)
 
     # ---- PostFilter
 

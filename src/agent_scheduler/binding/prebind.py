@@ -15,14 +15,12 @@ a pod is bound only when all plugins with a reservation for it have said so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.resource_claims import ResourceClaims
-from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.compiled import (
     CompiledFilter,
     compile_filters,
@@ -30,44 +28,22 @@ from agent_scheduler.engine.decide.compiled import (
 )
 from agent_scheduler.engine.decide.decide import Candidate
 from agent_scheduler.engine.framework.plugin import Depends, Profile
-from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve
-from agent_scheduler.engine.state.podclaims import Demand
+from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.times import time_text
 
 from .claim_writer import PatchCall
-from .device_waits import DeviceWaits, WaitMessenger, WaitObserver
 from .expectations import Expectations
-from .extended_claims import CreateCall, DeleteCall
-from .pod_claims import PodClaims
+from .plugin_writes import Background
 from .result import ScheduleResult
-from .volume_writer import VolumeWriter
 
 #: Writes of claims and volumes under way at a time.
 PREBIND_CONCURRENCY: Final = 32
 
 #: Called with how it ended for a pod: what went wrong, or nothing.
 Ended = Callable[[ScheduleResult, str, str], None]
-
-
-class Asks(Protocol):
-    async def is_pending(self, pod: PodInfo) -> bool | None:
-        """Whether the API server has the pod without a node; None: it does not say."""
-
-
-class ClaimCalls(Protocol):
-    """Requests about claims and volumes, as their namesakes in `kube`."""
-
-    @property
-    def patch(self) -> PatchCall: ...
-    @property
-    def create(self) -> CreateCall: ...
-    @property
-    def delete(self) -> DeleteCall: ...
-    @property
-    def binds(self) -> Asks: ...
 
 
 class Reserved(NamedTuple):
@@ -101,28 +77,6 @@ class _Job:
         return [(plugin, attempt) for plugin, attempt in self.begun if plugin.takes_back]
 
 
-class _Work(NamedTuple):
-    """What is to be done beside, and what instead if it can no longer be."""
-
-    run: Callable[[], Awaitable[None]]
-    drop: Callable[[], None]
-
-
-class _Writes:
-    """The `Writes` of `engine.framework.prebind`."""
-
-    def __init__(self, volumes: VolumeWriter, claims: PodClaims, patch: PatchCall) -> None:
-        self.volumes = volumes
-        self.claims = claims
-        self._patch = patch
-
-    async def patch(
-        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
-    ) -> str:
-        patched = await self._patch(path, body, wanted=wanted, strategic=strategic)
-        return "" if patched.failure is None else str(patched.failure)
-
-
 class PreBinder:
     """Owner of the pods whose PreBind is under way."""
 
@@ -130,34 +84,18 @@ class PreBinder:
         self,
         *,
         cluster: Cluster,
-        storage: Storage,
-        claims: ResourceClaims,
         profile_of: Callable[[str], Profile],
-        calls: ClaimCalls,
-        messenger: WaitMessenger,
-        observer: WaitObserver,
+        writes: Writes,
+        patch: PatchCall,
+        background: Background,
         timing: Timing,
     ) -> None:
         self._cluster = cluster
         self._profile_of = profile_of
-        self._expectations = Expectations(cluster, calls.patch)
+        self._expectations = Expectations(cluster, patch)
         self._now = timing.now
-        self._work: asyncio.Queue[_Work] = asyncio.Queue()
-        waits = DeviceWaits(
-            claims, messenger=messenger, observer=observer, clock=timing.clock, now=timing.now
-        )
-        self.claims = PodClaims(
-            cluster=cluster,
-            claims=claims,
-            waits=waits,
-            patch=calls.patch,
-            create=calls.create,
-            delete=calls.delete,
-            is_pending=calls.binds.is_pending,
-            beside=self._beside,
-        )
-        volumes = VolumeWriter(cluster=cluster, storage=storage, patch=calls.patch, clock=timing.clock)
-        self._writes = _Writes(volumes, self.claims, calls.patch)
+        self._background = background
+        self._writes = writes
         #: UID of each pod that something is reserved for -> the plugins that have done so: the profile may be gone by
         #: the pod's bind.
         self._taken: dict[str, list[Reserve]] = {}
@@ -234,20 +172,13 @@ class PreBinder:
         for plugin in self._taken.pop(pod.uid, ()):
             plugin.bound(pod, self._writes)
 
-    def deallocate(self, pod: PodInfo, demand: Demand) -> str:
-        """As `PodClaims.deallocate`."""
-        return self.claims.deallocate(pod, demand)
-
     # ---- beside
 
     def start(self, result: ScheduleResult, node_name: str, reserved: Reserved) -> None:
         """Have all written; the pod is assumed on the node already."""
         job = _Job(result, node_name, reserved)
         self._begin(not reserved.waits_for_others)
-        self._beside(lambda: self._carry_out(job), lambda: self._drop(job))
-
-    def _beside(self, run: Callable[[], Awaitable[None]], drop: Callable[[], None]) -> None:
-        self._work.put_nowait(_Work(run, drop))
+        self._background.start(lambda: self._carry_out(job), lambda: self._drop(job))
 
     def _begin(self, writes: bool) -> None:
         self.under_way += 1
@@ -258,9 +189,9 @@ class PreBinder:
         self.writing -= writes
 
     def over(self, pod: PodInfo) -> None:
-        """The bind has ended in a way that leaves the pod its claims, or leaves them to others."""
-        self._written.pop(pod.uid, None)
-        self.claims.bound(pod.uid)
+        """The bind has ended in a way that leaves what was written for the pod to it, or to others."""
+        for plugin, attempt in self._written.pop(pod.uid, ()):
+            plugin.keep(attempt)
 
     def failed(self, result: ScheduleResult, node_name: str, problem: str) -> bool:
         """The bind was refused. Whether anything was written for it that is taken back before it is told as ended."""
@@ -276,20 +207,14 @@ class PreBinder:
             self._tell(result, node_name, problem)
 
         self._begin(True)
-        self._beside(undo, lambda: self._end(True))
+        self._background.start(undo, lambda: self._end(True))
         return True
 
     async def run(self, ended: Ended, writing_changed: Callable[[], None]) -> None:
         """Write until cancelled; what was reserved then is given back. `writing_changed` is called when a pod that was
         being written for waits for somebody else, and when it no longer does."""
         self._ended, self._writing_changed = ended, writing_changed
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    tasks.create_task(_run(await self._work.get()))
-        finally:
-            while not self._work.empty():
-                self._work.get_nowait().drop()
+        await self._background.run()
 
     async def _carry_out(self, job: _Job) -> None:
         pod, writes = job.result.pod, not job.reserved.waits_for_others
@@ -308,8 +233,9 @@ class PreBinder:
             self._tell(job.result, job.node_name, "")
             return
         try:
-            if job.written and self.claims.is_open(pod.uid):
-                self._undo_when_settled(job)
+            doubts = [plugin.in_doubt(attempt) for plugin, attempt in job.written]
+            if still_held := [each for each in doubts if each is not None]:
+                self._undo_when_settled(job, lambda: any(each() for each in still_held))
             else:
                 self._undo(pod)
                 await _take_back(job.written)
@@ -348,7 +274,7 @@ class PreBinder:
         self._cluster.forget(pod)
         self.give_back(pod)
 
-    def _undo_when_settled(self, job: _Job) -> None:
+    def _undo_when_settled(self, job: _Job, is_held: Callable[[], bool]) -> None:
         """The capacity is for others at once, but what was written for is not as long as it may still be carried out: a
         request that got no answer may be after this process has turned to something else."""
         pod, written = job.result.pod, job.written
@@ -358,7 +284,6 @@ class PreBinder:
         for plugin in reserves:
             if plugin.name not in kept:
                 plugin.unreserve(pod, self._writes)
-        is_held = self.claims.still_held(pod.uid)
 
         def unreserve() -> None:
             for plugin in reserves:
@@ -373,7 +298,7 @@ class PreBinder:
             if is_held():
                 unreserve()
 
-        self._beside(undo, unreserve)
+        self._background.start(undo, unreserve)
 
     def _drop(self, job: _Job) -> None:
         self._end(not job.reserved.waits_for_others)
@@ -393,7 +318,3 @@ async def _take_back(written: Sequence[tuple[PreBind, Attempt]]) -> None:
         undo = plugin.take_back(attempt)
         if undo is not None:
             await undo
-
-
-async def _run(work: _Work) -> None:
-    await work.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.messenger import KubeMessenger
-from agent_scheduler.binding.prebind import PreBinder
+from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import Preemption
 from agent_scheduler.kube.retry import Timing
 
@@ -20,7 +20,7 @@ from .writing import Binding
 def build_preemption(
     state: State,
     calls: Calls,
-    prebind: PreBinder,
+    writes: PluginWrites,
     watching: Watching,
     *,
     messenger: KubeMessenger,
@@ -34,7 +34,7 @@ def build_preemption(
         nominations=state.nominations,
         gate=state.rules.gate,
         evict=calls.evict,
-        deallocate=prebind.deallocate,
+        deallocate=writes.claims.deallocate,
         caught_up=lambda: watching.picture.catch_up("Pod"),
         messenger=messenger,
         observer=observer,

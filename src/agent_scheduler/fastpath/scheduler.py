@@ -65,7 +65,7 @@ class FastPath:
         self.preemption = build_preemption(
             state,
             self._calls,
-            binding.prebind,
+            binding.writes,
             self._watching,
             messenger=messenger,
             observer=observer,

@@ -8,6 +8,7 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import Calls, RateLimit
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.binding.plugin_writes import Background, PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import EventRecorder
@@ -73,7 +74,7 @@ class Binding:
     """What becomes of a decision: a bind, behind its claims, or another try."""
 
     failures: FailureHandler
-    prebind: PreBinder
+    writes: PluginWrites
     binder: Binder
 
 
@@ -95,14 +96,23 @@ def build_binding(
     failures = FailureHandler(
         queue=state.queue, messenger=messenger, observer=observer, history=state.history
     )
-    prebind = PreBinder(
+    background = Background()
+    writes = PluginWrites(
         cluster=state.cluster,
         storage=state.storage,
         claims=state.claims,
-        profile_of=state.rules.profile,
         calls=calls,
         messenger=messenger,
         observer=observer,
+        background=background,
+        timing=timing,
+    )
+    prebind = PreBinder(
+        cluster=state.cluster,
+        profile_of=state.rules.profile,
+        writes=writes,
+        patch=calls.patch,
+        background=background,
         timing=timing,
     )
     binder = Binder(
@@ -119,7 +129,7 @@ def build_binding(
         nominations=state.nominations,
         prebind=prebind,
     )
-    return Binding(failures=failures, prebind=prebind, binder=binder)
+    return Binding(failures=failures, writes=writes, binder=binder)
 
 
 def _budget(limit: RateLimit, timing: Timing) -> Budget:

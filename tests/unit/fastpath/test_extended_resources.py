@@ -88,7 +88,7 @@ async def test_devices_meet_a_resource_that_no_node_offers(resource: str, place:
         await until(lambda: nothing_assumed(running))
         assert running.reports.failures == []
         prebind = running.fast_path.binder._prebind
-        assert prebind is not None and not prebind.claims.extended._made
+        assert prebind is not None and not prebind._writes.claims.extended._made
         assert len({pod.cls for pod in running.fast_path.cluster.pods.values()}) == 1
 
 

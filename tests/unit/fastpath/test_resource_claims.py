@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.binding import pod_claims, prebind
+from agent_scheduler.binding import plugin_writes, pod_claims, prebind
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
@@ -137,7 +137,7 @@ def nothing_assumed(running: Running) -> bool:
 def nothing_beside() -> bool:
     """Whether PreBind has ended all that it does for pods that were bound, or given up."""
     running = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]
-    return prebind._run.__code__ not in running
+    return plugin_writes._run.__code__ not in running
 
 
 async def all_placed(found: Devices, number: int) -> bool:

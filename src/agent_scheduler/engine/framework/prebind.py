@@ -44,6 +44,12 @@ class Claims(Protocol):
     def take_back(self, attempt: Attempt) -> Awaitable[None]:
         """Takes the pod out of the claims that were written for it."""
 
+    def keep(self, attempt: Attempt) -> None:
+        """As `PreBind.keep`."""
+
+    def in_doubt(self, attempt: Attempt) -> Callable[[], bool] | None:
+        """As `PreBind.in_doubt`."""
+
 
 class Writes(Protocol):
     """What plugins may have done between a decision and its bind."""
@@ -119,4 +125,15 @@ class PreBind(Protocol):
 
     def take_back(self, attempt: Attempt) -> Awaitable[None] | None:
         """Undo what was written, as far as the pod still has no node. None: there is nothing to undo."""
+        return None
+
+    def keep(self, attempt: Attempt) -> None:
+        """Called instead of `take_back`: the bind has ended, and what was written stays as it is. The pod is bound, or
+        it is gone or no longer to go there, of which the watch tells."""
+
+    def in_doubt(self, attempt: Attempt) -> Callable[[], bool] | None:
+        """None, or, where a request of this attempt got no answer and may still be carried out, what says whether
+        anything of the attempt is still assumed. The reservation then stays until such a request cannot be carried out
+        any more, and `take_back` and `unreserve` are called if anything still is. Asked once, when `pre_bind` has
+        failed, of plugins that `takes_back`."""
         return None

@@ -11,7 +11,7 @@ words, and is among `Devices.undecided`, for whoever decides to ask again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -163,6 +163,12 @@ class DynamicResources(Filter, Reserve, PreBind):
 
     def take_back(self, attempt: Attempt) -> Awaitable[None]:
         return attempt.writes.claims.take_back(attempt)
+
+    def keep(self, attempt: Attempt) -> None:
+        attempt.writes.claims.keep(attempt)
+
+    def in_doubt(self, attempt: Attempt) -> Callable[[], bool] | None:
+        return attempt.writes.claims.in_doubt(attempt)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return self._hints.events()
